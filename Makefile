@@ -1,0 +1,43 @@
+# Two commands are enough: `make demo` and `make test`. The environment is made when it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-slow check format bench clean
+
+demo: $(VENV)/.core
+	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.core
+	$(BIN)/python benchmarks/lddecorr.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[digits]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,118 @@
+"""Decorrelation losses against the arithmetic of the papers: time of forward and backward, and gradient error.
+
+Run as `python benchmarks/lddecorr.py [--json] [--device cpu|cuda]`. Both sides take turns in one process, so a busy
+machine slows them alike; the ratio of medians is the result. One thread unless told otherwise: small parallel regions
+wait for the slowest core, so on a shared machine they measure the neighbours. Errors are relative to float64.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from fedblade.losses import feddecorr, lddecorr
+
+Loss = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: milliseconds per forward and backward, their ratio, and gradient errors."""
+
+    loss: str
+    batch: int
+    dim: int
+    ours_milliseconds: float
+    paper_milliseconds: float
+    ratio: float
+    ours_gradient_error: float
+    paper_gradient_error: float
+
+
+def lddecorr_paper(z: Tensor) -> Tensor:
+    """LDDecorr as FedBlade describes it: Cholesky of the d × d correlation in the dtype of z, by autograd."""
+    Z = (z - z.mean(0)) / (z.var(0, correction=0) + 1e-8).sqrt()
+    matrix = Z.mT @ Z / len(z) + 1e-4 * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    factor: Tensor = torch.linalg.cholesky(matrix)
+    return -2 * factor.diagonal().log().sum()
+
+
+def feddecorr_paper(z: Tensor) -> Tensor:
+    """FedDecorr as its Algorithm 1: the d × d correlation, by autograd."""
+    Z = (z - z.mean(0)) / (z.var(0) + 1e-8).sqrt()
+    return (Z.mT @ Z / len(z)).square().mean()
+
+
+def gradient(loss: Loss, z: Tensor) -> Tensor:
+    """Forward and backward."""
+    leaf = z.detach().requires_grad_()
+    (result,) = torch.autograd.grad(loss(leaf), leaf)
+    return result
+
+
+def wait(z: Tensor) -> None:
+    """Let the device of z finish what it was given."""
+    if z.is_cuda:
+        torch.cuda.synchronize(z.device)
+
+
+def interleaved(losses: list[Loss], z: Tensor, seconds: float) -> list[float]:
+    """Median milliseconds of each loss, taking turns for about `seconds`."""
+    times: list[list[float]] = [[] for _ in losses]
+    for loss in losses * 2:
+        gradient(loss, z)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 5:
+        for loss, record in zip(losses, times, strict=True):
+            wait(z)
+            start = time.perf_counter()
+            gradient(loss, z)
+            wait(z)
+            record.append(1e3 * (time.perf_counter() - start))
+    return [statistics.median(record) for record in times]
+
+
+def compare(name: str, ours: Loss, paper: Loss, z: Tensor, seconds: float) -> Row:
+    """Time both sides and measure their gradients against float64."""
+    fast, slow = interleaved([ours, paper], z, seconds)
+    exact = gradient(paper, z.double())
+
+    def error(loss: Loss) -> float:
+        return float((gradient(loss, z).double() - exact).norm() / exact.norm())
+
+    return Row(name, z.shape[0], z.shape[1], fast, slow, slow / fast, error(ours), error(paper))
+
+
+def main() -> None:
+    """Print a line per loss and shape, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--seconds", type=float, default=5.0, help="time per comparison")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = []
+    for batch, dim in ((64, 1280), (64, 512)):
+        z = torch.randn(batch, dim, generator=torch.Generator().manual_seed(dim)).relu().to(options.device)
+        rows.append(compare("lddecorr", lddecorr, lddecorr_paper, z, options.seconds))
+        rows.append(compare("feddecorr", feddecorr, feddecorr_paper, z, options.seconds))
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+        return
+    print(f"device {options.device}, torch {torch.__version__}, threads {torch.get_num_threads()}")
+    for row in rows:
+        print(
+            f"{row.loss:10s} {row.batch}×{row.dim:<5d} {row.ours_milliseconds:8.3f} ms  "
+            f"paper {row.paper_milliseconds:8.3f} ms  ratio {row.ratio:6.1f}  "
+            f"gradient error {row.ours_gradient_error:.1e} (paper {row.paper_gradient_error:.1e})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Federated learning when clients see different labels.
+
+Everything a script needs is here: `run` and `load`, and the packages `losses`, `heads`, `partitions` and
+`diagnostics`, whose functions work in anyone's PyTorch loop. Nothing heavy is imported until it is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fedblade._version import __version__
+
+if TYPE_CHECKING:
+    from fedblade import diagnostics, heads, losses, partitions
+    from fedblade.experiment import Result, TrainedModel, load, run
+
+__all__ = ["Result", "TrainedModel", "__version__", "diagnostics", "heads", "load", "losses", "partitions", "run"]
+
+_PACKAGES = ("diagnostics", "heads", "losses", "partitions")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import fedblade` does not load torch."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"fedblade.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module("fedblade.experiment"), name)
+    raise AttributeError(f"module 'fedblade' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

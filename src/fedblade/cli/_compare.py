@@ -1,0 +1,95 @@
+"""`fedblade compare`: several methods and seeds, one table, one report."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedblade.cli import _options as opt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from fedblade.report import ComparisonRow
+
+
+def compare(
+    source: opt.Source = None,
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B,C", help="Methods to compare.")] = "",
+    seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")] = "",
+    assignments: opt.Assignments = None,
+    out: opt.Out = None,
+    engine: opt.Engine = None,
+    device: opt.Device = None,
+    threshold: Annotated[float, typer.Option("--threshold", help="Accuracy in percent for `rounds to`.")] = 90.0,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Run methods × seeds, print a table; the last line printed is the path of the report.
+
+    Runs that are finished are skipped and runs that were cut short go on, so the same command can be repeated.
+    """
+    from rich.console import Console
+
+    from fedblade.core.errors import Misconfigured
+    from fedblade.experiment import next_run_folder
+    from fedblade.experiment._compare import plan_comparison, run_comparison
+    from fedblade.experiment._progress import shown
+    from fedblade.report import build_report, comparison_rows
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise Misconfigured(
+            "nothing to compare: expected --methods a,b,c. `fedblade list methods` shows what there is."
+        )
+    folder = out or next_run_folder("compare")
+    changes = opt.overrides(assignments, engine=engine, device=device)
+    cells = plan_comparison(source, changes, names, _parse_seeds(seeds), folder)
+    console = Console()
+    run_comparison(cells, lambda label: shown(console, quiet=quiet, label=label))
+    folders = [cell.folder for cell in cells]
+    console.print(comparison_table(comparison_rows(folders, threshold)))
+    report = build_report([folder], folder / "report.html", threshold=threshold)
+    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+
+
+def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
+    """Rows of a comparison as a table that fits eighty columns."""
+    from rich.table import Table
+
+    table = Table(show_edge=False, pad_edge=False)
+    threshold = rows[0].threshold
+    for heading in ("method", "runs", "last 10 rounds", "final", f"rounds to {threshold:g} %", "s/round", "kB up"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in rows:
+        best = " *" if row.last10_rank == 1 and len(rows) > 1 else "  "
+        up = "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}"
+        seconds = "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}"
+        table.add_row(
+            row.label,
+            f"{row.finished}/{row.runs}",
+            _accuracy(row.last10_mean, row.last10_std) + best,
+            _accuracy(row.final_mean, row.final_std),
+            row.rounds_to_text,
+            seconds,
+            up,
+        )
+    return table
+
+
+def _accuracy(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "–"
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def _parse_seeds(text: str) -> list[int] | None:
+    from fedblade.core.errors import Misconfigured
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return [int(part) for part in parts] or None
+    except ValueError as error:
+        raise Misconfigured(
+            f"--seeds '{text}' is not a list of numbers; expected for example --seeds 1,2,3."
+        ) from error

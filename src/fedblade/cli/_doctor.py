@@ -1,0 +1,53 @@
+"""`fedblade doctor`: what is here, what is missing, and what to do about it."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+
+import typer
+
+_EXTRAS = {"digits": "sklearn", "onnx": "onnxscript"}
+
+
+def doctor() -> None:
+    """Check the environment: versions, devices, extras and data."""
+    import torch
+
+    from fedblade._version import __version__
+
+    versions = {
+        name: importlib.metadata.version(name) for name in ("torch", "numpy", "pydantic", "typer", "safetensors")
+    }
+    lines = [
+        ("fedblade", __version__),
+        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *versions.items(),
+        ("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        ("gpu", _gpu()),
+        *((f"extra {name}", _extra(name, module)) for name, module in _EXTRAS.items()),
+        ("data digits", "embedded" if _has("sklearn") else _hint("digits")),
+    ]
+    for name, value in lines:
+        typer.echo(f"{name:<14}{value}")
+
+
+def _gpu() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "none found by torch; runs use the CPU (device=auto)"
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{', '.join(names)} (CUDA {torch.version.cuda})"
+
+
+def _extra(name: str, module: str) -> str:
+    return "installed" if _has(module) else _hint(name)
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _hint(extra: str) -> str:
+    return f"missing; pip install 'fedblade[{extra}]'"

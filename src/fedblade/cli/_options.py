@@ -1,0 +1,26 @@
+"""Options that several commands share, and how they become overrides."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Source = Annotated[
+    str | None, typer.Argument(metavar="[PRESET or CONFIG.toml]", help="Preset or file; quickstart if left out.")
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given many times.")
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.")]
+Engine = Annotated[str | None, typer.Option("--engine", help="How clients are run; see `fedblade list engines`.")]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+
+
+def overrides(assignments: list[str] | None, **shortcuts: Any) -> dict[str, Any]:
+    """`--set` assignments and the options that stand for one, as a table of overrides."""
+    from fedblade.experiment._overrides import parse_assignment
+
+    table = dict(parse_assignment(each) for each in assignments or ())
+    return table | {key: value for key, value in shortcuts.items() if value is not None}

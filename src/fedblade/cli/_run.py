@@ -1,0 +1,68 @@
+"""`fedblade run`: one training run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedblade.cli import _options as opt
+
+if TYPE_CHECKING:
+    from fedblade.experiment._config import RunConfig
+
+
+def run(
+    source: opt.Source = None,
+    assignments: opt.Assignments = None,
+    out: opt.Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    engine: opt.Engine = None,
+    device: opt.Device = None,
+    seed: opt.Seed = None,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Train once; the last line printed is the folder of the run."""
+    from rich.console import Console
+
+    from fedblade.experiment import execute, next_run_folder
+    from fedblade.experiment._progress import shown
+
+    config = _config(source, opt.overrides(assignments, engine=engine, device=device, seed=seed), out, resume)
+    folder = out or next_run_folder(config.method.name)
+    console = Console()
+    with shown(console, quiet=quiet) as watcher:
+        result = execute(config, out=folder, resume=resume, watcher=watcher)
+    if not quiet:
+        console.print(_sentence(result.summary), markup=False, highlight=False)
+        console.print(f"report: fedblade report {folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print(str(folder), markup=False, highlight=False, soft_wrap=True)
+
+
+def _config(source: str | None, changes: dict[str, Any], out: Path | None, resume: bool) -> "RunConfig":
+    """The configuration asked for; `--resume` alone takes the one the folder was started with."""
+    from fedblade.core.errors import Misconfigured
+    from fedblade.experiment import load_config
+    from fedblade.experiment._config import resolve
+    from fedblade.experiment._directory import RunDirectory
+    from fedblade.experiment._overrides import apply
+
+    if resume and out is None:
+        raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
+    if resume and out is not None and source is None and RunDirectory(out).exists:
+        return resolve(apply(RunDirectory(out).stored_config(), changes))
+    return load_config(source, changes)[0]
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    """What came out, in one line."""
+
+    def percent(key: str) -> str:
+        value = summary.get(key)
+        return "not measured" if value is None else f"{value:.2f} %"
+
+    kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
+    text = (
+        f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of the last ten rounds "
+        f"{percent('last10_accuracy')} ({kind}), {summary['rounds']} rounds in {summary['seconds']:.1f} s of training"
+    )
+    return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

@@ -1,0 +1,52 @@
+"""Errors that say what was given, what was expected and what to do.
+
+Two families decide the exit status of the command line: a mistake of the user's (`Misconfigured`, status 2)
+and a run that broke (`RunFailed`, status 1). Everything else is a bug and keeps its traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedbladeError(Exception):
+    """Base of every error this library raises on purpose."""
+
+    exit_status = 1
+
+
+class Misconfigured(FedbladeError):
+    """The request cannot be carried out as written; the message says how to mend it."""
+
+    exit_status = 2
+
+
+class Unsupported(Misconfigured):
+    """The parts exist but cannot work together, here or ever."""
+
+
+class MissingExtra(Misconfigured):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install 'fedblade[{extra}]'")
+
+
+class RunFailed(FedbladeError):
+    """A run that started could not go on; what it had reached is kept."""
+
+
+class NonFinite(RunFailed):
+    """A loss, a parameter or a sum became NaN or infinite (edge case EC-11)."""
+
+
+class CorruptFile(RunFailed):
+    """A file of a run is torn or was changed by something else."""
+
+
+def nearest(given: str, options: Iterable[str]) -> str:
+    """A hint ` Did you mean 'x'?` with the closest option, or the list of options when nothing is close."""
+    names = sorted(options)
+    close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Choose from: {', '.join(names)}." if names else ""

@@ -1,0 +1,88 @@
+"""A method is a frozen value: head, losses, phases, sums, server step, state, exchanges, buffers, personal parts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedblade.core.state import ServerState
+from fedblade.core.sums import Sum, Sums
+from fedblade.core.terms import AnyTerm
+from fedblade.core.tree import Tree, tree_zeros
+from fedblade.core.views import EndView, Head
+
+ALL_GROUPS = ("body", "neck", "projector", "head", "scale")
+"""Parameter groups, by the first part of a name. `norm` is the part of `body` inside normalisation layers."""
+
+
+@dataclass(frozen=True)
+class InitView:
+    """What initial state is made from."""
+
+    params: Tree
+    dim: int
+    num_classes: int
+    population: int
+
+
+Init = Callable[[InitView], Tree]
+ServerStep = Callable[[ServerState, Sums], ServerState]
+
+
+def zeros(view: InitView) -> Tree:
+    """State that starts as zeros of the shape of the parameters."""
+    return tree_zeros(view.params)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
+
+    `losses` None means the method's own.
+    """
+
+    trains: tuple[str, ...] = ALL_GROUPS
+    epochs: int | None = None
+    losses: tuple[AnyTerm, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A pass besides the round: chosen clients send sums made with the current global model, the server steps.
+
+    It happens before the first round, after each aggregation (with the cohort) or after the last round.
+    """
+
+    when: Literal["before_run", "after_round", "after_run"]
+    sums: tuple[Sum, ...]
+    server: ServerStep
+    clients: Literal["cohort", "all"] = "all"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated method. It holds no tensor and no loop; engines give it a client axis.
+
+    `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters of the
+    groups in `personal`, and with `buffers="local"` the normalisation statistics, stay on the client.
+    `gauges` are numbers of the server state that the history shows each round.
+    """
+
+    head: Head
+    losses: tuple[AnyTerm, ...]
+    sums: tuple[Sum, ...]
+    server: ServerStep
+    phases: tuple[Phase, ...] = (Phase(),)
+    server_state: Mapping[str, Init] = field(default_factory=dict)
+    broadcast: tuple[str, ...] | None = None
+    client_state: Mapping[str, Init] = field(default_factory=dict)
+    client_update: Mapping[str, Callable[[EndView], Tree]] = field(default_factory=dict)
+    exchanges: tuple[Exchange, ...] = ()
+    buffers: Literal["average", "local"] = "average"
+    personal: tuple[str, ...] = ()
+    accuracy_of: Literal["global", "personal"] = "global"
+    gauges: Mapping[str, Callable[[ServerState], float]] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """Names of the server state that clients receive each round."""
+        return tuple(self.server_state) if self.broadcast is None else self.broadcast

@@ -1,0 +1,134 @@
+"""A body (any module that maps inputs to features) composed with a method's head, called with explicit tensors."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.streams import Streams
+from fedblade.core.tree import Tree
+from fedblade.core.views import Head, HeadOutput
+
+NORM_LAYERS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_BODY = "body."
+
+
+@dataclass(frozen=True)
+class Network:
+    """Extractor and head. The module is only a template for `functional_call`; every tensor is passed in.
+
+    `skips_singletons` says that the body cannot train on one sample (batch statistics of one value, EC-4).
+    `autocast` is the reduced type of the body's forward pass, or None.
+    """
+
+    body: nn.Module
+    head: Head
+    dim: int
+    num_classes: int
+    skips_singletons: bool = False
+    autocast: torch.dtype | None = None
+
+    def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
+        """Features [batch, dim]. In training, normalisation statistics in `buffers` are updated in place."""
+        tensors = {name.removeprefix(_BODY): leaf for name, leaf in params.items() if name.startswith(_BODY)}
+        tensors |= {name.removeprefix(_BODY): leaf for name, leaf in buffers.items()}
+        self.body.train(training)
+        reduced = self.autocast is not None
+        with torch.autocast(inputs.device.type, dtype=self.autocast) if reduced else nullcontext():
+            features: Tensor = torch.func.functional_call(self.body, tensors, (inputs,))
+        return features.to(inputs.dtype)
+
+    def output(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
+        """The head's output for features."""
+        return self.head(params, fixed, features)
+
+    def names_in(self, groups: tuple[str, ...], params: Mapping[str, Tensor]) -> frozenset[str]:
+        """Names of the parameters that belong to any of `groups` (`norm` is part of `body`)."""
+        norm = norm_names(self.body) if "norm" in groups else frozenset()
+        return frozenset(name for name in params if name.partition(".")[0] in groups or name in norm)
+
+
+def norm_names(body: nn.Module) -> frozenset[str]:
+    """Names of parameters and buffers inside normalisation layers."""
+    return frozenset(
+        f"{_BODY}{prefix}.{name}" if prefix else f"{_BODY}{name}"
+        for prefix, module in body.named_modules()
+        if isinstance(module, NORM_LAYERS)
+        for name, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    )
+
+
+def build_network(
+    make_body: Callable[[], nn.Module],
+    head: Head,
+    num_classes: int,
+    example: Tensor,
+    streams: Streams,
+    *,
+    norm_stats: str = "running",
+    autocast: torch.dtype | None = None,
+) -> tuple[Network, Tree, Tree, Tree]:
+    """Make a network and its initial (params, buffers, fixed), like `example [1, …]` in type and device.
+
+    The body is drawn from the stream `init` and the head from streams of its own, so that all methods of a seed start
+    from the same body. Modules draw from torch's global generator, which is seeded from the stream and put back.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(streams.integer("init", 0))
+        body = make_body()
+    if norm_stats == "batch":
+        _use_batch_statistics(body)
+    body = body.to(device=example.device, dtype=example.dtype)
+    params = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_parameters()}
+    buffers = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_buffers()}
+    network = Network(body, head, _probe_width(body, example), num_classes, autocast=autocast)
+    start = head.init(network.dim, num_classes, streams)
+    network = replace(network, skips_singletons=_rejects_one_sample(network, params, buffers, example))
+    params |= {name: leaf.to(example) for name, leaf in start.params.items()}
+    return network, params, buffers, {name: leaf.to(example) for name, leaf in start.fixed.items()}
+
+
+def _use_batch_statistics(body: nn.Module) -> None:
+    """Drop running statistics, so that normalisation uses the batch at test time too."""
+    for module in body.modules():
+        if isinstance(module, _BatchNorm):
+            module.track_running_stats = False
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+
+
+@torch.no_grad()
+def _probe_width(body: nn.Module, example: Tensor) -> int:
+    """Width of the features, found by a forward pass that also tells whether the inputs fit the model."""
+    body.eval()
+    name, shape = type(body).__name__, tuple(example.shape[1:])
+    try:
+        features = body(example.repeat_interleave(2, dim=0))
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Misconfigured(
+            f"model {name} cannot take inputs of shape {shape}: {reason}. Choose another model or reshape the data."
+        ) from error
+    if not isinstance(features, Tensor) or features.dim() != 2:
+        got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise Misconfigured(
+            f"model {name} returned {got} for a batch of 2 inputs of shape {shape}; expected features [2, dim]. "
+            f"Flatten or pool its output."
+        )
+    return features.shape[1]
+
+
+@torch.no_grad()
+def _rejects_one_sample(network: Network, params: Tree, buffers: Tree, example: Tensor) -> bool:
+    """Whether training on one sample fails because a normalisation layer sees a single value per channel."""
+    trial = {name: leaf.clone() for name, leaf in buffers.items()}
+    try:
+        network.features(params, trial, example, training=True)
+    except ValueError as error:
+        if "more than 1 value per channel" in str(error):
+            return True
+        raise
+    return False

@@ -1,0 +1,163 @@
+"""What remains of a client's round: its sums, the state it keeps, and its log."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from fedblade.core.errors import NonFinite
+from fedblade.core.local import Row, Trace, train
+from fedblade.core.passes import run_passes
+from fedblade.core.plan import ClientTask
+from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received, receive
+from fedblade.core.state import ServerState
+from fedblade.core.sums import DataPass, Sum, Sums, payload_bytes
+from fedblade.core.tree import State, Tree
+from fedblade.core.views import EndView
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """Totals over steps, mergeable by addition: `count_*` are counts, the rest is divided by its step count."""
+
+    totals: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: "StepLog") -> "StepLog":
+        names = sorted(self.totals.keys() | other.totals.keys())
+        return StepLog(
+            {n: self.totals.get(n, 0.0) + other.totals.get(n, 0.0) for n in names},
+            {n: self.steps.get(n, 0) + other.steps.get(n, 0) for n in names},
+        )
+
+    def means(self) -> dict[str, float]:
+        """Counts as integers, everything else as a mean per step."""
+        return {
+            n: int(total) if n.startswith("count_") else total / max(self.steps[n], 1)
+            for n, total in self.totals.items()
+        }
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """A client's sums (None if it made no step), the state it keeps, its log and the size of its upload."""
+
+    sums: Sums | None
+    state: State
+    log: StepLog
+    bytes_up: int
+
+
+def train_client(problem: Problem, server: ServerState, task: ClientTask, own: State | None, lr: float) -> LocalResult:
+    """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13)."""
+    received = receive(problem, server, task, own, lr)
+    row, trace = train(problem, received)
+    log = _summarise(trace, task)
+    if task.num_steps == 0:
+        return LocalResult(None, own or {}, log, 0)
+    method = problem.method
+    view = _end_view(problem, received, row, method.sums)
+    sums = Sums.of(method.sums, view, task.client)
+    return LocalResult(sums, _kept(problem, received, row, view), log, _upload_bytes(problem, task, method.sums, sums))
+
+
+def collect_client(
+    problem: Problem, server: ServerState, task: ClientTask, own: State | None, sums: tuple[Sum, ...]
+) -> LocalResult:
+    """A client's part in an exchange: sums made with the model it holds, without training."""
+    received = receive(problem, server, task, own, lr=0.0)
+    row = Row(received.anchor, received.buffers, {})
+    view = _end_view(problem, received, row, sums)
+    made = Sums.of(sums, view, task.client)
+    return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """Steps weighted by what momentum makes of them: [τ − ρ(1−ρ^τ)/(1−ρ)]/(1−ρ), FedNova's a_k."""
+    if momentum == 0:
+        return float(steps)
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> EndView:
+    task = received.task
+    return EndView(
+        params=row.params,
+        buffers=row.buffers,
+        anchor=received.anchor,
+        fixed=received.fixed,
+        head=problem.network.head,
+        counts=task.counts,
+        num_samples=len(task.indices),
+        num_steps=task.num_steps,
+        effective_steps=effective_steps(task.num_steps, problem.settings.momentum),
+        lr=received.lr,
+        weight=task.weight,
+        population=problem.start.population,
+        shared=problem.shared,
+        round=task.round,
+        server=received.server,
+        client=received.client,
+        passes=_own_passes(problem, received, row, sums),
+    )
+
+
+def _own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
+    """The passes that the sums need over the client's training data; plain and augmented ones apart."""
+    wanted = {each.name: each for declared in sums for each in declared.passes}
+    totals: dict[str, Tree] = {}
+    for augmented in (False, True):
+        passes: list[DataPass] = [each for each in wanted.values() if each.augmented == augmented]
+        totals |= run_passes(
+            passes,
+            problem.network,
+            (row.params, row.buffers, received.fixed),
+            problem.samples,
+            received.task.indices,
+            counts=received.task.counts,
+            draws=received.task.pass_draws if augmented else None,
+            server=received.server,
+            client=received.client,
+            round_=received.task.round,
+        )
+    return totals
+
+
+def _kept(problem: Problem, received: Received, row: Row, view: EndView) -> State:
+    """What the client keeps: the method's updated state, and its own parts of the model."""
+    method = problem.method
+    state = dict(received.client) | {name: update(view) for name, update in method.client_update.items()}
+    if method.personal:
+        state[PERSONAL] = {name: leaf for name, leaf in row.params.items() if name not in view.shared}
+    if method.buffers == "local":
+        state[BUFFERS] = row.buffers
+    if problem.settings.persist:
+        state[MOMENTUM] = row.momentum
+    return state
+
+
+def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...], sums: Sums) -> int:
+    held = int((task.counts > 0).sum())
+    return payload_bytes(declared, sums, held, torch.finfo(problem.samples.dtype).bits // 8)
+
+
+def _summarise(trace: Trace, task: ClientTask) -> StepLog:
+    """Totals of a client's steps; a loss that is not finite stops the run and names the first step and term."""
+    idle = float(task.num_steps == 0)
+    totals = {"count_skipped_singletons": float(task.skipped_singletons), "count_idle_clients": idle}
+    steps = dict.fromkeys(totals, 0)
+    first_bad: tuple[int, str] | None = None
+    for name in sorted({name for entry in trace for name in entry}):
+        places = [i for i, entry in enumerate(trace) if name in entry]
+        values = torch.stack([trace[i][name].detach().to(torch.float64) for i in places])
+        bad = (~torch.isfinite(values)).nonzero()
+        if len(bad) and (first_bad is None or places[int(bad[0])] < first_bad[0]):
+            first_bad = (places[int(bad[0])], name)
+        totals[name], steps[name] = float(values.sum()), len(places)
+    if first_bad is not None:
+        place, name = first_bad
+        raise NonFinite(
+            f"term '{name.removeprefix('loss_')}' became non-finite on client {task.client} in round {task.round + 1}, "
+            f"local step {place + 1} of {task.num_steps}. Lower the learning rate (optimizer.lr) or the term's weight."
+        )
+    return StepLog(totals, steps)

@@ -1,0 +1,64 @@
+"""Passes over data in evaluation mode: prototypes on a client, metrics on a test set."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedblade.core.network import Network
+from fedblade.core.samples import Samples
+from fedblade.core.sums import DataPass
+from fedblade.core.tree import State, Tree, tree_map
+from fedblade.core.views import StepView
+
+PASS_BATCH = 128
+"""Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
+
+
+def chunks(indices: Tensor, size: int = PASS_BATCH) -> list[Tensor]:
+    """Indices cut into batches of `size`; a last batch of one joins its neighbour, for batch statistics' sake."""
+    parts = list(torch.split(indices, size))
+    if len(parts) > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
+@torch.no_grad()
+def run_passes(
+    passes: Sequence[DataPass],
+    network: Network,
+    model: tuple[Tree, Tree, Tree],
+    samples: Samples,
+    indices: Tensor,
+    *,
+    counts: Tensor,
+    draws: Tensor | None = None,
+    server: State | None = None,
+    client: State | None = None,
+    round_: int = 0,
+) -> dict[str, Tree]:
+    """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched."""
+    params, buffers, fixed = model
+    totals: dict[str, Tree] = {}
+    places = chunks(torch.arange(len(indices), device=indices.device)) if passes else []
+    for place in places:
+        inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
+        features = network.features(params, buffers, inputs, training=False)
+        view = StepView(
+            params=params,
+            anchor=params,
+            fixed=fixed,
+            head=network.head,
+            features=features,
+            output=network.output(params, fixed, features),
+            labels=labels,
+            counts=counts,
+            server=server or {},
+            client=client or {},
+            round=round_,
+        )
+        for each in passes:
+            part = tree_map(lambda leaf: leaf.to(torch.float64), each.of(view))
+            known = totals.get(each.name)
+            totals[each.name] = part if known is None else tree_map(torch.add, known, part)
+    return totals

@@ -1,0 +1,145 @@
+"""A round's plan as data: who trains, on which batches, with which augmentation draws.
+
+Everything is drawn from (seed, round, client), never from a position in a cohort, so engines, chunk sizes and restarts
+cannot change what a client sees.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblade.core.streams import Streams
+
+IntArray = npt.NDArray[np.int64]
+LastBatch = Literal["keep", "drop", "wrap"]
+Weighting = Literal["samples", "uniform", "batches"]
+
+
+class Shards(Protocol):
+    """Which samples a client holds in a round."""
+
+    def indices(self, client: int, round_index: int) -> IntArray:
+        """Training samples of a client."""
+
+    def counts(self, client: int, round_index: int) -> IntArray:
+        """Training samples per class [classes]."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sample indices of one step and, with augmentation, the draws for each sample."""
+
+    indices: Tensor
+    draws: Tensor | None
+
+
+@dataclass(frozen=True)
+class ClientTask:
+    """All a client needs to know for one round. `phases` holds the batches of each training phase in order."""
+
+    client: int
+    round: int
+    indices: Tensor
+    counts: Tensor
+    weight: float
+    phases: tuple[tuple[Batch, ...], ...]
+    skipped_singletons: int
+    pass_draws: Tensor | None
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps the client will make."""
+        return sum(len(phase) for phase in self.phases)
+
+
+def draw_cohorts(streams: Streams, eligible: IntArray, per_round: int, rounds: int) -> list[IntArray]:
+    """Clients of each round, without replacement and in ascending order; the same for every method of a seed."""
+    return [
+        np.sort(eligible[streams.numpy("sampling", t).choice(len(eligible), per_round, replace=False)])
+        for t in range(rounds)
+    ]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Turns (round, client) into a task.
+
+    `mean_samples` is the population's mean number of samples per client: weights by samples are relative to it, so
+    that clients of equal size weigh exactly 1, as with uniform weights.
+    """
+
+    streams: Streams
+    shards: Shards
+    phase_epochs: tuple[int, ...]
+    batch_size: int
+    last_batch: LastBatch
+    weighting: Weighting
+    mean_samples: float
+    skip_singletons: bool
+    num_draws: int
+    augmented_pass: bool
+    device: torch.device
+
+    def task(self, round_: int, client: int) -> ClientTask:
+        """The work of `client` in round `round_` (from 0)."""
+        held = self.shards.indices(client, round_)
+        phases: list[tuple[Batch, ...]] = []
+        skipped = epoch = 0
+        for epochs in self.phase_epochs:
+            batches: list[Batch] = []
+            for _ in range(epochs):
+                made = self._epoch(held, round_, client, epoch)
+                kept = [b for b in made if len(b.indices) > 1 or not self.skip_singletons]
+                skipped += len(made) - len(kept)
+                batches += kept
+                epoch += 1
+            phases.append(tuple(batches))
+        steps = sum(len(phase) for phase in phases)
+        pass_draws = self._draws("proto", len(held), round_, client) if self.augmented_pass else None
+        return ClientTask(
+            client=client,
+            round=round_,
+            indices=self._tensor(held),
+            counts=self._tensor(self.shards.counts(client, round_)),
+            weight=self._weight(len(held), steps),
+            phases=tuple(phases),
+            skipped_singletons=skipped,
+            pass_draws=pass_draws,
+        )
+
+    def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
+        """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""
+        order = self._tensor(held[self.streams.numpy("client", round_, client, epoch).permutation(len(held))])
+        draws = self._draws("augment", len(held), round_, client, epoch)
+        size = self.batch_size
+        short = len(held) % size
+        if short and self.last_batch == "wrap":
+            fill = torch.arange(size - short, device=self.device) % len(held)
+            order = torch.cat([order, order[fill]])
+            draws = None if draws is None else torch.cat([draws, draws[fill]])
+        end = len(order) - short if short and self.last_batch == "drop" else len(order)
+        return [Batch(order[i : i + size], None if draws is None else draws[i : i + size]) for i in range(0, end, size)]
+
+    def _draws(self, stream: str, count: int, *key: int) -> Tensor | None:
+        if not self.num_draws:
+            return None
+        return torch.from_numpy(self.streams.numpy(stream, *key).random((count, self.num_draws))).to(self.device)
+
+    def _weight(self, num_samples: int, num_steps: int) -> float:
+        """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13)."""
+        if num_steps == 0:
+            return 0.0
+        match self.weighting:
+            case "samples":
+                return num_samples / self.mean_samples
+            case "uniform":
+                return 1.0
+            case "batches":
+                return float(num_steps)
+
+    def _tensor(self, array: IntArray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.device)

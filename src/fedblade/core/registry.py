@@ -1,0 +1,164 @@
+"""One registry per kind of part: methods, losses, heads, models, datasets, partitions, metrics, engines.
+
+A part is a function whose signature is its configuration schema. Built-in parts are found in their package, parts
+of other packages through the entry-point group `fedblade.plugins`, and parts in a user's own file or module by
+reference: `path/to/file.py:name` or `package.module:name`.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedblade.core.errors import Misconfigured, nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+ENTRY_POINT_GROUP = "fedblade.plugins"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered part: its name, the function that makes it, and facts about it."""
+
+    name: str
+    make: Callable[..., Any]
+    info: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(self.make) or "").partition("\n")[0]
+
+    def knobs(self) -> dict[str, inspect.Parameter]:
+        """Parameters a user may set: those that carry a default, in order, annotations resolved."""
+        signature = inspect.signature(self.make, eval_str=True)
+        return {n: p for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+
+
+class Registry:
+    """Parts of one kind by name, loaded when first asked for."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._entries: dict[str, Entry] = {}
+        self._loaded = False
+
+    def register(self, name: str | None = None, **info: str) -> Callable[[F], F]:
+        """Decorator that files a function under its own name, or under `name`."""
+
+        def add(make: F) -> F:
+            key = name or make.__name__
+            known = self._entries.get(key)
+            if known is not None and _origin(known.make) != _origin(make):
+                raise Misconfigured(
+                    f"{self.kind} '{key}' is registered twice: by {known.make.__module__} and by {make.__module__}. "
+                    f"Give one of them another name."
+                )
+            self._entries[key] = Entry(key, make, info)
+            return make
+
+        return add
+
+    def get(self, name: str) -> Entry:
+        """The part called `name`, or the one a reference `file.py:name` / `module:name` points to."""
+        self._load()
+        if name in self._entries:
+            return self._entries[name]
+        if ":" in name:
+            return self._by_reference(name)
+        raise Misconfigured(f"unknown {self.kind} '{name}'.{nearest(name, self._entries)}")
+
+    def names(self) -> list[str]:
+        """Every name, sorted."""
+        self._load()
+        return sorted(self._entries)
+
+    def entries(self) -> list[Entry]:
+        """Every part, sorted by name."""
+        return [self._entries[name] for name in self.names()]
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+        load_plugins()
+
+    def _by_reference(self, reference: str) -> Entry:
+        place, _, attribute = reference.rpartition(":")
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place, self.kind)
+        make = getattr(module, attribute, None)
+        if not callable(make):
+            found = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+            raise Misconfigured(f"'{place}' has no {self.kind} '{attribute}'.{nearest(attribute, found)}")
+        return Entry(reference, make)
+
+
+def _origin(make: Callable[..., Any]) -> tuple[str, str]:
+    """Where a function is written, so that re-importing its file is not a clash."""
+    return inspect.getsourcefile(make) or make.__module__, make.__qualname__
+
+
+def _import_module(name: str, kind: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise Misconfigured(
+            f"cannot import '{name}' for {kind} '{name}:…': {error}. Install it or give the path of a .py file."
+        ) from error
+
+
+def _import_file(path: Path) -> Any:
+    resolved = path.resolve()
+    if not resolved.is_file():
+        raise Misconfigured(
+            f"no such file '{path}' (looked in {resolved.parent}). Give the path of an existing .py file."
+        )
+    name = f"fedblade_user_{resolved.stem}_{zlib.crc32(str(resolved).encode()):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise Misconfigured(f"'{path}' cannot be imported as Python. Give the path of a .py file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+_plugins_loaded = False
+
+
+def load_plugins() -> None:
+    """Import what installed packages announce under the entry-point group, once."""
+    global _plugins_loaded
+    if _plugins_loaded:
+        return
+    _plugins_loaded = True
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        point.load()
+
+
+methods = Registry("method", "fedblade.methods")
+losses = Registry("loss", "fedblade.losses")
+heads = Registry("head", "fedblade.heads")
+models = Registry("model", "fedblade.models")
+datasets = Registry("dataset", "fedblade.data")
+partitions = Registry("partition", "fedblade.partitions")
+regularisers = Registry("regulariser", "fedblade.regularisers")
+metrics = Registry("metric", "fedblade.diagnostics")
+engines = Registry("engine", "fedblade.engines")

@@ -1,0 +1,133 @@
+"""Server state, and the stores that keep clients' state between rounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tree import State, Tree, tree_clone
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The global model and whatever else the server carries from round to round.
+
+    `round` counts finished rounds, `fixed` holds the tensors that never change.
+    """
+
+    params: Tree
+    buffers: Tree
+    fixed: Tree
+    extra: State = field(default_factory=dict)
+    round: int = 0
+
+    def replace(self, **changes: Any) -> "ServerState":
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def flat(self) -> Tree:
+        """One tree of everything, for checkpoints and digests; `/` separates the parts."""
+        return flatten({"params": self.params, "buffers": self.buffers, "fixed": self.fixed}) | flatten(
+            {f"extra/{name}": tree for name, tree in self.extra.items()}
+        )
+
+    def restored(self, flat: Mapping[str, Any], round_: int) -> "ServerState":
+        """This state with the tensors of `flat`, which must have the same names, on this state's devices."""
+        own = self.flat()
+        if own.keys() != flat.keys():
+            raise KeyError(f"checkpoint and method differ in {sorted(own.keys() ^ flat.keys())[:4]}")
+        moved = {name: flat[name].to(leaf.device) for name, leaf in own.items()}
+        parts = unflatten(moved)
+        return ServerState(
+            params=parts.get("params", {}),
+            buffers=parts.get("buffers", {}),
+            fixed=parts.get("fixed", {}),
+            extra={name: parts.get(f"extra/{name}", {}) for name in self.extra},
+            round=round_,
+        )
+
+
+def flatten(state: Mapping[str, Mapping[str, Any]]) -> Tree:
+    """Named trees as one tree with `name/leaf` keys."""
+    return {f"{name}/{leaf}": tensor for name, tree in state.items() for leaf, tensor in tree.items()}
+
+
+def unflatten(flat: Mapping[str, Any]) -> State:
+    """Inverse of `flatten`."""
+    state: State = {}
+    for key, tensor in flat.items():
+        name, _, leaf = key.rpartition("/")
+        state.setdefault(name, {})[leaf] = tensor
+    return state
+
+
+class ClientStore(Protocol):
+    """Keeps the state of clients between their participations."""
+
+    def get(self, client: int, before_round: int) -> State | None:
+        """The newest state a client saved in a round earlier than `before_round`, or None."""
+
+    def put(self, client: int, round_: int, state: State) -> None:
+        """Save the state a client has after `round_`."""
+
+    def forget_before(self, round_: int) -> None:
+        """Promise that nobody will ask for a state older than the newest one before `round_`."""
+
+
+class MemoryStore:
+    """Client state in memory, for runs that write nothing to disk."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, State] = {}
+
+    def get(self, client: int, before_round: int) -> State | None:  # noqa: ARG002 - only the newest is kept
+        """The newest state of a client."""
+        return self._states.get(client)
+
+    def put(self, client: int, round_: int, state: State) -> None:  # noqa: ARG002
+        """Replace the state of a client."""
+        self._states[client] = {name: tree_clone(tree) for name, tree in state.items()}
+
+    def forget_before(self, round_: int) -> None:
+        """Nothing older than the newest is kept anyway."""
+
+
+class DiskStore:
+    """Client state on disk, one file per client and participation.
+
+    A run that resumes from round r reads the newest file before r, so files that a killed process wrote later do no
+    harm; they are overwritten with the same bytes. Memory does not grow with the number of clients.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._keep_from = 0
+
+    def get(self, client: int, before_round: int) -> State | None:
+        """The newest state saved before `before_round`."""
+        rounds = [r for r in self._rounds(client) if r < before_round]
+        if not rounds:
+            return None
+        tensors, _ = read_tensors(self._path(client, max(rounds)))
+        return unflatten(tensors)
+
+    def put(self, client: int, round_: int, state: State) -> None:
+        """Write the state after `round_` and drop files that no checkpoint can need."""
+        path = self._path(client, round_)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, flatten(state))
+        needless = [r for r in self._rounds(client) if r < self._keep_from][:-1]
+        for old in needless:
+            self._path(client, old).unlink(missing_ok=True)
+
+    def forget_before(self, round_: int) -> None:
+        """Files older than the newest before `round_` may go when their client next writes."""
+        self._keep_from = round_
+
+    def _path(self, client: int, round_: int) -> Path:
+        return self._folder / f"{client // 1000:04d}" / f"{client}" / f"{round_:06d}.safetensors"
+
+    def _rounds(self, client: int) -> list[int]:
+        folder = self._path(client, 0).parent
+        return sorted(int(p.stem) for p in folder.glob("*.safetensors")) if folder.is_dir() else []

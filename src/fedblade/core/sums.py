@@ -1,0 +1,106 @@
+"""Named sums: all that leaves a client.
+
+A payload is a tree already multiplied by its weight, so the server only adds and then divides. Streaming, all-reduce
+and secure aggregation therefore need no method code.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedblade.core.errors import NonFinite
+from fedblade.core.tree import Tree, tree_is_finite, tree_map
+from fedblade.core.views import EndView, StepView
+
+Reduce = Literal["sum", "max"]
+
+
+@dataclass(frozen=True)
+class DataPass:
+    """A pass over a data set in evaluation mode whose per-batch trees are added in float64.
+
+    The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees the samples
+    as training does, with draws of its own.
+    """
+
+    name: str
+    of: Callable[[StepView], Tree]
+    augmented: bool = False
+
+
+@dataclass(frozen=True)
+class Sum:
+    """One named payload: `of(view)` gives a client's contribution.
+
+    `bound` is the largest absolute value an entry may reach, for fixed-point secure sums. With `by_class` the first
+    axis is the class and rows of classes the client does not hold are zero, so they cost no bytes. `reduce="max"` is
+    for counters that are not additive.
+    """
+
+    name: str
+    of: Callable[[EndView], Tree]
+    bound: float
+    passes: tuple[DataPass, ...] = ()
+    by_class: bool = False
+    reduce: Reduce = "sum"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Payloads of one client or of many, added in float64; adding is all that can be done to them."""
+
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    reduce: Mapping[str, Reduce] = field(default_factory=dict)
+
+    @staticmethod
+    def of(declared: Iterable[Sum], view: EndView, client: int) -> "Sums":
+        """What one client sends, checked for NaN and infinity before it can touch anything."""
+        chosen = tuple(declared)
+        trees = {each.name: tree_map(_as_float64, each.of(view)) for each in chosen}
+        for name, tree in trees.items():
+            if not tree_is_finite(tree):
+                raise NonFinite(
+                    f"client {client} produced a non-finite sum '{name}' in round {view.round + 1}. "
+                    f"Lower the learning rate or the weight of the method's terms, then --resume or start again."
+                )
+        return Sums(trees, {each.name: each.reduce for each in chosen})
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """Add name by name; an empty `Sums()` is the zero."""
+        if not self.trees or not other.trees:
+            return self if self.trees else other
+        if self.trees.keys() != other.trees.keys():
+            raise KeyError(f"sums differ: {sorted(self.trees.keys() ^ other.trees.keys())}")
+        merged = {
+            name: tree_map(torch.maximum if self.reduce[name] == "max" else torch.add, tree, other.trees[name])
+            for name, tree in self.trees.items()
+        }
+        return Sums(merged, self.reduce)
+
+    def __getitem__(self, name: str) -> Tree:
+        return self.trees[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.trees
+
+    def scalar(self, name: str) -> float:
+        """A payload that is a single number."""
+        (value,) = self.trees[name].values()
+        return float(value)
+
+
+def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_bytes: int) -> int:
+    """Bytes a client uploads: every number at the model's precision, rows of classes it lacks left out."""
+    total = 0
+    for each in declared:
+        for leaf in sums[each.name].values():
+            rows = held_classes / leaf.shape[0] if each.by_class and leaf.dim() else 1.0
+            total += round(leaf.numel() * rows) * float_bytes
+    return total
+
+
+def _as_float64(leaf: Tensor) -> Tensor:
+    return leaf.detach().to(torch.float64)

@@ -1,0 +1,35 @@
+"""Tensors and a little metadata in one safetensors file, written atomically and checked when read."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import save
+
+from fedblade.core.errors import CorruptFile
+from fedblade.core.files import write_atomic
+from fedblade.core.tree import Tree, tree_digest
+
+
+def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
+    """Save a tree with JSON metadata and a digest of its contents."""
+    contiguous = {name: leaf.detach().cpu().contiguous() for name, leaf in tensors.items()}
+    header = {"digest": tree_digest(contiguous), "metadata": json.dumps(dict(metadata or {}))}
+    write_atomic(path, save(contiguous, header))
+
+
+def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
+    """Load a tree and its metadata; a torn or altered file raises `CorruptFile`."""
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # safetensors raises its own error types for torn files
+        raise CorruptFile(f"'{path}' cannot be read ({error}). Remove it; an older checkpoint will be used.") from error
+    if header.get("digest") != tree_digest(tensors):
+        raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest. Remove it and resume.")
+    return tensors, json.loads(header["metadata"])

@@ -1,0 +1,68 @@
+"""Trees: flat dictionaries from dotted names to tensors, and the arithmetic methods are written in."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Tree: TypeAlias = dict[str, Tensor]
+State: TypeAlias = dict[str, Tree]
+"""Named trees, such as a client's control variates and momentum."""
+
+
+def tree_map(function: Callable[..., Tensor], first: Mapping[str, Tensor], *rest: Mapping[str, Tensor]) -> Tree:
+    """Apply `function` leaf by leaf; every tree must have the names of the first."""
+    for other in rest:
+        if other.keys() != first.keys():
+            odd = sorted(first.keys() ^ other.keys())
+            raise KeyError(f"trees differ in the names {odd[:4]}")
+    return {name: function(leaf, *(other[name] for other in rest)) for name, leaf in first.items()}
+
+
+def tree_zeros(tree: Mapping[str, Tensor]) -> Tree:
+    """Zeros of the same shapes."""
+    return tree_map(torch.zeros_like, tree)
+
+
+def tree_clone(tree: Mapping[str, Tensor]) -> Tree:
+    """Detached copies."""
+    return tree_map(lambda leaf: leaf.detach().clone(), tree)
+
+
+def tree_select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
+    """The leaves called `names`, in the order of the tree."""
+    wanted = frozenset(names)
+    return {name: leaf for name, leaf in tree.items() if name in wanted}
+
+
+def tree_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
+    """Inner product over all leaves, in float64."""
+    products = tree_map(lambda x, y: (x.double() * y.double()).sum(), a, b)
+    return torch.stack(list(products.values())).sum() if products else torch.zeros((), dtype=torch.float64)
+
+
+def tree_norm(tree: Mapping[str, Tensor]) -> Tensor:
+    """Euclidean norm over all leaves, in float64."""
+    return tree_dot(tree, tree).sqrt()
+
+
+def tree_bytes(tree: Mapping[str, Tensor]) -> int:
+    """Bytes of all leaves."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree.values())
+
+
+def tree_is_finite(tree: Mapping[str, Tensor]) -> bool:
+    """Whether no floating-point leaf holds NaN or infinity."""
+    return all(bool(torch.isfinite(leaf).all()) for leaf in tree.values() if leaf.is_floating_point())
+
+
+def tree_digest(tree: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and bytes: equal digests mean bit-identical trees."""
+    digest = hashlib.sha256()
+    for name in sorted(tree):
+        leaf = tree[name].detach().cpu().contiguous()
+        digest.update(f"{name}|{leaf.dtype}|{tuple(leaf.shape)}|".encode())
+        digest.update(leaf.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

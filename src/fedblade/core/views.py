@@ -1,0 +1,115 @@
+"""What method code may look at: one client and one batch (`StepView`), or one client after training (`EndView`).
+
+Neither reaches a loader, a device, a loop or another client, so every engine can provide them in its own way.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedblade.core.streams import Streams
+from fedblade.core.tree import State, Tree
+
+
+@dataclass(frozen=True)
+class HeadOutput:
+    """What a head makes of features.
+
+    `logits [batch, classes]` rank the classes; `projected [batch, space]` is the vector compared with the class
+    vectors before any normalisation (the projector's output, or the features where there is no projector).
+    """
+
+    logits: Tensor
+    projected: Tensor
+
+
+@dataclass(frozen=True)
+class HeadTensors:
+    """Tensors a head starts with: `params` are trained and averaged, `fixed` are sent once and never change."""
+
+    params: Tree
+    fixed: Tree
+
+
+class Head(ABC):
+    """Features to logits. A head is a frozen value; its tensors are passed in.
+
+    Parameter names start with their group: `neck.`, `projector.`, `head.` or `scale`.
+    """
+
+    @abstractmethod
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """Initial tensors in float32, drawn from the head's own streams."""
+
+    @abstractmethod
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
+        """Logits and projected features of `features [batch, dim]`."""
+
+    def project(self, params: Tree, features: Tensor) -> Tensor:  # noqa: ARG002 - heads with a projector use it
+        """Map `features [..., dim]` to the space of the class vectors."""
+        return features
+
+    def constrain(self, params: Tree) -> dict[str, Tensor]:  # noqa: ARG002 - heads with bounds use it
+        """Bring `params` back into their bounds in place, after a step; returns counters."""
+        return {}
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One client and one batch, as a loss term sees it.
+
+    `anchor` is the model received this round, `counts [classes]` the client's training samples per class, `server`
+    the state the server sent, `client` the client's own. `mask [batch]` is 1 for real samples; None means all are.
+    """
+
+    params: Tree
+    anchor: Tree
+    fixed: Tree
+    head: Head
+    features: Tensor
+    output: HeadOutput
+    labels: Tensor
+    counts: Tensor
+    server: State
+    client: State
+    round: int
+    mask: Tensor | None = None
+
+    @property
+    def logits(self) -> Tensor:
+        """The head's logits [batch, classes]."""
+        return self.output.logits
+
+    def at(self, features: Tensor) -> "StepView":
+        """The same step with other features, passed through the head again."""
+        return replace(self, features=features, output=self.head(self.params, self.fixed, features))
+
+
+@dataclass(frozen=True)
+class EndView:
+    """One client after its local work, as a sum sees it.
+
+    `passes` holds what the declared passes over the client's data added up. `weight` is the client's aggregation
+    weight (0 if it made no step), `effective_steps` the step count corrected for momentum, `population` the number
+    of all clients, `shared` the names of the parameters that travel.
+    """
+
+    params: Tree
+    buffers: Tree
+    anchor: Tree
+    fixed: Tree
+    head: Head
+    counts: Tensor
+    num_samples: int
+    num_steps: int
+    effective_steps: float
+    lr: float
+    weight: float
+    population: int
+    shared: frozenset[str]
+    round: int
+    server: State
+    client: State
+    passes: Mapping[str, Tree]

@@ -1,0 +1,140 @@
+"""The value every data source produces: arrays in their stored type, and how to normalise them."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.samples import Augment, Samples
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Inputs [n, …], labels [n] and, where the data come in groups (writers, domains), a group id [n]."""
+
+    inputs: Array
+    labels: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training and a test part. A batch is (inputs / unit − mean) / std, mean and std per channel or scalar."""
+
+    name: str
+    train: Part
+    test: Part
+    num_classes: int
+    unit: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for kind, part in (("training", self.train), ("test", self.test)):
+            _check_part(self.name, kind, part, self.num_classes)
+        if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
+            raise Misconfigured(
+                f"dataset '{self.name}' has training inputs of shape {self.train.inputs.shape[1:]} and test inputs of "
+                f"shape {self.test.inputs.shape[1:]}; expected the same. Resize one of them."
+            )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(int(size) for size in self.train.inputs.shape[1:])
+
+    def digest(self) -> str:
+        """SHA-256 of the contents, by which a resumed run knows its data."""
+        digest = hashlib.sha256()
+        for array in (self.train.inputs, self.train.labels, self.test.inputs, self.test.labels):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
+    """Refuse parts that cannot be trained on, saying what was found."""
+    if part.inputs.ndim < 2 or len(part.inputs) != len(part.labels):
+        raise Misconfigured(
+            f"dataset '{name}' has {kind} inputs of shape {part.inputs.shape} and {len(part.labels)} labels; "
+            f"expected inputs [n, …] and n labels."
+        )
+    if len(part) == 0:
+        raise Misconfigured(f"dataset '{name}' has no {kind} samples; expected at least one per class.")
+    if num_classes < 2:
+        raise Misconfigured(f"dataset '{name}' has one class only; classification needs at least 2.")
+    low, high = int(part.labels.min()), int(part.labels.max())
+    if low < 0 or high >= num_classes:
+        raise Misconfigured(
+            f"dataset '{name}' has {kind} labels from {low} to {high}; expected 0 to {num_classes - 1}. "
+            f"Renumber the labels or set num_classes."
+        )
+    if part.inputs.dtype.kind == "f" and not np.isfinite(part.inputs).all():
+        raise Misconfigured(f"dataset '{name}' has NaN or infinite {kind} inputs. Clean them first.")
+
+
+def to_samples(
+    dataset: Dataset, part: Part, device: torch.device, dtype: torch.dtype, augment: Augment | None
+) -> Samples:
+    """A part on the training device, with its normalisation as one subtraction and one product."""
+    channels = (-1,) + (1,) * (len(dataset.input_shape) - 1)
+    mean, std = (torch.tensor(v, dtype=torch.float64).reshape(channels) for v in (dataset.mean, dataset.std))
+    return Samples(
+        inputs=torch.from_numpy(np.ascontiguousarray(part.inputs)).to(device),
+        labels=torch.from_numpy(np.ascontiguousarray(part.labels)).to(device),
+        dtype=dtype,
+        shift=(mean * dataset.unit).to(device=device, dtype=dtype),
+        scale=(1.0 / (std * dataset.unit)).to(device=device, dtype=dtype),
+        augment=augment,
+    )
+
+
+def as_dataset(given: object) -> Dataset:
+    """A user's data as a `Dataset`: one already, four arrays (x, y, x_test, y_test), or two torch datasets.
+
+    Unsigned bytes are taken as pixels and divided by 255; everything else is used as it is. Pixels of shape
+    [n, height, width] get a channel axis.
+    """
+    if isinstance(given, Dataset):
+        return given
+    items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
+    if len(items) == 2:
+        (x, y), (x_test, y_test) = (_stack(each) for each in items)
+    elif len(items) == 4:
+        x, y, x_test, y_test = (np.asarray(each) for each in items)
+    else:
+        raise Misconfigured(
+            f"dataset is a {type(given).__name__}; expected a name, a fedblade.data.Dataset, four arrays "
+            f"(x, y, x_test, y_test) or two torch datasets (train, test)."
+        )
+    y, y_test = _as_labels(y), _as_labels(y_test)
+    num_classes = int(max(y.max(initial=0), y_test.max(initial=0))) + 1
+    pixels = x.dtype == np.uint8
+    if pixels and x.ndim == 3:
+        x, x_test = x[:, None], x_test[:, None]
+    return Dataset("arrays", Part(x, y), Part(x_test, y_test), num_classes, unit=255.0 if pixels else 1.0)
+
+
+def _stack(source: Any) -> tuple[Array, Array]:
+    """Inputs and labels of a torch dataset, read item by item."""
+    pairs = [source[i] for i in range(len(source))]
+    return np.stack([np.asarray(x) for x, _ in pairs]), np.asarray([int(y) for _, y in pairs])
+
+
+def _as_labels(labels: Array) -> npt.NDArray[np.int64]:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise Misconfigured(
+            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
+        )
+    return labels.astype(np.int64)

@@ -1,0 +1,32 @@
+"""A user's own arrays from an `.npz` file."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.registry import datasets
+from fedblade.data._dataset import Dataset, as_dataset
+
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+@datasets.register()
+def arrays(path: str = "") -> Dataset:
+    """Arrays x_train, y_train, x_test, y_test from an .npz file, or passed to `fedblade.run` from Python."""
+    if not path:
+        raise Misconfigured("dataset 'arrays' needs a file: --set dataset.path=FILE.npz (or pass arrays from Python).")
+    if not Path(path).is_file():
+        raise Misconfigured(
+            f"dataset.path '{path}' does not exist. Give the path of an .npz file with {', '.join(_NAMES)}."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in _NAMES if name not in archive]
+            if missing:
+                hint = nearest(missing[0], archive.files)
+                raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(_NAMES)}.{hint}")
+            return as_dataset(tuple(archive[name] for name in _NAMES))
+    except (ValueError, OSError, EOFError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Misconfigured(f"'{path}' cannot be read as an .npz file of plain arrays: {reason}.") from error

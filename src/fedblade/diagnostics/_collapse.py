@@ -1,0 +1,133 @@
+"""Neural collapse: how tight the classes are (NC1) and how near their means are to a simplex ETF (NC2).
+
+Classes without samples are left out, C then being the number of the others. What is undefined is NaN: anything with
+no sample, and every distance between classes with fewer than two of them.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedblade.core.metric import Metric
+from fedblade.core.registry import metrics
+from fedblade.core.tree import Tree
+from fedblade.diagnostics._moments import Moments, Space, moments_pass
+from fedblade.heads import normalise
+
+PSEUDO_INVERSE_CUT = 1e-10
+_PAPER = "Papyan, Han and Donoho 2020"
+
+
+def nc1(features: Tensor, labels: Tensor) -> dict[str, float]:
+    """Within-class variability of `features [samples, dim]`, in three definitions.
+
+    With Σ_W the mean within-class covariance and Σ_B the covariance of the class means:
+    `nc1_pinv` = tr(Σ_W Σ_B⁺)/C, `nc1_ratio` = tr Σ_W/tr(Σ_W + Σ_B), and `nc1_unit` = mean_c(1 - ‖mean unit feature of
+    c‖²), the variance on the sphere.
+    """
+    return finish_nc1(_moments(features, labels))
+
+
+def nc2(features: Tensor, labels: Tensor) -> dict[str, float]:
+    """Distance of the class means of `features [samples, dim]` to a simplex ETF, in four definitions.
+
+    With M the centred class means, A the cosines between them and T the ETF's, 1 and -1/(C - 1):
+    `nc2_fro` = ‖A - T‖_F, `nc2_normalised` = ‖MMᵀ/‖MMᵀ‖_F - T/‖T‖_F‖_F, `nc2_equinorm` = std/mean of the lengths of M,
+    `nc2_equiangle` = mean of |A_ij + 1/(C - 1)| over pairs.
+    """
+    return finish_nc2(_moments(features, labels))
+
+
+def finish_nc1(moments: Moments) -> dict[str, float]:
+    """NC1 from gathered moments."""
+    means, weights, units = _class_means(moments)
+    if len(means) == 0:
+        return dict.fromkeys(("nc1_pinv", "nc1_ratio", "nc1_unit"), math.nan)
+    centred = means - means.mean(0)
+    within = moments.outer / moments.count - (means.mT * weights) @ means
+    trace_within, trace_between = within.trace().clamp(min=0), centred.square().sum() / len(means)
+    return {
+        "nc1_pinv": _trace_pinv(within, centred),
+        "nc1_ratio": float(trace_within / (trace_within + trace_between)),
+        "nc1_unit": float((1 - units.square().sum(1)).mean()),
+    }
+
+
+def finish_nc2(moments: Moments) -> dict[str, float]:
+    """NC2 from gathered moments."""
+    means, _, _ = _class_means(moments)
+    classes = len(means)
+    if classes < 2:
+        return dict.fromkeys(("nc2_fro", "nc2_normalised", "nc2_equinorm", "nc2_equiangle"), math.nan)
+    centred = means - means.mean(0)
+    directions, lengths, gram = normalise(centred), centred.norm(dim=1), centred @ centred.mT
+    gap = directions @ directions.mT - (target := _etf_cosines(means))
+    off_diagonal = gap - gap.diagonal().diag()
+    return {
+        "nc2_fro": float(gap.norm()),
+        "nc2_normalised": float((gram / gram.norm() - target / target.norm()).norm()),
+        "nc2_equinorm": float(lengths.std(correction=0) / lengths.mean()),
+        "nc2_equiangle": float(off_diagonal.abs().sum() / (classes * (classes - 1))),
+    }
+
+
+@metrics.register("nc1", paper=_PAPER)
+def nc1_metric() -> Metric:
+    """Within-class variability of the features and of the projected directions, see `diagnostics.nc1`."""
+    return _in_both_spaces("nc1", finish_nc1)
+
+
+@metrics.register("nc2", paper=_PAPER)
+def nc2_metric() -> Metric:
+    """Distance of class means to a simplex ETF, features and projected directions, see `diagnostics.nc2`."""
+    return _in_both_spaces("nc2", finish_nc2)
+
+
+def _in_both_spaces(prefix: Literal["nc1", "nc2"], finish_one: Callable[[Moments], dict[str, float]]) -> Metric:
+    spaces: dict[str, Space] = {"feature": "feature", "proj": "direction"}
+    passes = {name: moments_pass(space) for name, space in spaces.items()}
+
+    def finish(totals: Mapping[str, Tree]) -> dict[str, float]:
+        return {
+            key.replace(prefix, f"{prefix}_{name}"): value
+            for name, each in passes.items()
+            for key, value in finish_one(Moments.from_tree(totals[each.name])).items()
+        }
+
+    return Metric(tuple(passes.values()), finish)
+
+
+def _class_means(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
+    """Means [classes, dim], shares of the samples [classes] and mean unit vectors of the classes with samples."""
+    held = moments.class_count > 0
+    counts = moments.class_count[held]
+    return (
+        moments.class_total[held] / counts[:, None],
+        counts / moments.count,
+        moments.class_unit[held] / counts[:, None],
+    )
+
+
+def _trace_pinv(within: Tensor, centred: Tensor) -> float:
+    """tr(Σ_W Σ_B⁺)/C through the C × C Gram matrix of the means: the same eigenvalues at a fraction of the cost."""
+    classes = len(centred)
+    values, vectors = torch.linalg.eigh(centred @ centred.mT / classes)
+    kept = values > PSEUDO_INVERSE_CUT * values[-1].clamp(min=0)
+    if not bool(kept.any()):
+        return math.nan
+    axes = vectors[:, kept].mT @ centred
+    captured = ((axes @ within) * axes).sum(1) / classes
+    return float((captured / values[kept].square()).sum() / classes)
+
+
+def _etf_cosines(means: Tensor) -> Tensor:
+    classes = len(means)
+    ones = torch.ones(classes, classes, dtype=means.dtype, device=means.device)
+    return (ones.diagonal().diag() * classes - ones) / (classes - 1)
+
+
+def _moments(features: Tensor, labels: Tensor) -> Moments:
+    return Moments.of(features, labels, int(labels.max()) + 1)

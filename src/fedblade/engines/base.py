@@ -1,0 +1,62 @@
+"""The protocol every engine fulfils, and what a round gives back."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from fedblade.core.outcome import StepLog
+from fedblade.core.plan import ClientTask
+from fedblade.core.problem import Problem
+from fedblade.core.samples import Samples
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.tree import Tree
+
+OnClient = Callable[[int], None]
+"""Called with a client's id when it has finished, for progress."""
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What a cohort sent, added up in ascending client id, and what its steps logged."""
+
+    sums: Sums = field(default_factory=Sums)
+    log: StepLog = field(default_factory=StepLog)
+    bytes_up: int = 0
+
+
+class Engine(Protocol):
+    """Runs the clients of a round. The sequential engine defines what every other one must compute."""
+
+    name: str
+
+    def train(
+        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
+    ) -> RoundOutcome:
+        """Train every task from the same server state, save client states and add up the sums."""
+
+    def collect(
+        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
+    ) -> RoundOutcome:
+        """Gather an exchange's sums without training."""
+
+    def measure(
+        self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
+    ) -> Mapping[str, Tree]:
+        """Run passes over a data set with the global model."""
+
+    def measure_own(
+        self,
+        server: ServerState,
+        client: int,
+        store: ClientStore,
+        samples: Samples,
+        indices: Tensor,
+        passes: Sequence[DataPass],
+    ) -> Mapping[str, Tree]:
+        """Run passes with one client's model: the global one with the client's own parts in place."""
+
+
+MakeEngine = Callable[[Problem], Engine]

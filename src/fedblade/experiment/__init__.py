@@ -1,0 +1,6 @@
+"""Runs: configuration, presets, the round loop, run folders and trained models."""
+
+from fedblade.experiment._model import TrainedModel, load
+from fedblade.experiment._run import Result, execute, load_config, next_run_folder, run
+
+__all__ = ["Result", "TrainedModel", "execute", "load", "load_config", "next_run_folder", "run"]

@@ -1,0 +1,154 @@
+"""A run's configuration: read from presets, files and overrides, checked, and written out with every default."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method
+from fedblade.core.registry import Entry, Registry, datasets, models, partitions
+from fedblade.experiment import _toml
+from fedblade.experiment._schema import (
+    FIXED,
+    NAMED,
+    ORDER,
+    Checkpoint,
+    DatasetSettings,
+    Evaluation,
+    Federation,
+    General,
+    Local,
+    ModelSettings,
+    Optimizer,
+    Section,
+)
+from fedblade.experiment._validate import check_keys, knob_model, plain, validate
+from fedblade.methods import Composition, compose
+
+_REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
+OBJECT = "object"
+"""Name of a data set or model that was passed from Python instead of chosen by name."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A registered part with its checked knobs."""
+
+    name: str
+    entry: Entry | None
+    knobs: Mapping[str, Any]
+
+    def make(self, *args: Any) -> Any:
+        """Build the part; `args` are what its function takes besides the knobs."""
+        if self.entry is None:
+            raise Misconfigured(
+                f"this run used a {self.name} passed from Python; pass it to fedblade.run again to go on with it."
+            )
+        return self.entry.make(*args, **self.knobs)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that determines a run. Two runs with equal tables and data give equal results."""
+
+    general: General
+    dataset: Chosen
+    dataset_settings: DatasetSettings
+    partition: Chosen
+    federation: Federation
+    model: Chosen
+    model_settings: ModelSettings
+    local: Local
+    optimizer: Optimizer
+    method: Composition
+    method_knobs: Mapping[str, Any]
+    evaluation: Evaluation
+    checkpoint: Checkpoint
+
+    def build_method(self) -> Method:
+        """The method value."""
+        return self.method.build(self.method_knobs)
+
+    def table(self) -> dict[str, Any]:
+        """The configuration as plain nested tables, every default written out."""
+        named = {
+            "dataset": {"name": self.dataset.name, **plain(self.dataset_settings), **plain(self.dataset.knobs)},
+            "partition": {"name": self.partition.name, **plain(self.partition.knobs)},
+            "model": {"name": self.model.name, **plain(self.model_settings), **plain(self.model.knobs)},
+            "method": {"name": self.method.name, **plain(self.method_knobs)},
+        }
+        fixed = {name: plain(getattr(self, name)) for name in FIXED}
+        tables = named | fixed
+        return {**plain(self.general), **{name: tables[name] for name in ORDER}}
+
+    def to_toml(self) -> str:
+        """The text of `config.toml`."""
+        return _toml.dumps(self.table())
+
+
+def resolve(raw: Mapping[str, Any]) -> RunConfig:
+    """Check nested tables (a file, a preset, a resumed run) and fill in every default."""
+    check_keys("", raw, (*General.model_fields, *ORDER))
+    for name in ORDER:
+        if not isinstance(raw.get(name, {}), Mapping):
+            raise Misconfigured(f"{name} = {raw[name]!r} is not a table; expected keys under [{name}].")
+    general = validate(General, {key: value for key, value in raw.items() if key in General.model_fields}, "")
+    fixed: dict[str, Any] = {name: validate(model, raw.get(name, {}), name) for name, model in FIXED.items()}
+    parts: dict[str, Any] = {}
+    for kind in ("dataset", "partition", "model"):
+        parts[kind], parts[f"{kind}_settings"] = _choose(kind, dict(raw.get(kind, {})))
+    parts.pop("partition_settings")
+    composition, knobs = _choose_method(dict(raw.get("method", {})))
+    _check_cohort(fixed["federation"])
+    return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)
+
+
+def knob_tables(name: str) -> dict[str, Any]:
+    """A method's knobs with their defaults as plain tables, regularisers in tables of their own."""
+    composition = compose(name)
+    knobs = {key: plain(knob.default) for key, knob in composition.base.knobs().items()}
+    for entry in composition.added:
+        knobs[entry.name] = {key: plain(knob.default) for key, knob in entry.knobs().items()}
+    return knobs
+
+
+def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
+    """A part by its name, with its knobs and the section's own settings checked."""
+    name = _name(kind, raw)
+    settings_model = NAMED[kind]
+    entry = None if name == OBJECT else _REGISTRIES[kind].get(name)
+    knobs = entry.knobs() if entry else {}
+    check_keys(kind, raw, (*settings_model.model_fields, *knobs))
+    settings = validate(settings_model, {k: v for k, v in raw.items() if k in settings_model.model_fields}, kind)
+    model = knob_model(name, knobs)
+    checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
+    return Chosen(name, entry, {key: getattr(checked, key) for key in knobs}), settings
+
+
+def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
+    name = _name("method", raw)
+    composition = compose(name)
+    base, added = composition.base.knobs(), {entry.name: entry for entry in composition.added}
+    check_keys("method", raw, (*base, *added))
+    checked = validate(knob_model(name, base), {k: v for k, v in raw.items() if k in base}, "method")
+    knobs: dict[str, Any] = {key: getattr(checked, key) for key in base}
+    for key, entry in added.items():
+        own = entry.knobs()
+        table = validate(knob_model(key, own), raw.get(key, {}), f"method.{key}")
+        knobs[key] = {each: getattr(table, each) for each in own}
+    return composition, knobs
+
+
+def _name(kind: str, raw: dict[str, Any]) -> str:
+    name = raw.pop("name", None)
+    if not isinstance(name, str):
+        raise Misconfigured(f"{kind}.name is {name!r}; expected a name. `fedblade list {kind}s` shows what there is.")
+    return name
+
+
+def _check_cohort(federation: Federation) -> None:
+    if federation.clients_per_round > federation.num_clients:
+        raise Misconfigured(
+            f"federation.clients_per_round = {federation.clients_per_round} is more than federation.num_clients = "
+            f"{federation.num_clients}. Lower it or raise num_clients."
+        )

@@ -1,0 +1,199 @@
+"""A run's folder: configuration, history, checkpoints and results, written so that a kill at any moment loses nothing.
+
+The history line of a round is written before its checkpoint. A resumed run takes the newest checkpoint that is whole,
+cuts the history back to it and goes on; rounds done twice give the same bytes, because nothing in them depends on the
+clock or on earlier draws.
+"""
+
+import fcntl
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import CorruptFile, Misconfigured, RunFailed
+from fedblade.core.files import write_atomic
+from fedblade.core.state import ServerState
+from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.experiment import _toml
+
+CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
+MODEL, CHECKPOINTS, LOCK = "model.safetensors", "checkpoints", ".lock"
+
+
+class RunDirectory:
+    """One run on disk, held by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a run."""
+        return (self.path / CONFIG).is_file()
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the saved states."""
+        return self.path / CHECKPOINTS
+
+    def stored_config(self) -> dict[str, Any]:
+        """The configuration the run was started with."""
+        try:
+            return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise CorruptFile(f"'{self.path / CONFIG}' cannot be read: {error}. Start a new run elsewhere.") from error
+
+    def open(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Take the folder for a run with this configuration, new or, with `resume`, begun."""
+        if self.exists:
+            if not resume:
+                raise Misconfigured(
+                    f"'{self.path}' already holds a run. Add --resume to go on with it, or choose another --out."
+                )
+            self._check_same(config)
+        elif self.path.exists() and any(not item.name.startswith(".") for item in self.path.iterdir()):
+            raise Misconfigured(
+                f"'{self.path}' is not empty and holds no run. Choose an empty or new folder for --out."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        if not self.exists:
+            self.write(CONFIG, _toml.dumps(config))
+        self.checkpoints.mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """Let other processes have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def write(self, name: str, content: str) -> None:
+        """Write a text file of the run atomically; a full disk stops the run and leaves the old file."""
+        try:
+            write_atomic(self.path / name, content)
+        except OSError as error:
+            raise self._disk_error(name, error) from error
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file; numbers that JSON cannot hold become null."""
+        self.write(name, json.dumps(_json_safe(value), indent=2) + "\n")
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the run, or None if it is not there or torn."""
+        try:
+            value = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def append_history(self, row: Mapping[str, Any]) -> None:
+        """Add one line with one write."""
+        line = json.dumps(_json_safe(row)) + "\n"
+        try:
+            with (self.path / HISTORY).open("ab", buffering=0) as file:
+                file.write(line.encode())
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._disk_error(HISTORY, error) from error
+
+    def history(self) -> list[dict[str, Any]]:
+        """Whole lines in order of rounds; a torn last line is left out."""
+        path = self.path / HISTORY
+        rows: list[dict[str, Any]] = []
+        for line in path.read_bytes().splitlines() if path.is_file() else ():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+    def cut_history(self, rounds: int) -> list[dict[str, Any]]:
+        """Keep the first `rounds` rounds, so that rounds done again are not written twice."""
+        rows = [row for row in self.history() if row["round"] <= rounds]
+        if len(rows) != rounds:
+            raise CorruptFile(
+                f"'{self.path / HISTORY}' has {len(rows)} rounds, the checkpoint {rounds}. Start a new run elsewhere."
+            )
+        self.write(HISTORY, "".join(json.dumps(row) + "\n" for row in rows))
+        return rows
+
+    def save(self, state: ServerState, keep: int) -> int:
+        """Save a checkpoint, drop all but the newest `keep`, and return the oldest round that is kept."""
+        try:
+            write_tensors(self._checkpoint(state.round), state.flat(), {"round": state.round})
+        except OSError as error:
+            raise self._disk_error(f"{CHECKPOINTS}/{self._checkpoint(state.round).name}", error) from error
+        saved = self._saved()
+        for old in saved[:-keep]:
+            self._checkpoint(old).unlink(missing_ok=True)
+        return saved[-keep:][0]
+
+    def restore(self, start: ServerState) -> tuple[ServerState, list[str]]:
+        """The newest whole checkpoint (or `start`), and a note for each that was damaged."""
+        notes: list[str] = []
+        for round_ in reversed(self._saved()):
+            try:
+                tensors, _ = read_tensors(self._checkpoint(round_))
+                return start.restored(tensors, round_), notes
+            except (CorruptFile, KeyError) as error:
+                notes.append(f"the checkpoint of round {round_} is damaged, the one before it is used: {error}")
+                self._checkpoint(round_).replace(self._checkpoint(round_).with_suffix(".damaged"))
+        return start, notes
+
+    def _checkpoint(self, round_: int) -> Path:
+        return self.checkpoints / f"round-{round_:06d}.safetensors"
+
+    def _saved(self) -> list[int]:
+        return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
+
+    def _check_same(self, config: Mapping[str, Any]) -> None:
+        stored, given = _leaves(self.stored_config()), _leaves(tomllib.loads(_toml.dumps(config)))
+        for key in sorted(stored.keys() | given.keys()):
+            if stored.get(key) != given.get(key):
+                raise Misconfigured(
+                    f"'{self.path}' was started with {key} = {stored.get(key)!r}, now it is {given.get(key)!r}. "
+                    f"Resume with the same configuration, or choose another --out."
+                )
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise Misconfigured(
+                f"'{self.path}' is in use by another process. Wait for it or choose another --out."
+            ) from error
+
+    def _disk_error(self, name: str, error: OSError) -> RunFailed:
+        return RunFailed(
+            f"cannot write '{self.path / name}': {error.strerror or error}. "
+            f"Free some space, then go on with --resume; everything up to the last checkpoint is kept."
+        )
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _leaves(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _json_safe(value: Any) -> Any:
+    """NaN and infinities as None, everything else unchanged."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _json_safe(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_json_safe(each) for each in value]
+    return value

@@ -1,0 +1,146 @@
+"""The rounds of a run: plan, train, aggregate, evaluate, record, save."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from fedblade.core.errors import NonFinite
+from fedblade.core.plan import ClientTask, IntArray
+from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
+from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
+from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._evaluate import evaluate
+from fedblade.experiment._setup import Setup
+
+Row = dict[str, Any]
+When = Literal["before_run", "after_round", "after_run"]
+
+
+class Watcher(Protocol):
+    """Is told how a run goes; progress bars and trackers are watchers."""
+
+    def on_start(self, setup: Setup, history: list[Row]) -> None:
+        """The run begins, or goes on after the rounds in `history`."""
+
+    def on_client(self, round_: int, client: int) -> None:
+        """A client of round `round_` (from 1) has finished."""
+
+    def on_round(self, row: Row) -> None:
+        """A round has been recorded."""
+
+    def on_note(self, text: str) -> None:
+        """Something a user should know."""
+
+
+class Driver:
+    """Carries a run from its last checkpoint to its last round. `directory` None keeps everything in memory.
+
+    `state` and `history` always belong together: both change only when a round is complete.
+    """
+
+    def __init__(self, setup: Setup, directory: RunDirectory | None, watcher: Watcher) -> None:
+        self._setup = setup
+        self._directory = directory
+        self._watcher = watcher
+        self._store: ClientStore = MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
+        self._saved_round = 0
+        self.state = setup.start
+        self.history: list[Row] = []
+
+    def run(self) -> None:
+        """Do the rounds that are left."""
+        self._resume()
+        config = self._setup.config
+        self._watcher.on_start(self._setup, self.history)
+        if self.state.round == 0:
+            self.state, _ = self._exchange("before_run", self.state, self._setup.eligible)
+        for round_ in range(self.state.round, config.federation.rounds):
+            state, row = self._round(round_)
+            if self._directory is not None:
+                self._directory.append_history(row)
+            self.state = state
+            self.history.append(row)
+            if state.round % config.checkpoint.every == 0 or state.round == config.federation.rounds:
+                self.save()
+            self._watcher.on_round(row)
+
+    def save(self) -> None:
+        """Checkpoint the last complete round, if that has not been done."""
+        if self._directory is None or self._saved_round == self.state.round:
+            return
+        oldest = self._directory.save(self.state, self._setup.config.checkpoint.keep)
+        self._store.forget_before(oldest)
+        self._saved_round = self.state.round
+
+    def _resume(self) -> None:
+        if self._directory is None:
+            return
+        self.state, notes = self._directory.restore(self._setup.start)
+        self._saved_round = self.state.round
+        self.history = self._directory.cut_history(self.state.round)
+        for note in notes:
+            self._watcher.on_note(note)
+
+    def _round(self, round_: int) -> tuple[ServerState, Row]:
+        """One round, from the plan to the new state and its line in the history."""
+        setup, config, cohort = self._setup, self._setup.config, self._setup.cohorts[round_]
+        last = round_ + 1 == config.federation.rounds
+        lr = config.optimizer.rate(round_, config.federation.rounds)
+        down = self._bytes_down(round_, cohort)
+        began = time.perf_counter()
+        outcome = setup.engine.train(
+            self.state,
+            self._tasks(round_, cohort),
+            self._store,
+            lr,
+            lambda client: self._watcher.on_client(round_ + 1, client),
+        )
+        state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
+        state, up = self._exchange("after_round", state.replace(round=round_ + 1), cohort)
+        if last:
+            state, extra = self._exchange("after_run", state, setup.eligible)
+            up += extra
+        _refuse_non_finite(state)
+        seconds = time.perf_counter() - began
+        row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
+        if last or (round_ + 1) % config.evaluation.every == 0:
+            row |= evaluate(setup, state, self._store)
+        row |= {"seconds": seconds, "lr": lr, "bytes_up": outcome.bytes_up + up, "bytes_down": down}
+        gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
+        return state, row | outcome.log.means() | gauges
+
+    def _exchange(self, when: When, state: ServerState, clients: IntArray) -> tuple[ServerState, int]:
+        """Run the method's exchanges of this moment; also returns the bytes sent up."""
+        sent = 0
+        for exchange in self._setup.method.exchanges:
+            if exchange.when == when:
+                chosen = clients if exchange.clients == "cohort" else self._setup.eligible
+                tasks = self._tasks(max(state.round - 1, 0), chosen)
+                outcome = self._setup.engine.collect(state, tasks, self._store, exchange.sums)
+                state = exchange.server(state, outcome.sums)
+                sent += outcome.bytes_up
+        return state, sent
+
+    def _tasks(self, round_: int, clients: IntArray) -> Iterator[ClientTask]:
+        return (self._setup.planner.task(round_, int(client)) for client in clients)
+
+    def _bytes_down(self, round_: int, cohort: IntArray) -> int:
+        """What the server sends: shared weights, statistics and state to each, fixed tensors on first contact."""
+        method, state = self._setup.method, self.state
+        each = tree_bytes(tree_select(state.params, self._setup.problem.shared))
+        each += tree_bytes(state.buffers) if method.buffers == "average" else 0
+        each += sum(tree_bytes(state.extra[name]) for name in method.sent)
+        met = np.concatenate([np.empty(0, dtype=np.int64), *self._setup.cohorts[:round_]])
+        return each * len(cohort) + tree_bytes(state.fixed) * len(np.setdiff1d(cohort, met))
+
+
+def _refuse_non_finite(state: ServerState) -> None:
+    """Stop before a broken model is evaluated, recorded or saved (EC-11)."""
+    for part, tree in (("parameters", state.params), ("buffers", state.buffers), *state.extra.items()):
+        if not tree_is_finite(tree):
+            raise NonFinite(
+                f"the server's {part} became non-finite in round {state.round}. "
+                f"Lower the learning rate (optimizer.lr) or the strength of the server's step."
+            )

@@ -1,0 +1,49 @@
+"""What a round's model is worth on the test set."""
+
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedblade.core.plan import IntArray
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.sums import DataPass
+from fedblade.experiment._setup import Setup
+
+
+def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, Any]:
+    """Metrics of the global model, or the mean over the clients' own models where there is no global one."""
+    passes = tuple({each.name: each for metric in setup.metrics for each in metric.passes}.values())
+    if setup.method.accuracy_of == "personal":
+        return _mean_over_clients(setup, state, store, passes)
+    totals = setup.engine.measure(state, setup.test, setup.test_order, passes)
+    row: dict[str, Any] = {}
+    for metric in setup.metrics:
+        row |= metric.finish(totals)
+    groups = setup.dataset.test.groups
+    if setup.config.evaluation.protocol == "domain" and groups is not None:
+        row["domain_accuracy"] = _by_domain(setup, state, groups)
+    return row
+
+
+def _mean_over_clients(
+    setup: Setup, state: ServerState, store: ClientStore, passes: tuple[DataPass, ...]
+) -> dict[str, Any]:
+    """Unweighted mean over all clients with data, each with its own model on the same test set."""
+    rows: list[dict[str, float]] = []
+    for client in setup.eligible:
+        totals = setup.engine.measure_own(state, int(client), store, setup.test, setup.test_order, passes)
+        rows.append({key: value for metric in setup.metrics for key, value in metric.finish(totals).items()})
+    return {key: fmean(row[key] for row in rows) for key in rows[0]}
+
+
+def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, float]:
+    """Accuracy on each domain's test samples."""
+    accuracy = setup.metrics[0]
+    table: dict[str, float] = {}
+    for group in np.unique(groups):
+        mine = torch.from_numpy(np.flatnonzero(groups == group)).to(setup.test_order.device)
+        totals = setup.engine.measure(state, setup.test, mine, accuracy.passes)
+        table[str(group)] = accuracy.finish(totals)["test_accuracy"]
+    return table

@@ -1,0 +1,125 @@
+"""A trained network, ready to predict, from memory or from a run's folder."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.core.network import Network, build_network
+from fedblade.core.state import ServerState
+from fedblade.core.streams import Streams
+from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tree import Tree
+from fedblade.data import Dataset
+from fedblade.experiment._config import RunConfig, resolve
+from fedblade.experiment._directory import CONFIG, MODEL
+from fedblade.models import as_backbone
+
+
+class TrainedModel(nn.Module):
+    """Stored inputs to logits: normalisation, body and head as one module in evaluation mode."""
+
+    def __init__(self, network: Network, state: ServerState, facts: dict[str, Any]) -> None:
+        super().__init__()
+        self._network = network
+        self.facts = facts
+        self._names: dict[str, tuple[str, str]] = {}
+        for kind, tree in (("params", state.params), ("buffers", state.buffers), ("fixed", state.fixed)):
+            for name, leaf in tree.items():
+                key = f"{kind}_{name.replace('.', '_')}"
+                self._names[key] = (kind, name)
+                self.register_buffer(key, leaf.detach().clone())
+        example = next(iter(state.params.values()))
+        channels = (-1,) + (1,) * (len(facts["input_shape"]) - 1)
+        self.register_buffer("mean", torch.tensor(facts["mean"]).to(example).reshape(channels), persistent=False)
+        self.register_buffer("std", torch.tensor(facts["std"]).to(example).reshape(channels), persistent=False)
+        self.eval()
+
+    def _tree(self, kind: str) -> Tree:
+        return {name: getattr(self, key) for key, (of, name) in self._names.items() if of == kind}
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Features [batch, dim] of stored inputs [batch, …]."""
+        mean, std = self.get_buffer("mean"), self.get_buffer("std")
+        normalised = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
+        return self._network.features(self._tree("params"), self._tree("buffers"), normalised, training=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [batch, classes] of stored inputs [batch, …], as the data set holds them."""
+        return self._network.output(self._tree("params"), self._tree("fixed"), self.features(inputs)).logits
+
+    @torch.no_grad()
+    def predict(self, inputs: Any) -> Tensor:
+        """Class of each input, an array or tensor [batch, …] as the data set holds them."""
+        given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.asarray(inputs))
+        expected = tuple(self.facts["input_shape"])
+        if tuple(given.shape[1:]) != expected:
+            raise Misconfigured(
+                f"inputs have shape {tuple(given.shape)}; expected (batch, {', '.join(map(str, expected))})."
+            )
+        logits: Tensor = self(given.to(self.get_buffer("mean").device))
+        return logits.argmax(dim=1)
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the model as an ONNX file with a free batch axis; needs the extra `onnx`."""
+        try:
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra("onnxscript", "onnx", "export_onnx") from error
+        example = torch.zeros(2, *self.facts["input_shape"], device=self.get_buffer("mean").device)
+        batch = torch.export.Dim("batch", min=1)
+        torch.onnx.export(
+            self, (example,), str(path), dynamo=True, external_data=False, verbose=False,
+            input_names=["inputs"], output_names=["logits"], dynamic_shapes={"inputs": {0: batch}},
+        )  # fmt: skip
+        return Path(path)
+
+
+def model_facts(dataset: Dataset) -> dict[str, Any]:
+    """What a saved model must know of its data."""
+    return {
+        "input_shape": list(dataset.input_shape),
+        "num_classes": dataset.num_classes,
+        "unit": dataset.unit,
+        "mean": list(dataset.mean),
+        "std": list(dataset.std),
+        "class_names": None if dataset.class_names is None else list(dataset.class_names),
+    }
+
+
+def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
+    """Write `model.safetensors`: all tensors, and what is needed to use them."""
+    write_tensors(path, state.flat(), facts)
+
+
+def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
+    """The trained network of a finished run. `model` is needed where the run was given a module from Python."""
+    folder = Path(path)
+    if not (folder / CONFIG).is_file():
+        raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
+    if not (folder / MODEL).is_file():
+        raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
+    config = resolve(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    tensors, facts = read_tensors(folder / MODEL)
+    network, start = _empty_network(config, facts, model)
+    return TrainedModel(network, start.restored(tensors, config.federation.rounds), facts)
+
+
+def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> tuple[Network, ServerState]:
+    """The run's network with initial weights, to be filled."""
+    shape = tuple(facts["input_shape"])
+    method = config.build_method()
+    network, params, buffers, fixed = build_network(
+        lambda: as_backbone(config.model.make(shape) if model is None else model),
+        method.head,
+        facts["num_classes"],
+        torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype)),
+        Streams(config.general.seed),
+        norm_stats=config.model_settings.norm_stats,
+    )
+    return network, ServerState(params, buffers, fixed)

@@ -1,0 +1,113 @@
+"""Short keys on the command line and in Python: `rounds=12`, `alpha=0.05`, `method=fedprox`, `local.epochs=1`."""
+
+import copy
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.experiment._config import _REGISTRIES, OBJECT, knob_tables
+from fedblade.experiment._schema import FIXED, NAMED, General
+
+Raw = dict[str, Any]
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`key=value` with a TOML value; what is not TOML is taken as a string, so `method=fedavg` needs no quotes."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise Misconfigured(f"'{text}' is not an assignment; expected key=value, such as --set rounds=12.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
+    """`raw` with overrides put in. Parts are chosen first, because they decide which knobs exist."""
+    config: Raw = copy.deepcopy(dict(raw))
+    per_method = config.pop("methods", {})
+    rest = dict(overrides)
+    for kind in NAMED:
+        chosen = [rest.pop(key) for key in (kind, f"{kind}.name") if key in rest]
+        if chosen:
+            _choose(config, kind, chosen[-1], per_method)
+    if "method" in config and not any(key in overrides for key in ("method", "method.name")):
+        preset = per_method.get(config["method"].get("name"), {})
+        config["method"] = _merged({**preset, "name": config["method"].get("name")}, config["method"])
+    for key, value in rest.items():
+        _put(config, find(config, key), value)
+    return config
+
+
+def find(config: Mapping[str, Any], key: str) -> str:
+    """The full path a key stands for: exact, unique among the fixed sections, or unique among the method's knobs."""
+    fixed = dict(_fixed_paths(config))
+    method = dict(_method_paths(config))
+    if "." in key:
+        matches = [path for path in (*fixed, *method) if path == key or path.endswith(f".{key}")]
+        return _only(key, matches, [*fixed, *method])
+    if key in General.model_fields:
+        return key
+    matches = [path for path, last in fixed.items() if last == key]
+    matches = matches or [path for path, last in method.items() if last == key]
+    return _only(key, matches, [*General.model_fields, *fixed.values(), *method.values()])
+
+
+def _only(key: str, matches: list[str], known: list[str]) -> str:
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise Misconfigured(f"unknown key '{key}'.{nearest(key, set(known))}")
+    raise Misconfigured(f"key '{key}' could mean {' or '.join(matches)}. Write the full path.")
+
+
+def _choose(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
+    """Replace a section by the part's defaults, the preset's overrides for a method, and the section's settings."""
+    if not isinstance(name, str):
+        raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
+    settings = {k: v for k, v in config.get(kind, {}).items() if k in NAMED[kind].model_fields}
+    own = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
+    config[kind] = {"name": name, **settings, **own}
+
+
+def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for section, model in FIXED.items():
+        yield from ((f"{section}.{key}", key) for key in model.model_fields)
+    for kind, settings in NAMED.items():
+        if kind == "method":
+            continue
+        name = config.get(kind, {}).get("name", OBJECT)
+        knobs = () if name == OBJECT else _REGISTRIES[kind].get(name).knobs()
+        yield from ((f"{kind}.{key}", key) for key in (*settings.model_fields, *knobs))
+
+
+def _method_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def walk(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for key, value in table.items():
+            yield f"{prefix}.{key}", key
+            if isinstance(value, Mapping):
+                yield from walk(f"{prefix}.{key}", value)
+
+    name = config.get("method", {}).get("name")
+    if name is not None:
+        yield from walk("method", knob_tables(name))
+
+
+def _put(config: Raw, path: str, value: Any) -> None:
+    *sections, last = path.split(".")
+    table = config
+    for section in sections:
+        table = table.setdefault(section, {})
+    if isinstance(value, Mapping) and isinstance(table.get(last), Mapping):
+        value = _merged(table[last], value)
+    table[last] = value
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:
+    """Tables merged key by key, `above` winning."""
+    merged = dict(below)
+    for key, value in above.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return merged

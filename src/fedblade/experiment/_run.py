@@ -1,0 +1,148 @@
+"""One run, from Python or from the command line."""
+
+import contextlib
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fedblade.core.errors import FedbladeError, RunFailed
+from fedblade.data import Dataset, as_dataset
+from fedblade.experiment._config import OBJECT, RunConfig, resolve
+from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory
+from fedblade.experiment._driver import Driver, Row, Watcher
+from fedblade.experiment._model import TrainedModel, load, model_facts, save_model
+from fedblade.experiment._overrides import apply
+from fedblade.experiment._presets import read_config
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._setup import Setup, prepare
+from fedblade.experiment._summary import record_partition, summarise
+from fedblade.models import as_backbone
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: one row per round, the summary, the trained network, and the folder it was written to."""
+
+    history: list[Row]
+    summary: dict[str, Any]
+    model: TrainedModel
+    path: Path | None
+
+
+def load_config(source: str | Path | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, list[int]]:
+    """A checked configuration, and the seeds its preset suggests for comparisons."""
+    raw = apply(read_config(source), overrides)
+    seeds = raw.pop("seeds", None)
+    config = resolve(raw)
+    return config, seeds or [config.general.seed]
+
+
+def run(
+    config: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    **overrides: Any,
+) -> Result:
+    """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
+
+    A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
+    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
+    `resume=True` goes on with a run that was cut short.
+    """
+    dataset = _passed(overrides, "dataset", as_dataset)
+    model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
+    checked, _ = load_config(config, overrides)
+    return execute(checked, out=out, resume=resume, watcher=watcher, dataset=dataset, model=model)
+
+
+def execute(
+    config: RunConfig,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    dataset: Dataset | None = None,
+    model: nn.Module | None = None,
+) -> Result:
+    """Train a checked configuration; see `run`."""
+    watcher = watcher or Silent()
+    if out is None:
+        setup = prepare(config, dataset, model)
+        driver = Driver(setup, None, watcher)
+        driver.run()
+        return _result(setup, driver, None)
+    directory = RunDirectory(Path(out))
+    directory.open(config.table(), resume=resume)
+    try:
+        finished = _finished(directory, model)
+        if finished is not None:
+            watcher.on_note(f"'{directory.path}' is already finished.")
+            return finished
+        setup = prepare(config, dataset, model)
+        record_partition(directory, setup)
+        return _drive(setup, directory, watcher)
+    finally:
+        directory.close()
+
+
+def folder_name(method: str) -> str:
+    """A method's name as a folder name; a reference to a file keeps its last part."""
+    return "".join(c if c.isalnum() or c in "+-_." else "-" for c in method.rpartition("/")[2])
+
+
+def next_run_folder(method: str, base: Path = Path("runs")) -> Path:
+    """`runs/<date>-<method>-<n>` with the first n that is free."""
+    stem = f"{date.today().isoformat()}-{folder_name(method)}"
+    number = 1
+    while (base / f"{stem}-{number}").exists():
+        number += 1
+    return base / f"{stem}-{number}"
+
+
+def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
+    """Run the rounds and record how it ended, whichever way it ends."""
+    driver = Driver(setup, directory, watcher)
+    try:
+        driver.run()
+        save_model(directory.path / MODEL, driver.state, model_facts(setup.dataset))
+        result = _result(setup, driver, directory.path)
+        directory.write_json(SUMMARY, result.summary)
+    except BaseException as error:
+        # A failure, Ctrl-C, SIGTERM or a bug: what was reached is kept. A full disk must not hide the first error.
+        failed = isinstance(error, FedbladeError)
+        summary = summarise(setup, driver.history, "failed" if failed else "interrupted")
+        with contextlib.suppress(RunFailed):
+            driver.save()
+        with contextlib.suppress(RunFailed):
+            directory.write_json(SUMMARY, summary | ({"error": str(error)} if failed else {}))
+        raise
+    return result
+
+
+def _result(setup: Setup, driver: Driver, path: Path | None) -> Result:
+    model = TrainedModel(setup.problem.network, driver.state, model_facts(setup.dataset))
+    return Result(driver.history, summarise(setup, driver.history, "finished"), model, path)
+
+
+def _finished(directory: RunDirectory, model: nn.Module | None) -> Result | None:
+    """The result of a run that had already ended, read back."""
+    summary = directory.read_json(SUMMARY)
+    if summary is None or summary.get("status") != "finished":
+        return None
+    return Result(directory.history(), summary, load(directory.path, model), directory.path)
+
+
+def _passed(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
+    """An object passed in place of a name, converted; the configuration then says that it came from Python."""
+    value = overrides.get(key)
+    if value is None or isinstance(value, str | Mapping):
+        return None
+    overrides[key] = OBJECT
+    return convert(value)

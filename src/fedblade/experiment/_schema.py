@@ -1,0 +1,116 @@
+"""The fixed sections of a run's configuration, typed and frozen."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A table of the configuration: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class General(Section):
+    """Keys outside any table."""
+
+    id: str = "custom"
+    seed: Annotated[int, Field(ge=0)] = 0
+    engine: str = "auto"
+    device: str = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+    autocast: Literal["none", "bf16"] = "none"
+
+
+class DatasetSettings(Section):
+    """What is done with any data set."""
+
+    augment: str = "none"
+    test_split: Literal["global", "matched", "proportional", "holdout"] = "global"
+
+
+class ModelSettings(Section):
+    """What is done with any model."""
+
+    norm_stats: Literal["running", "batch"] = "running"
+
+
+class Nothing(Section):
+    """No settings besides the part's own knobs."""
+
+
+class Federation(Section):
+    """Population, cohorts and rounds."""
+
+    num_clients: Positive = 20
+    clients_per_round: Positive = 10
+    rounds: Positive = 40
+    weighting: Literal["samples", "uniform", "batches"] = "samples"
+
+
+class Local(Section):
+    """A client's work in a round."""
+
+    epochs: Positive = 1
+    batch_size: Positive = 32
+    last_batch: Literal["keep", "drop", "wrap"] = "keep"
+
+
+class Optimizer(Section):
+    """Local SGD and its rate over rounds."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: Annotated[float, Field(gt=0)] = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    schedule: Literal["constant", "exp", "step"] = "constant"
+    persist: bool = False
+    clip: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+
+    def rate(self, round_: int, rounds: int) -> float:
+        """The rate of round `round_` (from 0): constant, ×0.99 per round, or ×0.1 at 1/2 and at 3/4 of the run."""
+        match self.schedule:
+            case "constant":
+                return self.lr
+            case "exp":
+                return self.lr * 0.99**round_
+            case "step":
+                drops = int(2 * round_ >= rounds) + int(4 * round_ >= 3 * rounds)
+                return self.lr * 0.1**drops
+
+
+class Evaluation(Section):
+    """When and what to measure on the test set, and which number is the headline."""
+
+    protocol: Literal["last10", "last5", "final", "domain"] = "last10"
+    every: Positive = 1
+    metrics: list[str] = ["accuracy"]
+
+
+class Checkpoint(Section):
+    """How often the state is saved and how many states are kept."""
+
+    every: Positive = 1
+    keep: Positive = 2
+
+
+FIXED: dict[str, type[Section]] = {
+    "federation": Federation,
+    "local": Local,
+    "optimizer": Optimizer,
+    "evaluation": Evaluation,
+    "checkpoint": Checkpoint,
+}
+"""Sections whose keys never change."""
+
+NAMED: dict[str, type[Section]] = {
+    "dataset": DatasetSettings,
+    "partition": Nothing,
+    "model": ModelSettings,
+    "method": Nothing,
+}
+"""Sections that choose a registered part by `name` and carry its knobs beside these settings."""
+
+ORDER = ("dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint")

@@ -1,0 +1,168 @@
+"""From a configuration to everything a run needs: data, split, network, problem, planner, engine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import InitView, Method
+from fedblade.core.metric import Metric
+from fedblade.core.network import build_network
+from fedblade.core.plan import IntArray, Planner, draw_cohorts
+from fedblade.core.problem import LocalSettings, Problem
+from fedblade.core.registry import engines, metrics
+from fedblade.core.samples import Samples
+from fedblade.core.state import ServerState
+from fedblade.core.streams import Streams
+from fedblade.data import Dataset, to_samples
+from fedblade.data._augment import find_augment
+from fedblade.engines.base import Engine
+from fedblade.experiment._config import RunConfig
+from fedblade.models import as_backbone
+from fedblade.partitions import ClientTests, Partitioner, split_test
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run ready to start. `clients` holds the split and each client's test part, `test_order` a fixed shuffle."""
+
+    config: RunConfig
+    dataset: Dataset
+    clients: ClientTests
+    problem: Problem
+    planner: Planner
+    engine: Engine
+    cohorts: list[IntArray]
+    eligible: IntArray
+    test: Samples
+    test_order: Tensor
+    metrics: tuple[Metric, ...]
+    start: ServerState
+
+    @property
+    def method(self) -> Method:
+        """The method value of the run."""
+        return self.problem.method
+
+
+def find_device(name: str) -> torch.device:
+    """The device a configuration asks for; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise Misconfigured(f"device = '{name}' is unknown; expected auto, cpu, cuda or cuda:N.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise Misconfigured(
+            f"device = '{name}' was asked for, but torch sees {torch.cuda.device_count()} CUDA device(s) here. "
+            f"Use device=auto or device=cpu; `fedblade doctor` says what was found."
+        )
+    return device
+
+
+def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
+    """Deal the training set to clients and say what each is tested on."""
+    partitioner: Partitioner = config.partition.make()
+    seed = config.general.seed
+    split = partitioner.split(
+        dataset.train.labels,
+        config.federation.num_clients,
+        seed,
+        num_classes=dataset.num_classes,
+        groups=dataset.train.groups,
+    )
+    kind = config.dataset_settings.test_split
+    return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
+
+
+def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
+    """Build a run; `dataset` and `model` are objects a user passed instead of names."""
+    dataset = config.dataset.make() if dataset is None else dataset
+    device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
+    clients = split_clients(config, dataset)
+    augment = find_augment(config.dataset_settings.augment, dataset.input_shape)
+    train = to_samples(dataset, dataset.train, device, dtype, augment)
+    test = to_samples(dataset, dataset.test, device, dtype, None)
+    streams = Streams(config.general.seed)
+    problem, start = _build_problem(config, dataset, train, streams, model)
+    sizes = clients.train.sizes()
+    eligible = np.flatnonzero(sizes > 0)
+    per_round = config.federation.clients_per_round
+    if per_round > len(eligible):
+        raise Misconfigured(
+            f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
+            f"Lower it, or split the data so that more clients have some."
+        )
+    return Setup(
+        config=config,
+        dataset=dataset,
+        clients=clients,
+        problem=problem,
+        planner=_build_planner(config, problem, clients, streams, float(sizes[eligible].mean())),
+        engine=_find_engine(config.general.engine, problem),
+        cohorts=draw_cohorts(streams, eligible, per_round, config.federation.rounds),
+        eligible=eligible,
+        test=test,
+        test_order=torch.from_numpy(streams.numpy("eval").permutation(len(test))).to(device),
+        metrics=tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics))),
+        start=start,
+    )
+
+
+def _build_problem(
+    config: RunConfig, dataset: Dataset, train: Samples, streams: Streams, model: nn.Module | None
+) -> tuple[Problem, ServerState]:
+    """Network and initial state; the same seed gives the same body to every method."""
+
+    def make_body() -> nn.Module:
+        return as_backbone(config.model.make(dataset.input_shape) if model is None else model)
+
+    method = config.build_method()
+    example, _ = train.batch(torch.zeros(1, dtype=torch.int64, device=train.labels.device))
+    network, params, buffers, fixed = build_network(
+        make_body,
+        method.head,
+        dataset.num_classes,
+        example,
+        streams,
+        norm_stats=config.model_settings.norm_stats,
+        autocast=torch.bfloat16 if config.general.autocast == "bf16" else None,
+    )
+    view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients)
+    extra = {name: init(view) for name, init in method.server_state.items()}
+    optimizer = config.optimizer
+    settings = LocalSettings(
+        momentum=optimizer.momentum,
+        weight_decay=optimizer.weight_decay,
+        clip=None if optimizer.clip == "none" else optimizer.clip,
+        persist=optimizer.persist,
+    )
+    return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra)
+
+
+def _build_planner(
+    config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, mean_samples: float
+) -> Planner:
+    method = problem.method
+    needed = [each for declared in method.sums for each in declared.passes]
+    return Planner(
+        streams=streams,
+        shards=clients.train,
+        phase_epochs=tuple(config.local.epochs if phase.epochs is None else phase.epochs for phase in method.phases),
+        batch_size=config.local.batch_size,
+        last_batch=config.local.last_batch,
+        weighting=config.federation.weighting,
+        mean_samples=mean_samples,
+        skip_singletons=problem.network.skips_singletons,
+        num_draws=problem.samples.num_draws,
+        augmented_pass=any(each.augmented for each in needed),
+        device=problem.samples.labels.device,
+    )
+
+
+def _find_engine(name: str, problem: Problem) -> Engine:
+    engine: Engine = engines.get("sequential" if name == "auto" else name).make(problem)
+    return engine

@@ -1,0 +1,61 @@
+"""Balanced cross-entropy: the softmax weighted by the client's class counts."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblade.core.registry import losses
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.views import StepView
+from fedblade.losses._checks import check_floor
+from fedblade.losses._cross_entropy import cross_entropy
+
+
+def balanced_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    counts: Tensor,
+    gamma: float = 1.0,
+    floor: float = 1,
+    *,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Cross-entropy with classes weighted by how often the client holds them.
+
+    Mean of -log(n_y^γ·e^{ℓ_y} / Σ_c n_c^γ·e^{ℓ_c}) for `logits [batch, classes]` and `counts [classes]` n, computed as
+    plain cross-entropy of ℓ + γ·log n (FedETF, Eq. 6; FedBlade, Eq. 12; `gamma` is γ).
+
+    Deviation: the formula removes a class the client lacks (n_c = 0) from the softmax; the authors' code counts it
+    once. `floor` 1 is the latter, 0 the former. With `gamma` 0 this is plain cross-entropy whatever the floor.
+    """
+    check_floor(floor)
+    if gamma == 0:
+        return cross_entropy(logits, labels, mask=mask)
+    return cross_entropy(logits + gamma * log_counts(counts, floor, logits.dtype), labels, mask=mask)
+
+
+def log_counts(counts: Tensor, floor: float, dtype: torch.dtype) -> Tensor:
+    """Logarithm of max(counts, floor): -inf for absent classes when the floor is 0."""
+    return counts.to(dtype).clamp(min=floor).log()
+
+
+@losses.register("balanced_cross_entropy", paper="arXiv:2303.10058, Eq. 6")
+@dataclass(frozen=True, kw_only=True)
+class BalancedCrossEntropy(Term):
+    """Cross-entropy of the head's logits, balanced by the client's class counts; see `balanced_cross_entropy`."""
+
+    name: ClassVar[str] = "supervised"
+    supervised: ClassVar[bool] = True
+    gamma: float = 1.0
+    floor: float = 1
+
+    def __post_init__(self) -> None:
+        check_floor(self.floor)
+
+    def __call__(self, view: StepView) -> TermValue:
+        """Mean over the real samples of the batch."""
+        return TermValue(
+            balanced_cross_entropy(view.logits, view.labels, view.counts, self.gamma, self.floor, mask=view.mask)
+        )

@@ -1,0 +1,27 @@
+"""Checks of knobs: what was given, what was expected, what to do."""
+
+from fedblade.core.errors import Misconfigured, nearest
+
+
+def check_choice(name: str, given: object, options: tuple[str, ...]) -> None:
+    """Refuse a value outside a closed set, with the nearest valid one."""
+    if given not in options:
+        raise Misconfigured(f"unknown {name} {given!r}.{nearest(str(given), options)}")
+
+
+def check_positive(name: str, given: float, example: float) -> None:
+    """Refuse zero, negative numbers and NaN."""
+    if not given > 0:
+        raise Misconfigured(f"{name}={given!r} must be positive, e.g. {example}.")
+
+
+def check_ddof(given: object, options: tuple[object, ...] = (0, 1)) -> None:
+    """Refuse anything but the two deviations in use."""
+    if given not in options:
+        raise Misconfigured(f"ddof={given!r} is not supported. Take 0 (population deviation) or 1 (sample deviation).")
+
+
+def check_floor(floor: float) -> None:
+    """Refuse a negative floor for class counts."""
+    if not floor >= 0:
+        raise Misconfigured(f"count floor {floor!r} is negative. Take 1 (absent classes count once) or 0 (removed).")

@@ -1,0 +1,32 @@
+"""Cross-entropy: the supervised loss of most methods."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from fedblade.core.registry import losses
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.views import StepView
+from fedblade.losses._masking import mean_of_real, real_rows
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Mean over real samples of -log softmax(logits)[label], for `logits [batch, classes]`."""
+    return mean_of_real(
+        functional.cross_entropy(real_rows(logits, mask), real_rows(labels, mask), reduction="none"), mask
+    )
+
+
+@losses.register("cross_entropy")
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Term):
+    """Cross-entropy of the head's logits."""
+
+    name: ClassVar[str] = "supervised"
+    supervised: ClassVar[bool] = True
+
+    def __call__(self, view: StepView) -> TermValue:
+        """Mean over the real samples of the batch."""
+        return TermValue(cross_entropy(view.logits, view.labels, mask=view.mask))

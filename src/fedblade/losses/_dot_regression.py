@@ -1,0 +1,16 @@
+"""Dot regression: pull features to their class vector and push from none."""
+
+from torch import Tensor
+
+from fedblade.heads import cosine
+from fedblade.losses._masking import mean_of_real, real_rows
+
+
+def dot_regression(features: Tensor, labels: Tensor, etf: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Mean over samples of ½(cos(z, v_y) - 1)², in [0, 2] (Yang et al. 2022; FedDr+, Sec. 2.2, L_DR).
+
+    `features [batch, dim]`, `etf [dim, classes]`. Only the cosine with the sample's own class is formed. A zero
+    feature has cosine 0 and no gradient, where the formula's is undefined.
+    """
+    targets = etf.mT[real_rows(labels, mask)]
+    return mean_of_real((cosine(real_rows(features, mask), targets) - 1).square() / 2, mask)

@@ -1,0 +1,100 @@
+"""FedDecorr: push the batch correlation of the features towards the identity in Frobenius norm."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedblade.core.registry import losses
+from fedblade.core.terms import FeatureTerm, TermValue
+from fedblade.losses._checks import check_choice
+from fedblade.losses._standardised import FORMS, Form, Part, ZScore, evaluate, is_dual
+
+Scale = Literal["paper", "official"]
+OwnOrFixed = Literal["own", "f64", "f32"]
+
+
+def feddecorr(
+    z: Tensor,
+    scale: Scale = "paper",
+    *,
+    ddof: int = 1,
+    var_eps: float = 1e-8,
+    form: Form = "auto",
+    precision: OwnOrFixed = "own",
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Mean squared correlation between the features of a batch `z [batch, dim]`.
+
+    With Z the z-score of z: `paper` is ‖ZᵀZ/N‖_F²/d² (FedDecorr, Eq. 9, with Algorithm 1's unbiased deviation);
+    `official` is Σ_{i≠j}(ZᵀZ)_ij²/(N·d·(d - 1)), what the authors' code computes: no diagonal, and about N times
+    larger ((N - 1)²/N between the off-diagonal means). A batch of one sample gives 0.
+
+    Deviations: none in value. Norms are taken of the smaller Gram matrix, ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and gradients in closed
+    form; second derivatives are refused. `precision="own"` stays in the dtype of `z`, which is accurate enough here.
+    """
+    result = evaluate(z, mask, ZScore(var_eps, ddof), _Frobenius(scale, form, precision))
+    return (z * 0).sum() if result is None else result.value.to(z.dtype)
+
+
+@losses.register("feddecorr", paper="arXiv:2210.00226, Eq. 9")
+@dataclass(frozen=True, kw_only=True)
+class FedDecorr(FeatureTerm):
+    """Mean squared correlation between the features of a batch, see `feddecorr`."""
+
+    name: ClassVar[str] = "decorr"
+    scale: Scale = "official"
+    ddof: int = 1
+    var_eps: float = 1e-8
+    form: Form = "auto"
+    precision: OwnOrFixed = "own"
+
+    def __post_init__(self) -> None:
+        self._parts()
+
+    def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
+        """The loss of one batch of features."""
+        result = evaluate(features, mask, *self._parts())
+        return TermValue((features * 0).sum() if result is None else result.value.to(features.dtype))
+
+    def _parts(self) -> "tuple[ZScore, _Frobenius]":
+        return ZScore(self.var_eps, self.ddof), _Frobenius(self.scale, self.form, self.precision)
+
+
+@dataclass(frozen=True)
+class _Frobenius:
+    """(‖ZᵀZ‖_F² - Σ_j q_j²)/c with q the diagonal, left in for the paper's scale, and c the scale's divisor."""
+
+    scale: Scale
+    form: Form
+    precision: OwnOrFixed
+
+    def __post_init__(self) -> None:
+        check_choice("scale", self.scale, ("paper", "official"))
+        check_choice("form", self.form, FORMS)
+        check_choice("precision", self.precision, ("own", "f64", "f32"))
+
+    def value(self, Z: Tensor, n: float | Tensor) -> Part:
+        wide = self._cast(Z)
+        gram = wide @ wide.mT if is_dual(self.form, Z) else wide.mT @ wide
+        total = gram.square().sum((-2, -1), keepdim=True)
+        if self.scale == "official":
+            total = total - wide.square().sum(-2, keepdim=True).square().sum(-1, keepdim=True)
+        value = (total / self._divisor(Z, n))[..., 0, 0]
+        return Part(value, torch.zeros_like(value, dtype=torch.bool), gram)
+
+    def gradient(self, Z: Tensor, n: float | Tensor, work: Tensor) -> Tensor:
+        wide, factor = self._cast(Z), 4 / self._divisor(Z, n)
+        gram = work * factor
+        slope = gram @ wide if is_dual(self.form, Z) else wide @ gram
+        if self.scale == "paper":
+            return slope
+        return slope - wide * (wide.square().sum(-2, keepdim=True) * factor)
+
+    def _cast(self, Z: Tensor) -> Tensor:
+        return Z.to({"own": Z.dtype, "f64": torch.float64, "f32": torch.float32}[self.precision])
+
+    def _divisor(self, Z: Tensor, n: float | Tensor) -> float | Tensor:
+        dim = Z.shape[-1]
+        return n * n * float(dim * dim) if self.scale == "paper" else n * float(max(dim * (dim - 1), 1))

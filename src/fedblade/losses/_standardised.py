@@ -1,0 +1,210 @@
+"""Losses of the z-scored batch: one autograd function with a closed-form gradient, shared by the decorrelation terms.
+
+The function is written with free leading axes, so `vmap` only moves its axis to the front: under any transform the
+arithmetic runs on plain tensors, once for all clients.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedblade.core.errors import Misconfigured, Unsupported
+from fedblade.losses._checks import check_ddof, check_positive
+
+Form = Literal["auto", "dual", "primal"]
+FORMS: tuple[Form, ...] = ("auto", "dual", "primal")
+
+
+class Part(NamedTuple):
+    """What a kernel makes of Z: values [...], which of them failed [...], and work for its gradient."""
+
+    value: Tensor
+    failed: Tensor
+    work: Tensor
+
+
+class Kernel(Protocol):
+    """A scalar function of Z [..., batch, dim] and its number of real rows, a float or a tensor [..., 1, 1]."""
+
+    def value(self, Z: Tensor, n: float | Tensor) -> Part:
+        """The values and what the gradient needs."""
+
+    def gradient(self, Z: Tensor, n: float | Tensor, work: Tensor) -> Tensor:
+        """∂value/∂Z, finite also where the value failed."""
+
+
+@dataclass(frozen=True)
+class ZScore:
+    """Column-wise z-score (x - mean)/sqrt(var + var_eps), var with n - ddof degrees of freedom."""
+
+    var_eps: float
+    ddof: int
+
+    def __post_init__(self) -> None:
+        check_positive("var_eps", self.var_eps, 1e-8)
+        check_ddof(self.ddof)
+
+
+class Evaluation(NamedTuple):
+    """A loss of the standardised batch: its value, whether it failed, and each feature's variance [dim]."""
+
+    value: Tensor
+    failed: Tensor
+    variance: Tensor
+
+
+def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> Evaluation | None:
+    """Evaluate `kernel` on `features [batch, dim]`, or None where the batch is too small by its shape."""
+    if features.dim() != 2:
+        raise Misconfigured(
+            f"features of shape {tuple(features.shape)} given; [batch, dim] expected. "
+            f"Flatten or pool them, and use torch.func.vmap for a client axis."
+        )
+    if features.shape[0] < 2:
+        return None
+    wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
+    value, failed, variance, *_ = _apply(_Standardised, wide, mask, score, kernel)
+    return Evaluation(value, failed, variance)
+
+
+def is_dual(form: Form, Z: Tensor) -> bool:
+    """Whether to work with batch × batch matrices: the smaller side, as centring costs the batch one rank."""
+    rows, dim = Z.shape[-2:]
+    return rows - 1 < dim if form == "auto" else form == "dual"
+
+
+@contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """No autocast and no TF32 inside: these losses divide by small numbers and amplify rounding."""
+    matmul = torch.backends.cuda.matmul
+    reduced = device.type == "cuda" and matmul.fp32_precision == "tf32"
+    if reduced:
+        matmul.fp32_precision = "ieee"
+    try:
+        casting = torch.is_autocast_enabled(device.type)
+        with torch.autocast(device.type, enabled=False) if casting else nullcontext():
+            yield
+    finally:
+        if reduced:
+            matmul.fp32_precision = "tf32"
+
+
+class _Standardised(torch.autograd.Function):
+    """Values, failures and variances for z [..., batch, dim]; the rest of the outputs is kept for the gradient."""
+
+    @staticmethod
+    def forward(z: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> tuple[Tensor, ...]:
+        n = _num_real(z, mask)
+        Z, inverse_std, variance = _standardise(z, n, mask, score)
+        with exact_products(z.device):
+            value, failed, work = kernel.value(Z, n)
+        if mask is not None:
+            value = torch.where((mask != 0).sum(-1) > 1, value, 0.0)
+        return value, failed, variance.squeeze(-2), Z, inverse_std, work
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        z, mask, ctx.score, ctx.kernel = inputs
+        _, failed, variance, Z, inverse_std, work = output
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(failed, variance, Z, inverse_std, work)
+        ctx.save_for_backward(z, mask, failed, Z, inverse_std, work)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
+        if upstream is None:
+            return None, None, None, None
+        z, mask, *kept = ctx.saved_tensors
+        return _apply(_Gradient, z, upstream, mask, *kept, ctx.score, ctx.kernel), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        return _apply(_Standardised, *_to_front(info.batch_size, in_dims, inputs)), (0,) * 6
+
+
+class _Gradient(torch.autograd.Function):
+    """The first derivative. It is a function of its own so that asking for a second one is an error, not a zero."""
+
+    @staticmethod
+    def forward(
+        z: Tensor,
+        upstream: Tensor,
+        mask: Tensor | None,
+        failed: Tensor,
+        Z: Tensor,
+        inverse_std: Tensor,
+        work: Tensor,
+        score: ZScore,
+        kernel: Kernel,
+    ) -> Tensor:
+        n = _num_real(z, mask)
+        with exact_products(z.device):
+            slope = kernel.gradient(Z, n, work).to(z.dtype)
+        idle = failed if mask is None else failed | ((mask != 0).sum(-1) < 2)
+        strength = torch.where(idle, 0.0, upstream).to(z.dtype)[..., None, None]
+        return _standardise_backward(slope, Z, inverse_std * strength, n, mask, score)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(_ctx: Any, *_: Tensor) -> Any:
+        raise Unsupported("decorrelation losses have no second derivatives. Detach their gradient before using it.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        return _apply(_Gradient, *_to_front(info.batch_size, in_dims, inputs)), 0
+
+
+def _apply(function: Any, *inputs: Any) -> Any:
+    return function.apply(*inputs)
+
+
+def _to_front(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
+    """Every tensor with the mapped axis first; one that has none is expanded, what is no tensor stays."""
+    return [
+        each
+        if not isinstance(each, Tensor)
+        else each.expand(size, *each.shape)
+        if dim is None
+        else each.movedim(dim, 0)
+        for each, dim in zip(inputs, in_dims, strict=True)
+    ]
+
+
+def _num_real(z: Tensor, mask: Tensor | None) -> float | Tensor:
+    """Real rows: a number without a mask, else [..., 1, 1] and at least 1."""
+    if mask is None:
+        return float(z.shape[-2])
+    return (mask != 0).sum(-1).clamp(min=1).to(z.dtype)[..., None, None]
+
+
+def _real(rows: Tensor, mask: Tensor | None) -> Tensor:
+    return rows if mask is None else torch.where((mask != 0)[..., None], rows, 0.0)
+
+
+def _degrees(n: float | Tensor, ddof: int) -> float | Tensor:
+    return max(n - ddof, 1.0) if isinstance(n, float) else (n - ddof).clamp(min=1)
+
+
+def _standardise(z: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore) -> tuple[Tensor, Tensor, Tensor]:
+    """Z with zero rows for padding, 1/sqrt(var + var_eps), and the variance."""
+    z = _real(z, mask)
+    centred = _real(z - z.sum(-2, keepdim=True) / n, mask)
+    variance = centred.square().sum(-2, keepdim=True) / _degrees(n, score.ddof)
+    inverse_std = (variance + score.var_eps).rsqrt()
+    return centred * inverse_std, inverse_std, variance
+
+
+def _standardise_backward(
+    slope: Tensor, Z: Tensor, scale: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore
+) -> Tensor:
+    """Chain rule through the z-score: scale·(s - mean s - Z·Σ(s∘Z)/(n - ddof)) for a slope s at Z."""
+    spread = (slope * Z).sum(-2, keepdim=True) / _degrees(n, score.ddof)
+    inner = slope - slope.sum(-2, keepdim=True) / n
+    return _real(torch.addcmul(inner, Z, spread, value=-1) * scale, mask)

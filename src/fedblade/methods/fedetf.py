@@ -1,0 +1,37 @@
+"""FedETF: a fixed simplex classifier, a projector and a balanced loss (Li et al., ICCV 2023)."""
+
+from typing import Literal
+
+from fedblade import payloads
+from fedblade.core.method import Method
+from fedblade.core.registry import methods
+from fedblade.core.state import ServerState
+from fedblade.heads import EtfProjectorHead, Scale
+from fedblade.losses import BalancedCrossEntropy
+from fedblade.server import average
+
+
+def _scale(state: ServerState) -> float:
+    return float((state.params | state.fixed)["scale"])
+
+
+@methods.register(paper="arXiv:2303.10058")
+def fedetf(
+    gamma_bal: float = 1.0,
+    count_floor: int = 1,
+    proj_dim: int | Literal["auto"] = "auto",
+    projector: bool = True,
+    scale: Scale = Scale(),
+) -> Method:
+    """Share one fixed simplex classifier between all clients.
+
+    Objective: L_k = mean_i CE(s·Vᵀu_i + γ·log n_k, y_i), u = g_ψ(z)/‖g_ψ(z)‖, V a fixed simplex ETF, s learnable
+    (Eq. 5 and 6). Prediction: argmax_c v_cᵀu.
+    """
+    return Method(
+        head=EtfProjectorHead(proj_dim=proj_dim, projector=projector, scale=scale),
+        losses=(BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor),),
+        sums=payloads.MODEL,
+        server=average,
+        gauges={"scale": _scale},
+    )

@@ -1,0 +1,17 @@
+"""FedProx: a proximal term keeps local weights near the global ones (Li et al., MLSys 2020)."""
+
+from dataclasses import replace
+
+from fedblade.core.method import Method
+from fedblade.core.registry import methods
+from fedblade.losses import CrossEntropy, Proximal
+from fedblade.methods.fedavg import fedavg
+
+
+@methods.register(paper="arXiv:1812.06127")
+def fedprox(mu: float = 0.01) -> Method:
+    """Keep local weights near the global ones.
+
+    Objective: L_k = CE + (μ/2)·‖w − w^t‖² over trainable tensors, added as the gradient μ(w − w^t).
+    """
+    return replace(fedavg(), losses=(CrossEntropy(), Proximal(weight=mu)))

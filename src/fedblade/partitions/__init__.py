@@ -1,0 +1,38 @@
+"""Ways to divide a data set among clients.
+
+Four functions answer the common question in one call, with a list of index arrays: `iid`, `dirichlet`,
+`pathological` and `shards`. The partitioners behind them (and `Domain`, `Natural`, `StochasticRemoval`) are frozen
+values whose fields are the knobs of a configuration; their `split` gives a `Split` that stays small for a million
+clients and knows class counts, removed classes and its own digest. `split_test` divides the test set to match.
+"""
+
+from fedblade.partitions._base import Partitioner, Request
+from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._functions import dirichlet, iid, pathological, shards
+from fedblade.partitions._groups import Domain, Natural
+from fedblade.partitions._iid import IID
+from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._shards import Shards, StochasticRemoval
+from fedblade.partitions._split import Removal, Split
+from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, split_test
+
+__all__ = [
+    "IID",
+    "TEST_SPLITS",
+    "ClientTests",
+    "Dirichlet",
+    "Domain",
+    "Natural",
+    "Partitioner",
+    "Pathological",
+    "Removal",
+    "Request",
+    "Shards",
+    "Split",
+    "StochasticRemoval",
+    "dirichlet",
+    "iid",
+    "pathological",
+    "shards",
+    "split_test",
+]

@@ -1,0 +1,29 @@
+"""Splits in one call: labels in, a list with one array of sample indices per client out."""
+
+from fedblade.partitions._checks import Column, Ints
+from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._iid import IID
+from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._shards import Shards
+
+
+def iid(labels: Column, num_clients: int, seed: int = 0) -> list[Ints]:
+    """Random parts of nearly equal size."""
+    return list(IID().split(labels, num_clients, seed).parts())
+
+
+def dirichlet(
+    labels: Column, num_clients: int, alpha: float, seed: int = 0, cap: bool = True, min_size: int = 10
+) -> list[Ints]:
+    """Dirichlet label skew of concentration `alpha`; see `Dirichlet` for `cap` and `min_size`."""
+    return list(Dirichlet(alpha, cap, min_size).split(labels, num_clients, seed).parts())
+
+
+def pathological(labels: Column, num_clients: int, classes_per_client: int, seed: int = 0) -> list[Ints]:
+    """Exactly `classes_per_client` classes on each client."""
+    return list(Pathological(classes_per_client).split(labels, num_clients, seed).parts())
+
+
+def shards(labels: Column, num_clients: int, shards_per_client: int, seed: int = 0) -> list[Ints]:
+    """`shards_per_client` equal shards of single classes on each client."""
+    return list(Shards(shards_per_client).split(labels, num_clients, seed).parts())

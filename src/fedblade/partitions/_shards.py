@@ -1,0 +1,61 @@
+"""Equal shards of single classes dealt like cards, and the variant that takes a class away for some rounds."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.registry import partitions
+from fedblade.partitions._base import Partitioner, Request
+from fedblade.partitions._checks import as_whole
+from fedblade.partitions._split import TABLE, Removal, Split
+
+
+@partitions.register("shards")
+@dataclass(frozen=True)
+class Shards(Partitioner):
+    """Each client is dealt `shards_per_client` equal shards, each of one class; balanced classes give equal sizes.
+
+    Every class is cut into s·K/C shards, or one more for some where that is no whole number. Two shards of a client may
+    be of the same class. Classes without training samples are not dealt.
+    """
+
+    shards_per_client: int = 2
+
+    def __post_init__(self) -> None:
+        as_whole("shards_per_client", self.shards_per_client, 1)
+
+    def divide(self, request: Request) -> Split:
+        present = np.flatnonzero(request.class_sizes())
+        clients, per_client = request.num_clients, self.shards_per_client
+        num_shards = clients * per_client
+        if num_shards < len(present):
+            raise Misconfigured(
+                f"num_clients={clients} with shards_per_client={per_client} makes {num_shards} shards for "
+                f"{len(present)} classes. Make their product at least {len(present)}."
+            )
+        per_class = np.diff(np.arange(len(present) + 1) * num_shards // len(present))
+        dealt = request.generator(TABLE).permutation(np.repeat(present, per_class))
+        cells = np.repeat(np.arange(clients), per_client) * request.num_classes + dealt
+        flat = np.bincount(cells, minlength=clients * request.num_classes)
+        return request.by_shares(flat.reshape(clients, request.num_classes))
+
+
+@partitions.register("stochastic_removal")
+@dataclass(frozen=True)
+class StochasticRemoval(Partitioner):
+    """Shards, but each client trains without one of its classes, drawn anew every `every` rounds.
+
+    The class removed before comes back at the next draw. A client with one class keeps it.
+    """
+
+    shards_per_client: int = 10
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        as_whole("shards_per_client", self.shards_per_client, 1)
+        as_whole("every", self.every, 1)
+
+    def divide(self, request: Request) -> Split:
+        dealt = Shards(self.shards_per_client).divide(request)
+        return replace(dealt, removal=Removal(self.every, request.seed))

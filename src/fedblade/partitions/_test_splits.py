@@ -1,0 +1,140 @@
+"""What each client is tested on: the shared test set, a share of it, or a part of the client's own data."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.streams import Streams
+from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_whole
+from fedblade.partitions._split import NOBODY, STREAM, TEST, Split, deal, gather
+
+TEST_SPLITS = ("global", "matched", "proportional", "holdout")
+HOLDOUT_PERCENT = 30
+
+
+@dataclass(frozen=True, eq=False)
+class ClientTests:
+    """The test samples of each client, and the split to train on beside them.
+
+    `source` says which set the indices point into: `test`, or `train` for parts held out of the clients' own data, in
+    which case `train` is the split without them. Without `offsets` every client is tested on the whole of `order`.
+    """
+
+    train: Split
+    source: Literal["test", "train"]
+    order: Ints
+    offsets: Ints | None = None
+
+    def part(self, client: int) -> Ints:
+        """Test samples of a client, as indices into the set named by `source`; may be empty."""
+        if not 0 <= client < self.train.num_clients:
+            raise IndexError(f"client {client} of {self.train.num_clients}")
+        return self.order if self.offsets is None else self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    def sizes(self) -> Ints:
+        """Test samples per client [K]."""
+        if self.offsets is None:
+            return np.full(self.train.num_clients, len(self.order))
+        return np.diff(self.offsets)
+
+
+def split_test(
+    name: str, split: Split, test_labels: Column, seed: int, *, test_groups: Column | None = None
+) -> ClientTests:
+    """Give each client of `split` its test samples.
+
+    - `global`: every client gets the whole test set, stored once.
+    - `matched`: each client draws its own sample of the test set, of size n_k·|test|/|train| to the nearest integer
+      (half to even, at least 1) and with the class mix of its training data by largest remainder (ties to the lower
+      class). Clients draw independently and may overlap. A class the test set is short of gives all it has.
+    - `proportional`: the test set is divided as the training set was, by class shares or by group (`test_groups`).
+    - `holdout`: a random 30 % of each client's own data, rounded down; `test_labels` are not used.
+    """
+    number = as_whole("seed", seed, 0)
+    if name not in TEST_SPLITS:
+        raise Misconfigured(f"unknown test split '{name}'.{nearest(name, TEST_SPLITS)}")
+    if name == "holdout":
+        return _holdout(split, number)
+    labels, _ = as_labels("test labels", test_labels, split.num_classes)
+    if name == "global":
+        return ClientTests(split, "test", np.arange(len(labels)))
+    if name == "matched":
+        return _matched(split, labels, number)
+    return _proportional(split, labels, number, test_groups)
+
+
+def _holdout(split: Split, seed: int) -> ClientTests:
+    owners, sizes = split.owners(), split.sizes()
+    keys = Streams(seed).numpy(STREAM, TEST).random(len(owners))
+    shuffled = np.lexsort((keys, owners))
+    rank = np.arange(len(owners)) - np.repeat(split.offsets[:-1], sizes)
+    tested = np.zeros(len(owners), dtype=bool)
+    tested[shuffled] = rank < np.repeat(sizes * HOLDOUT_PERCENT // 100, sizes)
+    train_offsets, test_offsets = (
+        np.concatenate(([0], np.cumsum(np.bincount(owners[kept], minlength=split.num_clients))))
+        for kept in (~tested, tested)
+    )
+    train = replace(split, order=split.order[~tested], offsets=train_offsets)
+    return ClientTests(train, "train", split.order[tested], test_offsets)
+
+
+def _matched(split: Split, labels: Ints, seed: int) -> ClientTests:
+    by_class = np.argsort(labels, kind="stable")
+    available = np.bincount(labels, minlength=split.num_classes)
+    starts = np.cumsum(available) - available
+    wanted = np.rint(split.sizes() * len(labels) / len(split.labels)).astype(np.int64)
+    counts = np.minimum(largest_remainder(np.maximum(wanted, 1), split.table()), available)
+    offsets = np.concatenate(([0], np.cumsum(counts.sum(axis=1))))
+    generator = Streams(seed).numpy(STREAM, TEST)
+    order = np.empty(offsets[-1], dtype=np.int64)
+    for client, row in enumerate(counts):
+        drawn = [
+            by_class[starts[c] + generator.choice(available[c], row[c], replace=False)] for c in np.flatnonzero(row)
+        ]
+        if drawn:
+            order[offsets[client] : offsets[client + 1]] = np.sort(np.concatenate(drawn))
+    return ClientTests(split, "test", order, offsets)
+
+
+def _proportional(split: Split, labels: Ints, seed: int, test_groups: Column | None) -> ClientTests:
+    if split.shares is not None:
+        owners = deal(split.shares, labels, seed, TEST)
+    elif split.groups is None or test_groups is None:
+        raise Misconfigured(
+            "test split 'proportional' needs the class shares of the split or the group of each test sample, and has "
+            "neither. Pass test_groups=… or use 'matched' or 'global'."
+        )
+    else:
+        owners = _by_group(split.groups, as_groups("test groups", test_groups, len(labels)))
+    return ClientTests(split, "test", *gather(owners, split.num_clients))
+
+
+def _by_group(client_groups: NDArray[Any], groups: NDArray[Any]) -> Ints:
+    """The client whose group a sample is of, or `NOBODY`; `client_groups` [K] ascend."""
+    text = {array.dtype.kind if array.dtype.kind in "US" else "" for array in (client_groups, groups)}
+    if len(text) > 1:
+        raise Misconfigured(
+            f"test groups have type {groups.dtype}, those of training have {client_groups.dtype}. "
+            f"Name groups alike in both sets."
+        )
+    place = np.searchsorted(client_groups, groups).clip(max=len(client_groups) - 1)
+    return np.where(client_groups[place] == groups, place, NOBODY)
+
+
+def largest_remainder(totals: Ints, table: Ints) -> Ints:
+    """Divide `totals` [K] in the proportions of `table` [K, C], each row summing to its total.
+
+    Every class gets the whole part of its quota; what is left goes one by one to the largest fractions, ties to the
+    lower class. A row of zeros gets zeros.
+    """
+    size = np.maximum(table.sum(axis=1, keepdims=True), 1)
+    quota = totals[:, None] * table
+    counts = quota // size
+    left = np.where(table.any(axis=1), totals - counts.sum(axis=1), 0)
+    ranked = np.argsort(-(quota % size), axis=1, kind="stable")
+    bonus = (np.arange(table.shape[1]) < left[:, None]).astype(np.int64)
+    np.put_along_axis(counts, ranked, np.take_along_axis(counts, ranked, axis=1) + bonus, axis=1)
+    return np.asarray(counts, dtype=np.int64)

@@ -1,0 +1,54 @@
+"""Common payloads: the model's change, its statistics, its weight, and class sums."""
+
+import torch
+
+from fedblade.core.sums import DataPass, Sum
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, StepView
+
+
+def _delta(view: EndView) -> Tree:
+    """a_k·(w_k − w) for the parameters that travel."""
+    return {
+        name: view.weight * (leaf.double() - view.anchor[name].double())
+        for name, leaf in view.params.items()
+        if name in view.shared
+    }
+
+
+def _buffers(view: EndView) -> Tree:
+    """a_k·(running mean, running variance)."""
+    return {name: view.weight * leaf.double() for name, leaf in view.buffers.items() if leaf.is_floating_point()}
+
+
+def _counters(view: EndView) -> Tree:
+    return {name: leaf for name, leaf in view.buffers.items() if not leaf.is_floating_point()}
+
+
+def _weight(view: EndView) -> Tree:
+    return {"weight": torch.tensor(view.weight, dtype=torch.float64)}
+
+
+delta = Sum("delta", _delta, bound=1e3)
+buffers = Sum("buffers", _buffers, bound=1e6)
+counters = Sum("counters", _counters, bound=2.0**31, reduce="max")
+weight = Sum("weight", _weight, bound=1e6)
+
+MODEL: tuple[Sum, ...] = (delta, buffers, counters, weight)
+"""What every method with averaged weights and statistics sends."""
+
+
+def class_features(view: StepView) -> Tree:
+    """Σ z and sample counts per class over one batch: `sum [classes, dim]`, `count [classes]`."""
+    num_classes = view.counts.shape[0]
+    present = torch.ones_like(view.labels, dtype=torch.float64) if view.mask is None else view.mask.double()
+    sums = torch.zeros(num_classes, view.features.shape[1], dtype=torch.float64, device=view.features.device)
+    counts = torch.zeros(num_classes, dtype=torch.float64, device=view.features.device)
+    return {
+        "sum": sums.index_add(0, view.labels, view.features.double() * present[:, None]),
+        "count": counts.index_add(0, view.labels, present),
+    }
+
+
+CLASS_FEATURES = DataPass("class_features", class_features)
+AUGMENTED_CLASS_FEATURES = DataPass("class_features", class_features, augmented=True)

@@ -1,0 +1,57 @@
+"""Evaluation protocols: how a history of test accuracies becomes the number a paper prints."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+History = Sequence[Mapping[str, Any]]
+
+
+def accuracies(history: History) -> list[tuple[int, float]]:
+    """(round, test accuracy in percent) of the evaluated rounds, in order."""
+    return [(int(row["round"]), float(row["test_accuracy"])) for row in history if row.get("test_accuracy") is not None]
+
+
+def last_mean(history: History, count: int) -> float | None:
+    """Mean over the last `count` evaluated rounds, or over as many as there are (P-LAST10, P-LAST5)."""
+    values = [value for _, value in accuracies(history)][-count:]
+    return fmean(values) if values else None
+
+
+def final(history: History) -> float | None:
+    """Accuracy of the last evaluated round (P-FINAL)."""
+    return last_mean(history, 1)
+
+
+def best(history: History) -> float | None:
+    """Highest accuracy over rounds: optimistic, because it is chosen on the test set."""
+    return max((value for _, value in accuracies(history)), default=None)
+
+
+def rounds_to(history: History, threshold: float) -> int | None:
+    """First round whose accuracy reaches `threshold` percent, or None if none does (P-R2A)."""
+    return next((round_ for round_, value in accuracies(history) if value >= threshold), None)
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and population standard deviation over seeds."""
+    return fmean(values), pstdev(values)
+
+
+def domain_mean(history: History) -> float | None:
+    """Unweighted mean over domains of the last evaluated round (P-DOMAIN)."""
+    tables = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
+    return fmean(tables[-1].values()) if tables else None
+
+
+def headline(history: History, protocol: str) -> float | None:
+    """The accuracy that `evaluation.protocol` reports."""
+    match protocol:
+        case "last10":
+            return last_mean(history, 10)
+        case "last5":
+            return last_mean(history, 5)
+        case "domain":
+            return domain_mean(history)
+        case _:
+            return final(history)

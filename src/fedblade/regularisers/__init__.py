@@ -1,0 +1,1 @@
+"""Terms that can be added to any method by name: `fedprox+feddecorr`."""

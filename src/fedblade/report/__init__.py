@@ -1,0 +1,89 @@
+"""Reports from run directories: a self-contained HTML page, comparison rows and figures.
+
+Reads what a run wrote to disk and nothing else, so it works on finished, running and broken runs alike and needs
+neither the model nor the data.
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured
+from fedblade.report._charts import WIDE, accuracy_figure, label_map_figures, loss_figure
+from fedblade.report._compare import ComparisonRow, compare, suggest_threshold
+from fedblade.report._groups import group_runs
+from fedblade.report._labelmap import draw_label_map
+from fedblade.report._page import page
+from fedblade.report._read import check_counts, read_runs
+from fedblade.report._record import RunRecord
+
+__all__ = [
+    "ComparisonRow",
+    "RunRecord",
+    "build_report",
+    "comparison_rows",
+    "label_map_svg",
+    "read_runs",
+    "write_figures",
+]
+
+
+def build_report(paths: Sequence[Path], out: Path, *, title: str | None = None, threshold: float | None = None) -> Path:
+    """Write the HTML report of all runs at or below `paths` to the file `out` and return its path.
+
+    `threshold` is the accuracy in percent for "rounds to"; by default the largest multiple of 5 that at least half
+    of the runs reach.
+    """
+    groups = group_runs(read_runs(paths))
+    level = suggest_threshold(groups) if threshold is None else threshold
+    return _write(Path(out), page(groups, compare(groups, level), title))
+
+
+def comparison_rows(paths: Sequence[Path], threshold: float | None = 90.0) -> list[ComparisonRow]:
+    """Rows of the comparison table, one per method and setting; `threshold=None` chooses it as `build_report` does."""
+    groups = group_runs(read_runs(paths))
+    return compare(groups, suggest_threshold(groups) if threshold is None else threshold)
+
+
+def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, title: str | None = None) -> str:
+    """A label map of `counts [clients][classes]` (nested sequences or an array) as the content of an SVG file."""
+    table = check_counts(counts, "the label map's table")
+    if class_names is not None and len(class_names) != len(table[0]):
+        raise Misconfigured(
+            f"{len(class_names)} class names were given for {len(table[0])} classes. Give one name per class."
+        )
+    return draw_label_map(table, class_names=class_names, title=title, width=WIDE, name="label-map", alone=True)
+
+
+def write_figures(paths: Sequence[Path], folder: Path) -> list[Path]:
+    """Write every figure of the report as an SVG file of its own into `folder` and return their paths."""
+    groups = group_runs(read_runs(paths))
+    figures = [accuracy_figure(groups), loss_figure(groups), *label_map_figures(groups)]
+    return [_write(Path(folder) / f"{f.name}.svg", f.alone()) for f in figures if f is not None]
+
+
+def _write(target: Path, content: str) -> Path:
+    """Write through a temporary file in the same folder, so that a reader never sees half a file."""
+    if target.is_dir():
+        raise Misconfigured(
+            f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise Misconfigured(f"cannot write '{target}' ({error.strerror}). Choose another place.") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+        # mkstemp makes files for the owner only; a report is meant to be shared.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return target

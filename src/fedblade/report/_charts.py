@@ -1,0 +1,118 @@
+"""The figures of a report: what each shows, and how a newcomer reads it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedblade.report._groups import Group
+from fedblade.report._labelmap import draw_label_map
+from fedblade.report._lines import LineChart
+from fedblade.report._record import Partition
+
+WIDE, NARROW = 940.0, 352.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture that can be drawn at any width."""
+
+    name: str
+    title: str
+    reading: str
+    draw: Callable[[float, str, bool], str]
+
+    def alone(self) -> str:
+        """The picture as the content of an SVG file."""
+        return '<?xml version="1.0" encoding="UTF-8"?>\n' + self.draw(WIDE, self.name, True) + "\n"
+
+
+def accuracy_figure(groups: Sequence[Group]) -> Figure | None:
+    """Test accuracy over rounds, or None when nothing was evaluated."""
+    curves = tuple(group.curve(lambda r: r.accuracy) for group in groups)
+    chart = LineChart(
+        title="Test accuracy over rounds",
+        desc=f"Lines: {_names(groups)}. Test accuracy in percent against the round, mean over seeds.",
+        x_label="round",
+        y_label="test accuracy, %",
+        labels=tuple(group.label for group in groups),
+        curves=curves,
+        bounds=(0.0, 100.0),
+    )
+    reading = f"Higher is better, and rising earlier means fewer rounds of communication. {_band_sentence(groups)}"
+    return _line_figure("accuracy", chart, reading, tall=400)
+
+
+def loss_figure(groups: Sequence[Group]) -> Figure | None:
+    """Test loss over rounds, or None when nothing was evaluated."""
+    chart = LineChart(
+        title="Test loss over rounds",
+        desc=f"Lines: {_names(groups)}. Test loss against the round, mean over seeds.",
+        x_label="round",
+        y_label="test loss",
+        labels=tuple(group.label for group in groups),
+        curves=tuple(group.curve(lambda r: r.loss) for group in groups),
+        log_if_wide=True,
+    )
+    reading = (
+        "Lower is better. Loss that rises while accuracy stands still means wrong answers are given with more "
+        f"confidence; methods with different losses are best compared by accuracy. {_band_sentence(groups)}"
+    )
+    return _line_figure("loss", chart, reading, tall=300)
+
+
+def label_map_figures(groups: Sequence[Group]) -> list[Figure]:
+    """One label map per distinct partition, named by the seeds that drew it."""
+    seeds: dict[Partition, list[str]] = {}
+    for run in (run for group in groups for run in group.runs):
+        if run.partition is not None:
+            known = seeds.setdefault(run.partition, [])
+            seed = "?" if run.seed is None else str(run.seed)
+            known.extend([seed] if seed not in known else [])
+    many = len(seeds) > 1
+    return [
+        _label_map(partition, f"label-map-{index}" if many else "label-map", found)
+        for index, (partition, found) in enumerate(seeds.items(), 1)
+    ]
+
+
+def _line_figure(name: str, chart: LineChart, reading: str, *, tall: float) -> Figure | None:
+    if not any(chart.curves):
+        return None
+
+    def draw(width: float, unique: str, alone: bool) -> str:
+        height = tall if width > NARROW else min(tall, 290.0)
+        return chart.draw((width, height), name=unique, alone=alone)
+
+    return Figure(name, chart.title, reading, draw)
+
+
+def _label_map(partition: Partition, name: str, seeds: Sequence[str]) -> Figure:
+    title = f"Who holds which labels: seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+
+    def draw(width: float, unique: str, alone: bool) -> str:
+        return draw_label_map(
+            partition.counts,
+            class_names=partition.class_names,
+            title=title if alone else None,
+            width=width,
+            name=unique,
+            alone=alone,
+        )
+
+    clients, classes = len(partition.counts), len(partition.counts[0])
+    held = sum(sum(n > 0 for n in row) for row in partition.counts) / clients
+    reading = (
+        "Each column is a client and each row a class: the larger or stronger the mark, the more samples, and an empty "
+        f"cell means none. Here {clients} clients hold {held:.1f} of {classes} classes on average; the emptier the "
+        "columns, the stronger the label skew. Bars on top show each client's total."
+    )
+    return Figure(name, title, reading, draw)
+
+
+def _names(groups: Sequence[Group]) -> str:
+    return ", ".join(group.label for group in groups)
+
+
+def _band_sentence(groups: Sequence[Group]) -> str:
+    if all(len(group.counted) == 1 for group in groups):
+        return "Each line is a single run, so nothing here says how much another seed would change it."
+    return "Lines are means over seeds; bands reach from the lowest to the highest seed of each round."

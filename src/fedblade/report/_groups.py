@@ -1,0 +1,153 @@
+"""Gather runs that differ only in their seed, and give each gathering a label of its own."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade.report._record import Round, RunRecord
+
+# Keys that do not change what a run computes, only which repetition it is and how it is kept.
+_BOOKKEEPING = ("seed", "seeds", "id", "checkpoint")
+# Results are ranked only against results that share these sections.
+_SETTING = ("dataset", "partition", "federation", "model")
+_LABEL_KEYS = 3
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean over seeds with the range from lowest to highest, on the rounds all seeds share."""
+
+    rounds: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one method with one configuration, sorted by seed."""
+
+    label: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.runs[0].part("method")
+
+    @property
+    def finished(self) -> int:
+        """How many of the runs are finished."""
+        return sum(run.finished for run in self.runs)
+
+    @property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """Runs that enter means and curves: the finished ones, or all while none is."""
+        return tuple(run for run in self.runs if run.finished) or self.runs
+
+    @property
+    def setting(self) -> tuple[tuple[str, str], ...]:
+        """What must agree before two groups may be ranked against each other."""
+        run = self.runs[0]
+        flat = flatten({name: run.config[name] for name in _SETTING if name in run.config})
+        named = [(kind, run.part(kind)) for kind in ("dataset", "partition", "model")]
+        return (*named, *sorted(flat.items()))
+
+    def curve(self, value: Callable[[Round], float | None]) -> Curve | None:
+        """Course of `value` over rounds, or None when no round has one."""
+        per_run = [{r.number: v for r in run.history if (v := value(r)) is not None} for run in self.counted]
+        per_run = [values for values in per_run if values]
+        shared = sorted(set.intersection(*(set(values) for values in per_run))) if per_run else []
+        if not shared:
+            return None
+        columns = [[values[index] for values in per_run] for index in shared]
+        return Curve(
+            tuple(shared),
+            tuple(map(statistics.fmean, columns)),
+            tuple(map(min, columns)),
+            tuple(map(max, columns)),
+        )
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted keys and printable values of a nested configuration, in file order."""
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = _show(value)
+    return flat
+
+
+def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
+    """Groups in order of first appearance, with labels that tell them apart."""
+    gathered: dict[tuple[tuple[str, str], ...], list[RunRecord]] = {}
+    for run in runs:
+        gathered.setdefault(_identity(run), []).append(run)
+    members = [tuple(sorted(found, key=_seed_order)) for found in gathered.values()]
+    return [Group(label, found) for label, found in zip(_labels(members), members, strict=True)]
+
+
+def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Keys that are absent from, or differ between, some of the flat configurations."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if len({config.get(key) for config in configs}) > 1]
+
+
+def _is_bookkeeping(key: str) -> bool:
+    """Whether a dotted key may differ between runs of one group."""
+    return key.partition(".")[0] in _BOOKKEEPING
+
+
+def _identity(run: RunRecord) -> tuple[tuple[str, str], ...]:
+    flat = {key: text for key, text in flatten(run.config).items() if not _is_bookkeeping(key)}
+    named = [(kind, run.part(kind)) for kind in ("method", "dataset", "partition", "model")]
+    return (*named, *sorted(flat.items()))
+
+
+def _seed_order(run: RunRecord) -> tuple[bool, int, str]:
+    return (run.seed is None, run.seed or 0, str(run.path))
+
+
+def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
+    """The method's name, with the keys in which groups of the same method differ."""
+    methods = [found[0].part("method") for found in members]
+    labels = []
+    for found, method in zip(members, methods, strict=True):
+        rivals = [_distinct(other[0]) for other, name in zip(members, methods, strict=True) if name == method]
+        keys = sorted(differing_keys(rivals), key=lambda key: not key.endswith(".name"))
+        labels.append(_label(method, _distinct(found[0]), keys, rivals))
+    return labels
+
+
+def _distinct(run: RunRecord) -> dict[str, str]:
+    named = {f"{kind}.name": run.part(kind) for kind in ("dataset", "partition", "model")}
+    return named | {key: text for key, text in flatten(run.config).items() if not _is_bookkeeping(key)}
+
+
+def _label(method: str, own: Mapping[str, str], keys: Sequence[str], rivals: Sequence[Mapping[str, str]]) -> str:
+    if not keys:
+        return method
+    few = keys[:_LABEL_KEYS]
+    values = {tuple(config.get(key) for key in few) for config in rivals}
+    used = few if len(values) == len(rivals) else keys
+    pairs = [f"{_short(key, own)}={own.get(key, 'unset')}" for key in used]
+    return f"{method} ({', '.join(pairs)})"
+
+
+def _short(key: str, config: Mapping[str, str]) -> str:
+    """The section for a `name`, the last part where that is unique, the full path otherwise."""
+    section, _, last = key.rpartition(".")
+    if last == "name":
+        return section
+    return last if sum(other.rpartition(".")[2] == last for other in config) <= 1 else key
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_show, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,165 @@
+"""Put the page together: headline, notices, sections and the style sheet in one file."""
+
+import importlib.resources
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from fedblade.report import _sections
+from fedblade.report._charts import accuracy_figure, label_map_figures, loss_figure
+from fedblade.report._compare import ComparisonRow
+from fedblade.report._groups import Group
+from fedblade.report._html import details, figure, listing, paragraph, percent, plural, section
+from fedblade.report._record import RunRecord
+from fedblade.report._svg import escape
+
+_NAMED_METHODS = 4
+_SHOWN_MAPS = 6
+_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+_NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
+
+
+def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | None) -> str:
+    """The complete HTML document."""
+    heading = title or _heading(groups)
+    style = (importlib.resources.files("fedblade.report") / "style.css").read_text(encoding="utf-8")
+    body = "".join(
+        [
+            _header(heading, groups, rows),
+            "<main>",
+            _sections.results(rows),
+            _curves(groups),
+            _label_maps(groups),
+            _sections.runs(groups),
+            _sections.configuration(groups),
+            _sections.environment(groups),
+            "</main>",
+        ]
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(heading)} · fedblade report</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def notices(groups: Sequence[Group]) -> list[str]:
+    """What a reader must know before trusting the table."""
+    found = [run for group in groups for run in group.runs]
+    said = []
+    waiting = Counter(run.status for run in found if not run.finished)
+    if waiting:
+        states = listing([f"{count} {status}" for status, count in waiting.items()])
+        said.append(
+            f"{sum(waiting.values())} of {plural(len(found), 'run')} not finished ({states}). Means use finished runs "
+            "only; a group without one shows its values so far. Groups with an unfinished run are not ranked."
+        )
+    if len({group.setting for group in groups}) > 1:
+        said.append(
+            "The groups differ in data, partition, federation or model (see Configuration); compare accuracies only "
+            "between groups that agree in these."
+        )
+    if len({run.accuracy_of for run in found}) > 1:
+        said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
+    said.extend(_repeated_seeds(groups))
+    return said
+
+
+def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
+    said = []
+    for group in groups:
+        twice = [str(s) for s, n in Counter(r.seed for r in group.counted).items() if n > 1 and s is not None]
+        if twice:
+            said.append(
+                f"{group.label}: seed {listing(twice)} occurs more than once, and every run counts in the mean."
+            )
+    return said
+
+
+def _header(heading: str, groups: Sequence[Group], rows: Sequence[ComparisonRow]) -> str:
+    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(groups).items())
+    warnings = "".join(f'<p class="notice" role="note">{escape(said)}</p>' for said in notices(groups))
+    finding = _finding(rows)
+    return (
+        f'<header><p class="eyebrow">fedblade report</p><h1>{escape(heading)}</h1>'
+        f"{paragraph(finding, 'finding') if finding else ''}<dl>{facts}</dl>{warnings}</header>"
+    )
+
+
+def _heading(groups: Sequence[Group]) -> str:
+    methods = list(dict.fromkeys(group.method for group in groups))
+    what = listing(methods) if len(methods) <= _NAMED_METHODS else f"{len(methods)} methods"
+    return f"{what} on {listing(_distinct(groups, lambda run: run.part('dataset')))}"
+
+
+def _facts(groups: Sequence[Group]) -> dict[str, str]:
+    found = [run for group in groups for run in group.runs]
+    seeds = sorted({run.seed for run in found if run.seed is not None})
+    facts = {
+        "dataset": _distinct(groups, lambda run: run.part("dataset")),
+        "partition": _distinct(groups, _partition_text),
+        "model": _distinct(groups, lambda run: run.part("model")),
+        "clients": _distinct(groups, _clients_text),
+        "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
+        "seeds": [", ".join(map(str, seeds)) or "?"],
+        "runs": [str(len(found))],
+    }
+    return {name: ", ".join(values) for name, values in facts.items() if values != [""]}
+
+
+def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
+    return list(dict.fromkeys(read(run) for group in groups for run in group.runs))
+
+
+def _partition_text(run: RunRecord) -> str:
+    stored = run.config.get("partition")
+    levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
+    return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])
+
+
+def _clients_text(run: RunRecord) -> str:
+    stored = run.config.get("federation")
+    if not isinstance(stored, dict) or "num_clients" not in stored:
+        return plural(len(run.partition.counts), "client") if run.partition else ""
+    chosen = stored.get("clients_per_round")
+    return f"{stored['num_clients']}" + (f", {chosen} per round" if chosen else "")
+
+
+def _finding(rows: Sequence[ComparisonRow]) -> str:
+    """The headline result in one sentence, with a warning when the seeds do not settle it; empty if not ranked."""
+    first = [row for row in rows if row.last10_rank == 1]
+    second = [row for row in rows if row.last10_rank == 2]
+    if len(first) != 1 or len(second) != 1:
+        return ""
+    best, next_best = first[0], second[0]
+    if best.last10_mean is None or next_best.last10_mean is None:
+        return ""
+    gap, spread = best.last10_mean - next_best.last10_mean, (best.last10_std or 0.0) + (next_best.last10_std or 0.0)
+    seeds = plural(len(best.seeds), "seed")
+    said = (
+        f"Highest mean accuracy over the last 10 rounds: {best.label}, {percent(best.last10_mean)} % over {seeds}, "
+        f"{gap:.2f} points above {next_best.label}."
+    )
+    if len(best.seeds) == 1:
+        return said + " One seed cannot tell whether this would hold for another."
+    return said + (" That gap is within the spread over seeds." if gap <= spread else "")
+
+
+def _curves(groups: Sequence[Group]) -> str:
+    accuracy, loss = accuracy_figure(groups), loss_figure(groups)
+    return section(
+        "accuracy", "Test accuracy over rounds", figure(accuracy) if accuracy else paragraph(_NOT_EVALUATED)
+    ) + section("loss", "Test loss over rounds", figure(loss) if loss else paragraph(_NOT_EVALUATED))
+
+
+def _label_maps(groups: Sequence[Group]) -> str:
+    maps = label_map_figures(groups)
+    if not maps:
+        return section("labels", "Label map", paragraph("No run has stored its partition."))
+    first, *others = maps
+    parts = [paragraph(first.title, "figure-title"), figure(first)]
+    parts += [details(other.title, figure(other)) for other in others[: _SHOWN_MAPS - 1]]
+    if len(maps) > _SHOWN_MAPS:
+        parts.append(paragraph(f"{len(maps) - _SHOWN_MAPS} more partitions are not shown here."))
+    return section("labels", "Label map", *parts)

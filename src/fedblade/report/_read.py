@@ -1,0 +1,139 @@
+"""Find run directories and read them, whatever state the run is in."""
+
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured
+from fedblade.report._record import Partition, Round, RunRecord, number
+
+
+def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
+    """Read every run found at or below `paths`, each once, in the order given."""
+    if not paths:
+        raise Misconfigured("no run directory was given; expected at least one. Name a run or a folder of runs.")
+    found: dict[Path, Path] = {}
+    for path in paths:
+        for folder in _find(Path(path)):
+            found.setdefault(folder.resolve(), folder)
+    return [_read_run(folder) for folder in found.values()]
+
+
+def _find(path: Path) -> list[Path]:
+    """Run directories at or below `path`, sorted."""
+    if not path.exists():
+        raise Misconfigured(f"'{path}' does not exist; expected a run directory or a folder of runs. Check the path.")
+    if not path.is_dir():
+        raise Misconfigured(f"'{path}' is a file; expected a run directory. Give its folder: '{path.parent}'.")
+    runs = list(_walk(path))
+    if not runs:
+        raise Misconfigured(
+            f"'{path}' holds no run; expected config.toml and history.jsonl in it or below it. "
+            "Give a folder that `fedblade run` or `fedblade compare` wrote."
+        )
+    return runs
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    for folder, below, files in os.walk(path):
+        if _is_run(files):
+            below.clear()
+            yield Path(folder)
+        below[:] = sorted(name for name in below if not name.startswith("."))
+
+
+def _is_run(files: Sequence[str]) -> bool:
+    """A history makes a run; so does a configuration beside what a run writes before its first round."""
+    return "history.jsonl" in files or (
+        "config.toml" in files and ("partition.json" in files or "summary.json" in files)
+    )
+
+
+def _read_run(folder: Path) -> RunRecord:
+    return RunRecord(
+        path=folder,
+        config=_read_config(folder / "config.toml"),
+        summary=_read_object(folder / "summary.json"),
+        history=_read_history(folder / "history.jsonl"),
+        partition=_read_partition(folder / "partition.json"),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace") if path.exists() else ""
+    except OSError as error:
+        raise Misconfigured(f"'{path}' cannot be read ({error.strerror}). Check its permissions.") from error
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"'{path}' is not TOML ({error}). Restore it or leave this run out.") from error
+
+
+def _read_object(path: Path) -> Mapping[str, Any]:
+    text = _text(path)
+    if not text:
+        return {}
+    parsed = _json(text)
+    if not isinstance(parsed, dict):
+        raise Misconfigured(f"'{path}' is not a JSON object. Restore it or leave this run out.")
+    return parsed
+
+
+def _json(text: str) -> object:
+    """The parsed text, or None when it is not JSON."""
+    try:
+        parsed: object = json.loads(text)
+    except ValueError:
+        return None
+    return parsed
+
+
+def _read_history(path: Path) -> tuple[Round, ...]:
+    """Rounds in order; a torn last line is dropped, and of a repeated round the later line counts."""
+    lines = [(n, line) for n, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    rounds: dict[int, Round] = {}
+    for at, line in lines:
+        entry = _json(line)
+        index = entry.get("round") if isinstance(entry, dict) else None
+        if isinstance(entry, dict) and isinstance(index, int):
+            accuracy, loss = number(entry.get("test_accuracy")), number(entry.get("test_loss"))
+            rounds[index] = Round(index, accuracy, loss, number(entry.get("seconds")))
+        elif at != lines[-1][0]:
+            raise Misconfigured(
+                f"line {at} of '{path}' is not a round; expected a JSON object with 'round'. "
+                "Restore the file or leave this run out."
+            )
+    return tuple(rounds[index] for index in sorted(rounds))
+
+
+def _read_partition(path: Path) -> Partition | None:
+    stored = _read_object(path)
+    if "counts" not in stored:
+        return None
+    counts = check_counts(stored["counts"], f"'counts' of '{path}'")
+    names = stored.get("class_names")
+    fits = isinstance(names, list) and len(names) == len(counts[0])
+    return Partition(str(stored.get("digest", "")), counts, tuple(map(str, names)) if names and fits else None)
+
+
+def check_counts(counts: Any, what: str) -> tuple[tuple[float, ...], ...]:
+    """The table as floats `[clients][classes]`, or an error when it is empty, ragged or not made of counts."""
+    try:
+        table = tuple(tuple(float(n) for n in row) for row in counts)
+    except (TypeError, ValueError):
+        table = ()
+    widths = {len(row) for row in table}
+    if len(widths) != 1 or 0 in widths or not all(0 <= n < math.inf for row in table for n in row):
+        raise Misconfigured(
+            f"{what} is not a table of counts; expected one row per client, each with one "
+            "number >= 0 per class. Pass the n_kc table of a partition."
+        )
+    return table

@@ -1,0 +1,133 @@
+"""What a run left on disk, as plain values with the accuracies a report needs."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+IN_PROGRESS = "in progress"
+LAST_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the report uses of one line of `history.jsonl`."""
+
+    number: int
+    accuracy: float | None
+    loss: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Samples per client and class, `counts [clients][classes]`."""
+
+    digest: str
+    counts: tuple[tuple[float, ...], ...]
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run as it stands on disk."""
+
+    path: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    history: tuple[Round, ...]
+    partition: Partition | None
+
+    @property
+    def status(self) -> str:
+        """`finished`, `interrupted`, `failed`, or `in progress` while there is no summary."""
+        return str(self.summary.get("status") or "unknown") if self.summary else IN_PROGRESS
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its planned end."""
+        return self.status == "finished"
+
+    @property
+    def seed(self) -> int | None:
+        """Base seed of the run."""
+        seed = self.summary.get("seed", self.config.get("seed"))
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds completed so far."""
+        if self.history:
+            return self.history[-1].number
+        return int(number(self.summary.get("rounds")) or 0)
+
+    @property
+    def rounds_planned(self) -> int | None:
+        """Rounds asked for in the configuration."""
+        federation = self.config.get("federation")
+        planned = number(federation.get("rounds")) if isinstance(federation, Mapping) else None
+        return None if planned is None else int(planned)
+
+    @property
+    def accuracy_of(self) -> str:
+        """Whose accuracy `test_accuracy` is: `global` or `personal`."""
+        return str(self.summary.get("accuracy_of") or "global")
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Test accuracy after the last evaluated round, in percent."""
+        seen = self._accuracies()
+        return self._settled("final_accuracy", seen[-1] if seen else None)
+
+    @property
+    def last10_accuracy(self) -> float | None:
+        """Mean test accuracy over the last ten evaluated rounds, or as many as there are."""
+        seen = self._accuracies()[-LAST_ROUNDS:]
+        return self._settled("last10_accuracy", sum(seen) / len(seen) if seen else None)
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """Highest test accuracy over rounds; optimistic, because it is chosen on test data."""
+        return self._settled("best_accuracy", max(self._accuracies(), default=None))
+
+    @property
+    def seconds_per_round(self) -> float | None:
+        """Mean seconds of training and aggregation per round."""
+        seen = [r.seconds for r in self.history if r.seconds is not None]
+        return sum(seen) / len(seen) if seen else self.per_round("seconds")
+
+    def part(self, kind: str) -> str:
+        """Name of the method, dataset, partition or model the run used, `?` when it says nowhere."""
+        section = self.summary.get(kind, self.config.get(kind))
+        name = section.get("name") if isinstance(section, Mapping) else section
+        return str(name) if name else "?"
+
+    def per_round(self, key: str) -> float | None:
+        """A total of the summary divided by the number of rounds."""
+        total = number(self.summary.get(key))
+        return total / self.rounds_done if total is not None and self.rounds_done else None
+
+    def rounds_to(self, threshold: float) -> int | None:
+        """First round, counted from 1, whose test accuracy reaches `threshold` percent."""
+        hits = (r.number for r in self.history if r.accuracy is not None and r.accuracy >= threshold)
+        return next(hits, None)
+
+    def _accuracies(self) -> list[float]:
+        return [r.accuracy for r in self.history if r.accuracy is not None]
+
+    def _settled(self, key: str, from_history: float | None) -> float | None:
+        """The summary's value of a finished run; otherwise the history is fresher."""
+        stored = number(self.summary.get(key))
+        first, second = (stored, from_history) if self.finished else (from_history, stored)
+        return second if first is None else first
+
+
+def number(value: object) -> float | None:
+    """A finite float, or None for anything that is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -1,0 +1,199 @@
+"""The tables of the page: results, runs, configuration, timings and versions."""
+
+from collections.abc import Mapping, Sequence
+
+from fedblade.report._compare import ComparisonRow
+from fedblade.report._groups import Group, differing_keys, flatten
+from fedblade.report._html import (
+    MISSING,
+    Column,
+    details,
+    duration,
+    paragraph,
+    percent,
+    plural,
+    section,
+    size,
+    table,
+)
+from fedblade.report._record import RunRecord, number
+from fedblade.report._svg import escape, swatch
+
+_MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
+
+
+def results(rows: Sequence[ComparisonRow]) -> str:
+    """The comparison table with the best and second best marked."""
+    columns = [
+        Column("method", numeric=False),
+        Column("seeds"),
+        Column("last 10 rounds, %"),
+        Column("final round, %"),
+        Column(f"rounds to {rows[0].threshold:g} %"),
+        Column("seconds per round"),
+        Column("up / down per round"),
+    ]
+    body = [_result_cells(index, row) for index, row in enumerate(rows)]
+    return section("results", "Results", table("Comparison over seeds", columns, body), *_result_notes(rows))
+
+
+def runs(groups: Sequence[Group]) -> str:
+    """One line per run."""
+    columns = [
+        Column("run", numeric=False),
+        Column("seed"),
+        Column("status", numeric=False),
+        Column("rounds"),
+        Column("final, %"),
+        Column("last 10, %"),
+        Column("best, % (optimistic)"),
+        Column("wall seconds"),
+    ]
+    body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
+    note = paragraph(
+        "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
+    )
+    return section("runs", "Runs", table("Every run", columns, body), note)
+
+
+def configuration(groups: Sequence[Group]) -> str:
+    """Settings all groups share, then the keys in which they differ."""
+    merged = [_merged([flatten(run.config) for run in group.runs]) for group in groups]
+    differing = differing_keys(merged)
+    keys = dict.fromkeys(key for config in merged for key in config)
+    shared = [[_code(key), _code(merged[0][key])] for key in keys if key not in differing]
+    parts = []
+    if differing:
+        heads = [Column("key", numeric=False), *(Column(group.label, numeric=False) for group in groups)]
+        body = [[_code(key), *(_code(config.get(key, MISSING)) for config in merged)] for key in differing]
+        parts.append(
+            details(
+                f"{plural(len(differing), 'key')} in which the groups differ",
+                table("Differing settings", heads, body),
+                opened=True,
+            )
+        )
+    if shared:
+        heads = [Column("key", numeric=False), Column("value", numeric=False)]
+        parts.append(
+            details(f"{plural(len(shared), 'setting')} common to all runs", table("Common settings", heads, shared))
+        )
+    return section("configuration", "Configuration", *(parts or [paragraph("No run has a config.toml.")]))
+
+
+def environment(groups: Sequence[Group]) -> str:
+    """Where the time went, and which versions made the numbers."""
+    columns = [
+        Column("method", numeric=False),
+        Column("engine", numeric=False),
+        Column("seconds per round"),
+        Column("wall seconds, all runs"),
+        Column("sent up, all runs"),
+        Column("sent down, all runs"),
+    ]
+    body = [_timing_cells(index, group) for index, group in enumerate(groups)]
+    found = [run for group in groups for run in group.runs]
+    merged = _merged([_versions(run) for run in found])
+    versions = [[escape(key), _code(value)] for key, value in merged.items()]
+    heads = [Column("package", numeric=False), Column("version", numeric=False)]
+    return section(
+        "environment",
+        "Timings and versions",
+        table("Timings", columns, body),
+        paragraph("Seconds per round cover training and aggregation; wall seconds also include evaluation."),
+        table("Versions", heads, versions) if versions else paragraph("No run has recorded its versions yet."),
+    )
+
+
+def _result_cells(index: int, row: ComparisonRow) -> list[str]:
+    several = len(row.rounds_to) > 1
+    per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
+    return [
+        f'<span class="name">{swatch(index)}<span>{escape(row.label)}</span></span>{_tags(row)}',
+        str(len(row.seeds)),
+        _marked(row.last10_mean, row.last10_std, row.last10_rank, several),
+        _marked(row.final_mean, row.final_std, row.final_rank, several),
+        escape(row.rounds_to_text) + per_seed,
+        duration(row.seconds_per_round),
+        f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
+    ]
+
+
+def _tags(row: ComparisonRow) -> str:
+    tags = ['<span class="tag">personal models</span>'] if row.accuracy_of == "personal" else []
+    if row.finished < row.runs:
+        tags.append(f'<span class="tag warn">{row.finished} of {row.runs} finished</span>')
+    return f'<span class="tags">{" ".join(tags)}</span>' if tags else ""
+
+
+def _marked(mean: float | None, std: float | None, rank: int | None, several: bool) -> str:
+    """The number with its spread; place by weight, underline and a written mark, so not by colour."""
+    spread = f' <span class="std">± {percent(std)}</span>' if several and std is not None else ""
+    if rank not in _MARKS:
+        return f"{percent(mean)}{spread}"
+    kind, mark = _MARKS[rank]
+    return f'<span class="place">{mark}</span> <span class="{kind}">{percent(mean)}</span>{spread}'
+
+
+def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    several = any(len(row.seeds) > 1 for row in rows)
+    notes = ["Last 10 rounds: the mean of the test accuracy after each of the last ten evaluated rounds."]
+    if several:
+        notes.append("Numbers are means over seeds ± the population standard deviation.")
+    if any(row.last10_rank for row in rows):
+        notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
+    notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
+    if any(row.rounds_to_mean is None for row in rows):
+        notes.append("T+ means that not every seed reached the level within T rounds.")
+    return [paragraph(" ".join(notes))]
+
+
+def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:
+    done, planned = run.rounds_done, run.rounds_planned
+    status = escape(run.status)
+    return [
+        f'<span class="name">{swatch(index)}<span>{escape(group.label)}</span></span>',
+        MISSING if run.seed is None else str(run.seed),
+        status if run.finished else f'<span class="tag warn">{status}</span>',
+        str(done) if planned in (None, done) else f"{done} of {planned}",
+        percent(run.final_accuracy),
+        percent(run.last10_accuracy),
+        percent(run.best_accuracy),
+        duration(number(run.summary.get("seconds"))),
+    ]
+
+
+def _timing_cells(index: int, group: Group) -> list[str]:
+    engines = dict.fromkeys(run.part("engine") for run in group.runs)
+    per_round = [s for run in group.counted if (s := run.seconds_per_round) is not None]
+    return [
+        f'<span class="name">{swatch(index)}<span>{escape(group.label)}</span></span>',
+        escape(", ".join(engines)),
+        duration(sum(per_round) / len(per_round) if per_round else None),
+        duration(_total(group, "seconds")),
+        size(_total(group, "bytes_up")),
+        size(_total(group, "bytes_down")),
+    ]
+
+
+def _total(group: Group, key: str) -> float | None:
+    known = [value for run in group.runs if (value := number(run.summary.get(key))) is not None]
+    return sum(known) if known else None
+
+
+def _versions(run: RunRecord) -> dict[str, str]:
+    stored = run.summary.get("versions")
+    return flatten(stored) if isinstance(stored, Mapping) else {}
+
+
+def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Every key once, with its distinct values joined."""
+    merged: dict[str, dict[str, None]] = {}
+    for config in configs:
+        for key, value in config.items():
+            merged.setdefault(key, {})[value] = None
+    return {key: " / ".join(values) for key, values in merged.items() if key != "seed"}
+
+
+def _code(string: str) -> str:
+    return f"<code>{escape(string)}</code>"

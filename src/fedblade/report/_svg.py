@@ -1,0 +1,187 @@
+"""Small SVG building blocks: elements, axes and text that reads well alone and inside the page.
+
+Colours are plain attributes for a light background, so that a figure saved as a file needs no style sheet; every
+element also carries a class through which the page's style sheet adapts it to light and dark.
+"""
+
+import html
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+INK, MUTED, GRID = "#1b1f24", "#57606a", "#dfe3e8"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT_SIZE = 12
+# Okabe and Ito's palette, its yellow left out (illegible on white). Seven colours against five dash patterns:
+# the pair repeats only after 35 lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")
+DASHES = ("none", "7 3", "2 3", "10 3 2 3", "14 4")
+_GLYPH = 0.56
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def escape(text: object) -> str:
+    """Text safe in HTML and XML, also inside attributes; characters that XML forbids are replaced."""
+    return html.escape(_FORBIDDEN.sub("\ufffd", str(text)))
+
+
+def tag(name: str, content: str = "", **attributes: object) -> str:
+    """An element around trusted markup; `class_` and `stroke_width` name `class` and `stroke-width`."""
+    pairs = (
+        f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    opening = f"<{name}{''.join(pairs)}"
+    return f"{opening}>{content}</{name}>" if content else f"{opening}/>"
+
+
+def text(x: float, y: float, string: object, *, anchor: str = "start", strong: bool = False) -> str:
+    """A line of escaped text in the muted or the main ink."""
+    return tag(
+        "text",
+        escape(string),
+        x=x,
+        y=y,
+        text_anchor=anchor,
+        fill=INK if strong else MUTED,
+        class_="ink" if strong else "muted",
+    )
+
+
+def upright_title(y: float, string: object) -> str:
+    """The title of a vertical axis, centred at `y` on the left edge."""
+    at = f"translate(13 {y:.1f}) rotate(-90)"
+    return tag("text", escape(string), transform=at, text_anchor="middle", fill=MUTED, class_="muted")
+
+
+def stride(count: int, need: float) -> int:
+    """Label every how many of `count` places, where each label takes `need` places: 1, 2, 5, 10, 20, 50, ..."""
+    steps = (factor * power for power in (1, 10, 100, 1_000, 10_000) for factor in (1, 2, 5))
+    return next((step for step in steps if step >= need), count)
+
+
+def text_width(string: str) -> float:
+    """Rough width of a string in pixels."""
+    return len(string) * FONT_SIZE * _GLYPH
+
+
+def shorten(string: str, width: float) -> str:
+    """The string, cut with an ellipsis to fit `width` pixels."""
+    room = max(2, int(width / (FONT_SIZE * _GLYPH)))
+    return string if len(string) <= room else string[: room - 1] + "…"
+
+
+def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
+    """Path data through the points."""
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points) + ("Z" if closed else "")
+
+
+def line_style(index: int) -> dict[str, object]:
+    """Colour, dash pattern and class of the line with this index."""
+    dash = DASHES[index % len(DASHES)]
+    return {
+        "stroke": COLOURS[index % len(COLOURS)],
+        "stroke_dasharray": None if dash == "none" else dash,
+        "class_": f"line s{index % len(COLOURS)}",
+    }
+
+
+def swatch(index: int) -> str:
+    """The line of a legend, 30 x 10 pixels, for use inside a table."""
+    return tag(
+        "svg", _sample(index, 1, 5), class_="swatch", width=30, height=10, viewBox="0 0 30 10", aria_hidden="true"
+    )
+
+
+def document(body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool) -> str:
+    """A complete picture with title and description; `alone` adds what a file of its own needs."""
+    width, height = size
+    paper = tag("rect", width=width, height=height, fill="#ffffff") if alone else ""
+    label = tag("title", escape(title), id=f"{name}-title") + tag("desc", escape(desc), id=f"{name}-desc")
+    return tag(
+        "svg",
+        label + paper + body,
+        xmlns="http://www.w3.org/2000/svg" if alone else None,
+        class_="chart",
+        role="img",
+        aria_labelledby=f"{name}-title {name}-desc",
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=f"{width:g}",
+        height=f"{height:g}",
+        font_family=FONT,
+        font_size=FONT_SIZE,
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values to pixels from `start` to `end`, and knows which values deserve a tick."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    start: float
+    end: float
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        """Pixel of a value; values outside the axis are moved to its edge."""
+        value = min(max(value, self.low), self.high)
+        share = (
+            math.log(value / self.low) / math.log(self.high / self.low)
+            if self.log
+            else (value - self.low) / (self.high - self.low)
+        )
+        return self.start + share * (self.end - self.start)
+
+
+def linear_axis(
+    low: float, high: float, *, start: float, end: float, ticks: int = 5, whole: bool = False, snap: bool = True
+) -> Axis:
+    """An axis with round ticks; `snap` widens it to the outer ticks, `whole` keeps ticks to integers."""
+    if high - low < 1e-9 * max(1.0, abs(high)):
+        margin = max(0.5, abs(high) * 0.05)
+        low, high = low - margin, high + margin
+    step = _nice_step((high - low) / ticks)
+    step = max(1.0, round(step)) if whole else step
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    marks = [round(index * step, 10) for index in range(first, last + 1)]
+    if snap:
+        low, high = marks[0], marks[-1]
+    return Axis(low, high, tuple(mark for mark in marks if low <= mark <= high), start, end)
+
+
+def log_axis(low: float, high: float, *, start: float, end: float) -> Axis:
+    """A logarithmic axis with ticks at powers of ten."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    stride = max(1, math.ceil((last - first) / 6))
+    ticks = tuple(10.0**power for power in range(first, last + 1, stride))
+    return Axis(10.0**first, 10.0**last, ticks, start, end, log=True)
+
+
+def legend(labels: Sequence[str], *, left: float, width: float, top: float) -> tuple[str, float]:
+    """Line samples with labels, wrapped to `width`, and the height they take."""
+    x, y, parts = left, top + 12, []
+    for index, label in enumerate(labels):
+        shown = shorten(label, width - 44)
+        need = 34 + text_width(shown) + 16
+        if x > left and x + need > left + width:
+            x, y = left, y + 20
+        parts.append(_sample(index, x, y - 4) + text(x + 34, y, shown, strong=True))
+        x += need
+    return "".join(parts), y - top + 10
+
+
+def _sample(index: int, x: float, y: float) -> str:
+    return tag("line", "", x1=x, y1=y, x2=x + 28, y2=y, stroke_width=2.5, **line_style(index))
+
+
+def _nice_step(raw: float) -> float:
+    power: float = 10.0 ** math.floor(math.log10(raw))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if raw <= power * factor * (1 + 1e-9))
+
+
+def _attribute(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else escape(value)

@@ -1,0 +1,33 @@
+"""Global class prototypes: p̄_c = Σ_k (class sums) / Σ_k (class counts) over the cohort."""
+
+import torch
+
+from fedblade.core.method import InitView
+from fedblade.core.state import ServerState
+from fedblade.core.sums import Sums
+from fedblade.core.tree import Tree
+
+
+def no_prototypes(view: InitView) -> Tree:
+    """State before any class was seen: `mean [classes, dim]` zeros and `has [classes]` all false."""
+    like = next(iter(view.params.values()))
+    return {
+        "mean": torch.zeros(view.num_classes, view.dim, dtype=like.dtype, device=like.device),
+        "has": torch.zeros(view.num_classes, dtype=torch.bool, device=like.device),
+    }
+
+
+def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
+    """Renew the prototypes of the classes the cohort holds.
+
+    A class that nobody in the cohort holds keeps its prototype (EC-3), or loses it without `carry_over`.
+    """
+    old, new = state.extra["prototypes"], sums["prototypes"]
+    seen = new["count"] > 0
+    mean = (new["sum"] / new["count"].clamp(min=1e-300)[:, None]).to(old["mean"])
+    kept = old["has"] if carry_over else torch.zeros_like(old["has"])
+    prototypes = {
+        "mean": torch.where(seen[:, None], mean, old["mean"] * kept[:, None]),
+        "has": seen | kept,
+    }
+    return state.replace(extra={**state.extra, "prototypes": prototypes})

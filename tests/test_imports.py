@@ -1,0 +1,91 @@
+"""Imports go downwards: core knows nobody, methods know no engine, and the light packages stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedblade
+
+ROOT = Path(fedblade.__file__).parent
+
+ALLOWED: dict[str, set[str]] = {
+    "core": set(),
+    "protocols": set(),
+    "heads": {"core"},
+    "losses": {"core", "heads"},
+    "payloads": {"core"},
+    "server": {"core"},
+    "regularisers": {"core", "losses"},
+    "methods": {"core", "heads", "losses", "server", "payloads", "regularisers"},
+    "partitions": {"core"},
+    "data": {"core"},
+    "models": {"core"},
+    "diagnostics": {"core"},
+    "engines": {"core"},
+    "report": {"core", "protocols"},
+    "experiment": {
+        "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines",
+    },
+    "cli": {"core", "experiment", "report", "partitions"},
+}  # fmt: skip
+THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= (
+                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "fedblade" else {node.module}
+            )
+    return found
+
+
+def package_files() -> list[tuple[str, Path]]:
+    files = [(path.relative_to(ROOT).parts[0].removesuffix(".py"), path) for path in ROOT.rglob("*.py")]
+    return [(package, path) for package, path in files if package not in {"__init__", "__main__", "_version"}]
+
+
+def test_every_package_has_a_rule():
+    assert {package for package, _ in package_files()} == set(ALLOWED)
+
+
+def test_imports_go_downwards():
+    wrong = []
+    for package, path in package_files():
+        for name in imports_of(path):
+            parts = name.split(".")
+            if parts[0] != "fedblade" or len(parts) == 1 or parts[1] in {package, "_version"}:
+                continue
+            if parts[1] not in ALLOWED[package]:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_the_core_needs_little():
+    for package, path in package_files():
+        if package == "core":
+            outside = {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names - {"fedblade"}
+            assert outside <= THIRD_PARTY_OF_CORE, path
+
+
+def test_light_imports_do_not_load_torch():
+    for module in ("fedblade", "fedblade.report", "fedblade.cli", "fedblade.protocols"):
+        code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module
+
+
+def test_optional_packages_are_imported_late():
+    code = (
+        "import sys\n"
+        "for name in ('sklearn', 'onnx', 'onnxscript', 'flwr', 'torchvision', 'matplotlib', 'pyarrow'):\n"
+        "    sys.modules[name] = None\n"
+        "import fedblade, fedblade.experiment, fedblade.cli\n"
+        "from fedblade.core import registry\n"
+        "for kind in ('methods', 'losses', 'heads', 'models', 'datasets', 'partitions', 'metrics', 'engines'):\n"
+        "    assert getattr(registry, kind).names(), kind\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,149 @@
+"""Grouping, means over seeds, ranks, rounds to a level, curves."""
+
+import numpy as np
+import pytest
+
+from fedblade.report import comparison_rows, read_runs
+from fedblade.report._compare import suggest_threshold
+from fedblade.report._groups import group_runs
+
+
+def test_means_and_population_deviations_match_numpy(make_run, tmp_path):
+    rng = np.random.default_rng(0)
+    values = {seed: rng.uniform(20, 95, size=25) for seed in (3, 1, 2)}
+    for seed, accuracies in values.items():
+        make_run("fedblade", seed, accuracies=accuracies.tolist())
+
+    (row,) = comparison_rows([tmp_path / "runs"], threshold=80.0)
+
+    ordered = [values[seed] for seed in (1, 2, 3)]
+    last10 = [a[-10:].mean() for a in ordered]
+    final = [a[-1] for a in ordered]
+    assert (row.label, row.runs, row.finished, row.seeds) == ("fedblade", 3, 3, (1, 2, 3))
+    assert row.last10_mean == pytest.approx(np.mean(last10))
+    assert row.last10_std == pytest.approx(np.std(last10, ddof=0))
+    assert row.final_mean == pytest.approx(np.mean(final))
+    assert row.final_std == pytest.approx(np.std(final, ddof=0))
+    assert row.rounds_to == tuple(int(np.argmax(a >= 80)) + 1 for a in ordered)
+    assert row.rounds_to_mean == pytest.approx(np.mean(row.rounds_to))
+    assert row.seconds_per_round == pytest.approx(0.25)
+    assert (row.bytes_up_per_round, row.bytes_down_per_round) == (1000, 2500)
+
+
+def test_rounds_to_counts_from_one_and_includes_equality(make_run):
+    (row,) = comparison_rows([make_run(accuracies=[89.9, None, 90.0, 95.0])], threshold=90.0)
+
+    assert row.rounds_to == (3,)
+    assert row.rounds_to_text == "3"
+
+
+def test_a_seed_that_never_arrives_shows_as_rounds_plus(make_run, tmp_path):
+    make_run(seed=1, accuracies=[50.0, 91.0])
+    make_run(seed=2, accuracies=[50.0, 60.0])
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert row.threshold == 90.0
+    assert row.rounds_to == (2, None)
+    assert row.rounds_to_mean is None
+    assert row.rounds_to_text == "2+"
+    assert row.rounds_to_seeds_text == ("2", "2+")
+
+
+def test_same_method_with_different_settings_is_labelled_by_what_differs(make_run, tmp_path):
+    make_run("fedprox", 1, knobs="mu = 0.01")
+    make_run("fedprox", 2, knobs="mu = 0.01", checkpoint=5)
+    make_run("fedprox", 1, knobs="mu = 0.1")
+    make_run("fedavg", 1)
+
+    rows = comparison_rows([tmp_path / "runs"])
+
+    assert [(row.label, row.runs) for row in rows] == [
+        ("fedprox (mu=0.01)", 2),
+        ("fedprox (mu=0.1)", 1),
+        ("fedavg", 1),
+    ]
+
+
+def test_labels_name_sections_and_full_paths_where_needed(make_run, tmp_path):
+    make_run("fedavg", dataset="digits", knobs="epochs = 1")
+    make_run("fedavg", dataset="svhn", knobs="epochs = 2")
+
+    labels = [row.label for row in comparison_rows([tmp_path / "runs"])]
+
+    assert labels == [
+        "fedavg (dataset=digits, method.epochs=1)",
+        "fedavg (dataset=svhn, method.epochs=2)",
+    ]
+
+
+def test_labels_stay_distinct_when_the_first_keys_agree(make_run, tmp_path):
+    for knobs in ("a = 1\nb = 1\nc = 1\nd = 1", "a = 2\nb = 2\nc = 2\nd = 1", "a = 1\nb = 1\nc = 1\nd = 2"):
+        make_run("x", knobs=knobs)
+
+    labels = [row.label for row in comparison_rows([tmp_path / "runs"])]
+
+    assert labels == ["x (a=1, b=1, c=1, d=1)", "x (a=2, b=2, c=2, d=1)", "x (a=1, b=1, c=1, d=2)"]
+
+
+def test_unfinished_runs_do_not_enter_the_mean_of_finished_ones(make_run, tmp_path):
+    make_run(seed=1, accuracies=[80.0])
+    make_run(seed=2, accuracies=[90.0])
+    make_run(seed=3, accuracies=[10.0], status="failed")
+    make_run(seed=4, accuracies=[20.0], status=None)
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert (row.runs, row.finished, row.seeds) == (4, 2, (1, 2))
+    assert row.final_mean == 85.0
+
+
+def test_while_no_run_is_finished_the_values_so_far_are_shown(make_run, tmp_path):
+    make_run(seed=1, accuracies=[40.0], status=None)
+    make_run(seed=2, accuracies=[60.0], status="interrupted")
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert (row.finished, row.final_mean, row.final_rank) == (0, 50.0, None)
+
+
+def test_ranks_follow_the_means_within_one_setting(make_run, tmp_path):
+    for method, accuracy in (("a", 70.0), ("b", 90.0), ("c", 80.0)):
+        make_run(method, accuracies=[accuracy])
+    make_run("d", accuracies=[99.0], status="failed")
+    make_run("e", accuracies=[95.0], dataset="svhn")
+
+    ranks = {row.method: (row.last10_rank, row.final_rank) for row in comparison_rows([tmp_path / "runs"])}
+
+    assert ranks == {"a": (3, 3), "b": (1, 1), "c": (2, 2), "d": (None, None), "e": (None, None)}
+
+
+def test_no_evaluated_round_gives_none_and_not_an_error(make_run):
+    (row,) = comparison_rows([make_run(accuracies=[None, None, None])])
+
+    assert (row.last10_mean, row.last10_std, row.final_mean, row.final_std) == (None, None, None, None)
+    assert row.rounds_to_text == "3+"
+
+
+def test_curves_cover_the_rounds_all_seeds_share(make_run, tmp_path):
+    make_run(seed=1, accuracies=[10.0, None, 30.0, 40.0, 50.0], planned=5)
+    make_run(seed=2, accuracies=[20.0, 25.0, 50.0, None], planned=5)
+    make_run(seed=3, accuracies=[None, None], planned=5)
+
+    (group,) = group_runs(read_runs([tmp_path / "runs"]))
+    curve = group.curve(lambda r: r.accuracy)
+
+    assert curve is not None
+    assert curve.rounds == (1, 3)
+    assert (curve.mean, curve.low, curve.high) == ((15.0, 40.0), (10.0, 30.0), (20.0, 50.0))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "expected"),
+    [([96.0, 91.0, 89.9], 90.0), ([96.0, 91.0, 89.9, 88.0], 85.0), ([95.0], 95.0), ([3.0], 5.0), ([None], 90.0)],
+)
+def test_the_suggested_level_is_reached_by_half_of_the_runs(make_run, tmp_path, peaks, expected):
+    for seed, peak in enumerate(peaks):
+        make_run(seed=seed, accuracies=[peak])
+
+    assert suggest_threshold(group_runs(read_runs([tmp_path / "runs"]))) == expected

@@ -1,0 +1,325 @@
+"""The page: numbers, honesty about unfinished runs, safety, form."""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fedblade.core.errors import Misconfigured
+from fedblade.report import build_report
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements nest, and collects cells, ids and visible text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self.ids += [value for key, value in attrs if key == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.text += data
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def row(self, name: str) -> list[str]:
+        """The first row of any table that is headed by `name`."""
+        return next(cells for cells in self.rows if cells[0] == name)
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Build the report of everything below `runs` and read it back."""
+
+    def build(**options) -> Reader:
+        return read(build_report([tmp_path / "runs"], tmp_path / "out" / "report.html", **options))
+
+    return build
+
+
+def test_result_table_shows_independent_means_spreads_and_places(make_run, report):
+    values = {
+        "fedavg": [[60.0] * 10 + [62.0], [64.0] * 10 + [68.0]],
+        "fedetf": [[70.0] * 11, [74.0] * 11],
+        "fedblade": [[80.0, 90.0], [84.0, 94.0]],
+    }
+    for method, seeds in values.items():
+        for seed, accuracies in enumerate(seeds):
+            make_run(method, seed, accuracies=accuracies, planned=11)
+
+    page = report(threshold=70.0)
+
+    for method, seeds in values.items():
+        last10 = [statistics.fmean(a[-10:]) for a in seeds]
+        final = [a[-1] for a in seeds]
+        cells = page.row(method)
+        assert cells[1] == "2"
+        for cell, found in ((cells[2], last10), (cells[3], final)):
+            assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2:.2f}" in cell
+        assert [c.split()[0] for c in cells[2:4] if c[0] in "12" and c[1:3] in ("st", "nd")] == {
+            "fedavg": [],
+            "fedetf": ["2nd", "2nd"],
+            "fedblade": ["1st", "1st"],
+        }[method]
+    assert [page.row(m)[4] for m in values] == ["11+", "11 · 1", "11 · 1"]
+    assert page.row("fedblade")[5:] == ["0.250", "1 kB / 2.5 kB"]
+    assert "fedblade, 87.00 % over 2 seeds, 15.00 points above fedetf." in page.text
+
+
+def test_a_gap_within_the_spread_is_said_so(make_run, report):
+    for seed, shift in enumerate((0.0, 6.0)):
+        make_run("a", seed, accuracies=[80.0 + shift])
+        make_run("b", seed, accuracies=[81.0 + shift])
+
+    assert "1.00 points above a. That gap is within the spread over seeds." in report().text
+
+
+def test_run_table_lists_every_run(make_run, report):
+    make_run("fedavg", 4, accuracies=[50.0, 70.0, 60.0])
+
+    page = report()
+
+    heads = next(cells for cells in page.rows if "status" in cells)
+    assert "best, % (optimistic)" in heads
+    cells = next(cells for cells in page.rows if "finished" in cells)
+    assert cells == ["fedavg", "4", "finished", "3", "60.00", "60.00", "70.00", "0.900"]
+
+
+def test_a_single_run_has_no_spread_and_no_place(make_run, report):
+    make_run("fedavg", accuracies=[50.0, 60.0])
+
+    page = report()
+
+    assert page.row("fedavg")[2:4] == ["55.00", "60.00"]
+    assert "single run" in page.text
+    assert "1st" not in page.text
+
+
+def test_unfinished_runs_are_announced_and_not_ranked(make_run, report):
+    make_run("fedavg", 1, accuracies=[50.0])
+    make_run("fedetf", 1, accuracies=[60.0])
+    make_run("fedblade", 1, accuracies=[99.0, 99.0], planned=40, status=None)
+    make_run("fedblade", 2, accuracies=[98.0], planned=40, status="failed")
+
+    page = report()
+
+    assert "2 of 4 runs not finished (1 in progress and 1 failed)" in page.text
+    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.50"
+    assert ["fedblade", "1", "in progress", "2 of 40", "99.00", "99.00", "99.00", "–"] in page.rows
+
+
+def test_nothing_evaluated_and_no_partition_still_make_a_page(make_run, report):
+    run = make_run(accuracies=[None, None])
+    (run / "partition.json").unlink()
+
+    page = report()
+
+    assert page.text.count("No round has been evaluated yet") == 2
+    assert "No run has stored its partition." in page.text
+    assert page.row("fedavg")[2:4] == ["–", "–"]
+
+
+def test_not_a_number_anywhere_still_makes_a_page(make_run, report):
+    run = make_run(summary={k: float("nan") for k in ("final_accuracy", "last10_accuracy", "seconds", "bytes_up")})
+    lines = [{"round": r, "test_accuracy": float("nan"), "test_loss": float("inf"), "seconds": None} for r in (1, 2)]
+    (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    page = report()
+
+    assert not re.search(r"\b(nan|inf)\b", page.text, re.IGNORECASE)
+    assert page.row("fedavg")[2:4] == ["–", "–"]
+
+
+def test_different_lengths_and_evaluation_gaps_share_a_page(make_run, report):
+    make_run("a", 1, rounds=50)
+    make_run("a", 2, rounds=20, planned=50, status="interrupted")
+    make_run("b", 1, accuracies=[None, 50.0, None, 60.0])
+
+    page = report()
+
+    assert page.row("b")[2:4] == ["55.00", "60.00"]
+    assert "compare accuracies only between groups that agree" in page.text
+
+
+def test_configuration_shows_common_keys_once_and_differing_keys_per_group(make_run, report):
+    make_run("fedprox", 1, knobs="mu = 0.01")
+    make_run("fedprox", 2, knobs="mu = 0.01")
+    make_run("fedprox", 1, knobs="mu = 0.1")
+
+    page = report()
+
+    assert [cells for cells in page.rows if cells[0] == "method.mu"] == [["method.mu", "0.01", "0.1"]]
+    assert [cells for cells in page.rows if cells[0] == "local.epochs"] == [["local.epochs", "3"]]
+    assert page.row("key") == ["key", "fedprox (mu=0.01)", "fedprox (mu=0.1)"]
+    assert page.row("torch") == ["torch", "2.13.0"]
+
+
+def test_a_repeated_seed_is_announced(make_run, report):
+    make_run("fedavg", 1)
+    make_run("fedavg", 1)
+
+    assert "fedavg: seed 1 occurs more than once" in report().text
+
+
+def test_personal_accuracies_are_marked(make_run, report):
+    make_run("fedper", summary={"accuracy_of": "personal"})
+    make_run("fedavg")
+
+    page = report()
+
+    assert page.row("fedperpersonal models")
+    assert "average the clients' own models" in page.text
+
+
+HOSTILE = '<script>alert("x")</script>&\'\ud800\x00'
+
+
+def test_everything_from_files_is_escaped(make_run, tmp_path, report):
+    run = make_run("fedavg", summary={"method": HOSTILE, "model": HOSTILE, "engine": HOSTILE, "status": HOSTILE})
+    (run / "config.toml").write_text(
+        "seed = 1\n[method]\nname = 'x'\nnote = '<script>1</script>'\n"
+        "['<script>']\na = 1\n[partition]\nalpha = '<script>'\n"
+    )
+    stored = json.loads((run / "partition.json").read_text())
+    (run / "partition.json").write_text(json.dumps(stored | {"class_names": [HOSTILE] * 10}))
+    make_run("fedavg")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"versions": {HOSTILE: HOSTILE}}))
+
+    page = report(title=HOSTILE)
+
+    raw = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in raw.lower()
+    assert page.text.count('<script>alert("x")</script>') >= 8
+    assert {tag for tag, _ in page.tags} & {"script", "iframe", "object"} == set()
+
+
+def test_the_page_stands_alone_and_is_accessible(make_run, tmp_path, report):
+    for method in ("fedavg", "fedblade"):
+        for seed in (1, 2, 3):
+            make_run(method, seed)
+
+    page = report()
+
+    raw = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert re.sub(r'xmlns="[^"]*"', "", raw).count("http") == 0
+    assert not re.search(r"url\(|@import|<link|\ssrc=", raw)
+    assert len(page.ids) == len(set(page.ids))
+    attributes = [pair for _, given in page.tags for pair in given.items()]
+    assert ("lang", "en") in attributes
+    assert ("name", "viewport") in attributes
+    pictures = [given for tag, given in page.tags if tag == "svg" and given.get("role") == "img"]
+    assert len(pictures) == 2 * (2 + 3)
+    for given in pictures:
+        assert set((given["aria-labelledby"] or "").split()) <= set(page.ids)
+    headings = [tag for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert headings == ["h1"] + ["h2"] * 7
+    assert "prefers-color-scheme: dark" in raw
+
+
+def test_default_and_given_titles(make_run, tmp_path):
+    make_run("fedavg")
+    make_run("fedblade")
+
+    default = build_report([tmp_path / "runs"], tmp_path / "a.html").read_text()
+    given = build_report([tmp_path / "runs"], tmp_path / "b.html", title="Table 3").read_text()
+
+    assert "<title>fedavg and fedblade on digits · fedblade report</title>" in default
+    assert "<title>Table 3 · fedblade report</title>" in given
+    assert "<h1>Table 3</h1>" in given
+
+
+def test_ten_long_runs_with_many_clients_stay_small(make_run, tmp_path):
+    counts = [[(k * c) % 7 for c in range(100)] for k in range(100)]
+    for seed in range(5):
+        for method in ("fedavg", "fedblade"):
+            table = [[n + seed for n in row] for row in counts]
+            make_run(method, seed, rounds=200, counts=table)
+
+    out = build_report([tmp_path / "runs"], tmp_path / "report.html")
+
+    assert 50_000 < out.stat().st_size < 5_000_000
+
+
+def test_writing_replaces_the_old_report_and_leaves_nothing_else(make_run, tmp_path):
+    make_run()
+    out = tmp_path / "out" / "report.html"
+    out.parent.mkdir()
+    out.write_text("old")
+    old_mask = os.umask(0o022)
+    try:
+        written = build_report([tmp_path / "runs"], out)
+    finally:
+        os.umask(old_mask)
+
+    assert written == out
+    assert [p.name for p in out.parent.iterdir()] == ["report.html"]
+    assert out.read_text().startswith("<!DOCTYPE html>")
+    assert out.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_failed_write_keeps_the_old_report(make_run, tmp_path, monkeypatch):
+    make_run()
+    out = tmp_path / "out" / "report.html"
+    out.parent.mkdir()
+    out.write_text("old")
+
+    def refuse(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        build_report([tmp_path / "runs"], out)
+
+    assert [(p.name, p.read_text()) for p in out.parent.iterdir()] == [("report.html", "old")]
+
+
+def test_a_target_that_cannot_be_written_is_refused(make_run, tmp_path):
+    run = make_run()
+    with pytest.raises(Misconfigured, match=r"is a folder; expected a file to write"):
+        build_report([run], tmp_path)
+    with pytest.raises(Misconfigured, match=r"cannot write .*Choose another place"):
+        build_report([run], run / "config.toml" / "report.html")
+
+
+def test_the_report_does_not_import_torch():
+    code = "import sys, fedblade.report; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"

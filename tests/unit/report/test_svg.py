@@ -1,0 +1,184 @@
+"""Pictures: well-formed, complete, to scale."""
+
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from fedblade.core.errors import Misconfigured
+from fedblade.report import label_map_svg, write_figures
+from fedblade.report._groups import Curve
+from fedblade.report._labelmap import bin_clients
+from fedblade.report._lines import LineChart, thin
+from fedblade.report._svg import COLOURS, DASHES, line_style, linear_axis, log_axis, stride
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(root: ET.Element) -> list[str]:
+    return ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+
+
+def draw(*curves: Curve | None, width: float = 940, **extra: object) -> ET.Element:
+    labels = tuple(f"line {i}" for i in range(len(curves)))
+    chart = LineChart("t", "d", "round", "loss", labels, curves, **extra)  # type: ignore[arg-type]
+    return ET.fromstring(chart.draw((width, 300), name="x", alone=True))
+
+
+def flat(*values: float) -> Curve:
+    return Curve(tuple(range(1, len(values) + 1)), values, values, values)
+
+
+def test_figures_are_files_of_their_own_with_title_and_description(make_run, tmp_path):
+    for method in ("fedavg", "fedblade"):
+        for seed in (1, 2):
+            make_run(method, seed)
+
+    written = write_figures([tmp_path / "runs"], tmp_path / "figures")
+
+    assert [path.name for path in written] == ["accuracy.svg", "loss.svg", "label-map-1.svg", "label-map-2.svg"]
+    for path in written:
+        root = ET.parse(path).getroot()
+        assert root.get("role") == "img"
+        ids = {node.get("id"): node for node in root.iter() if node.get("id")}
+        assert [ids[i].tag for i in root.get("aria-labelledby", "").split()] == [f"{SVG}title", f"{SVG}desc"]
+        assert path.read_text().count("http") == 1
+    lines = [texts(ET.parse(path).getroot()) for path in written[:2]]
+    assert all({"fedavg", "fedblade", "round"} <= set(found) for found in lines)
+
+
+def test_figures_without_data_are_left_out(make_run, tmp_path):
+    run = make_run(accuracies=[None, None])
+    (run / "partition.json").unlink()
+
+    assert write_figures([run], tmp_path / "figures") == []
+
+
+def test_bubble_areas_are_proportional_to_counts():
+    root = ET.fromstring(label_map_svg([[100, 25], [0, 4]]))
+    (cells,) = (group for group in root.iter(f"{SVG}g") if group.get("class") == "cells")
+    radii = [float(circle.get("r", "nan")) for circle in cells]
+
+    assert len(radii) == 3
+    assert radii[1] / radii[0] == pytest.approx(0.5, abs=0.01)
+    assert radii[2] / radii[0] == pytest.approx(0.2, abs=0.01)
+
+
+def test_label_map_takes_arrays_and_shows_escaped_names_and_title():
+    svg = label_map_svg(np.eye(3, dtype=int) * 7, class_names=["<a>", "b & c", "d"], title="Split <1>")
+
+    assert {"<a>", "b & c", "d", "Split <1>", "client", "class"} <= set(texts(ET.fromstring(svg)))
+
+
+def test_many_clients_are_shaded_cells_of_sensible_size():
+    counts = np.random.default_rng(0).integers(0, 9, size=(300, 100))
+    svg = label_map_svg(counts)
+    cells = sum(
+        node.get("d", "").count("M") for node in ET.fromstring(svg).iter(f"{SVG}path") if node.get("class") == "cells"
+    )
+
+    assert cells == int((counts > 0).sum())
+    assert len(svg) < 1_000_000
+
+
+def test_a_label_map_without_samples_is_drawn():
+    assert "client" in texts(ET.fromstring(label_map_svg([[0, 0], [0, 0]])))
+
+
+@pytest.mark.parametrize("counts", [[], [[]], [[1, 2], [3]], [[math.nan]], [[-1]], 3, [["a"]]])
+def test_a_table_that_is_no_table_of_counts_is_refused(counts):
+    with pytest.raises(Misconfigured, match="is not a table of counts"):
+        label_map_svg(counts)
+
+
+def test_a_wrong_number_of_class_names_is_refused():
+    with pytest.raises(Misconfigured, match="2 class names were given for 3 classes"):
+        label_map_svg([[1, 2, 3]], class_names=["a", "b"])
+
+
+def test_binning_averages_like_clients_and_keeps_the_skew():
+    counts = [[10.0, 0.0] if k % 2 else [0.0, 10.0] for k in range(8)]
+
+    columns, size = bin_clients(counts, 4)
+
+    assert size == 2
+    assert columns == [[10.0, 0.0]] * 2 + [[0.0, 10.0]] * 2
+    assert bin_clients(counts, 8) == (counts, 1)
+
+
+def test_a_single_evaluation_is_visible_as_a_dot():
+    root = draw(flat(50.0))
+
+    assert len(list(root.iter(f"{SVG}circle"))) == 1
+
+
+def test_a_missing_curve_keeps_its_place_in_legend_and_palette():
+    root = draw(None, flat(1.0, 2.0))
+    (line,) = (node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line"))
+
+    assert {"line 0", "line 1"} <= set(texts(root))
+    assert line.get("stroke") == COLOURS[1]
+
+
+def test_a_diverged_loss_switches_to_a_log_scale():
+    wide, narrow = draw(flat(0.1, 5.0e6), log_if_wide=True), draw(flat(0.1, 2.0), log_if_wide=True)
+
+    assert "loss (log scale)" in texts(wide)
+    assert "loss" in texts(narrow)
+
+
+def test_every_coordinate_is_finite_and_inside_the_picture():
+    root = draw(flat(0.0, 0.0, 0.0), Curve((1, 2), (50.0, 101.0), (40.0, 90.0), (60.0, 120.0)), bounds=(0.0, 100.0))
+    width, height = (float(v) for v in (root.get("viewBox") or "").split()[2:])
+    for node in root.iter(f"{SVG}path"):
+        points = [tuple(map(float, p.split(","))) for p in node.get("d", "").strip("MZ").split("L")]
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+
+
+def test_long_curves_are_thinned_and_keep_their_ends():
+    long = flat(*(float(v) for v in range(5000)))
+
+    short = thin(long)
+
+    assert len(short.rounds) == 600
+    assert (short.rounds[0], short.rounds[-1]) == (1, 5000)
+    assert short.mean[-1] == 4999.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 100.0), (12.3, 97.1), (0.011, 0.017), (-3.0, 4.0), (5.0, 5.0), (0.0, 0.0)]
+)
+def test_axes_cover_the_data_with_a_few_round_ticks(low, high):
+    axis = linear_axis(low, high, start=0, end=100)
+
+    assert axis.low <= low <= high <= axis.high
+    assert 3 <= len(axis.ticks) <= 8
+    steps = np.diff(axis.ticks)
+    assert steps == pytest.approx(np.full(len(steps), steps[0]))
+    mantissa = steps[0] / 10 ** math.floor(math.log10(steps[0]) + 1e-9)
+    assert min(abs(mantissa - nice) for nice in (1, 2, 2.5, 5, 10)) < 1e-6
+    assert axis.at(axis.low) == pytest.approx(0)
+    assert axis.at(axis.high) == pytest.approx(100)
+
+
+def test_a_log_axis_places_decades_evenly():
+    axis = log_axis(0.02, 30.0, start=0, end=40)
+
+    assert axis.ticks == pytest.approx((0.01, 0.1, 1, 10, 100))
+    assert [axis.at(tick) for tick in axis.ticks] == pytest.approx([0, 10, 20, 30, 40])
+
+
+def test_rounds_get_whole_ticks():
+    assert linear_axis(0, 3, start=0, end=9, ticks=8, whole=True, snap=False).ticks == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(("count", "need", "expected"), [(20, 0.4, 1), (100, 3.2, 5), (100, 11, 20), (7, 10**9, 7)])
+def test_labels_are_thinned_to_round_steps(count, need, expected):
+    assert stride(count, need) == expected
+
+
+def test_colour_and_dash_tell_35_lines_apart():
+    styles = {(line_style(i)["stroke"], line_style(i)["stroke_dasharray"]) for i in range(35)}
+
+    assert len(styles) == len(COLOURS) * len(DASHES) == 35
