@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "partitions": {"core"},
     "data": {"core"},
     "models": {"core"},
-    "diagnostics": {"core"},
+    "diagnostics": {"core", "heads"},
     "engines": {"core"},
     "report": {"core", "protocols"},
     "experiment": {

@@ -4,13 +4,12 @@ Reads what a run wrote to disk and nothing else, so it works on finished, runnin
 neither the model nor the data.
 """
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_atomic
 from fedblade.report._charts import WIDE, accuracy_figure, label_map_figures, loss_figure
 from fedblade.report._compare import ComparisonRow, compare, suggest_threshold
 from fedblade.report._groups import group_runs
@@ -65,25 +64,14 @@ def write_figures(paths: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def _write(target: Path, content: str) -> Path:
-    """Write through a temporary file in the same folder, so that a reader never sees half a file."""
+    """Write a whole file, making its folder where needed."""
     if target.is_dir():
         raise Misconfigured(
             f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        write_atomic(target, content)
     except OSError as error:
-        raise Misconfigured(f"cannot write '{target}' ({error.strerror}). Choose another place.") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-        # mkstemp makes files for the owner only; a report is meant to be shared.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
     return target

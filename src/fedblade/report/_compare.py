@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fedblade import protocols
 from fedblade.report._groups import Group
 from fedblade.report._record import RunRecord
 
@@ -106,7 +107,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
 def _spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Mean and population standard deviation of the values that exist."""
     present = [value for value in values if value is not None]
-    return (statistics.fmean(present), statistics.pstdev(present)) if present else (None, None)
+    return protocols.mean_std(present) if present else (None, None)
 
 
 def _mean(runs: Sequence[RunRecord], value: Callable[[RunRecord], float | None]) -> float | None:

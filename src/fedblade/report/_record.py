@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedblade import protocols
+
 IN_PROGRESS = "in progress"
-LAST_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,17 @@ class RunRecord:
     @property
     def final_accuracy(self) -> float | None:
         """Test accuracy after the last evaluated round, in percent."""
-        seen = self._accuracies()
-        return self._settled("final_accuracy", seen[-1] if seen else None)
+        return self._settled("final_accuracy", protocols.final(self._evaluated()))
 
     @property
     def last10_accuracy(self) -> float | None:
         """Mean test accuracy over the last ten evaluated rounds, or as many as there are."""
-        seen = self._accuracies()[-LAST_ROUNDS:]
-        return self._settled("last10_accuracy", sum(seen) / len(seen) if seen else None)
+        return self._settled("last10_accuracy", protocols.last_mean(self._evaluated(), 10))
 
     @property
     def best_accuracy(self) -> float | None:
         """Highest test accuracy over rounds; optimistic, because it is chosen on test data."""
-        return self._settled("best_accuracy", max(self._accuracies(), default=None))
+        return self._settled("best_accuracy", protocols.best(self._evaluated()))
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -110,11 +109,10 @@ class RunRecord:
 
     def rounds_to(self, threshold: float) -> int | None:
         """First round, counted from 1, whose test accuracy reaches `threshold` percent."""
-        hits = (r.number for r in self.history if r.accuracy is not None and r.accuracy >= threshold)
-        return next(hits, None)
+        return protocols.rounds_to(self._evaluated(), threshold)
 
-    def _accuracies(self) -> list[float]:
-        return [r.accuracy for r in self.history if r.accuracy is not None]
+    def _evaluated(self) -> protocols.History:
+        return [{"round": r.number, "test_accuracy": r.accuracy} for r in self.history]
 
     def _settled(self, key: str, from_history: float | None) -> float | None:
         """The summary's value of a finished run; otherwise the history is fresher."""

@@ -19,6 +19,6 @@ def test_gradient_is_that_of_half_the_squared_distance(step):
 
 def test_first_step_of_a_round_adds_nothing_and_builds_no_graph(step):
     view = step()
-    live = {name: leaf.requires_grad_() for name, leaf in view.params.items()}
+    live = {name: leaf.clone().requires_grad_() for name, leaf in view.params.items()}
     gradient = Proximal().gradient(replace(view, params=live, anchor=view.params))
     assert all((each == 0).all() and not each.requires_grad for each in gradient.values())

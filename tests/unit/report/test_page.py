@@ -304,7 +304,7 @@ def test_a_failed_write_keeps_the_old_report(make_run, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(Misconfigured, match="disk full"):
         build_report([tmp_path / "runs"], out)
 
     assert [(p.name, p.read_text()) for p in out.parent.iterdir()] == [("report.html", "old")]
