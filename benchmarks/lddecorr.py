@@ -1,8 +1,10 @@
 """Decorrelation losses against the arithmetic of the papers: time of forward and backward, and gradient error.
 
-Run as `python benchmarks/lddecorr.py [--json] [--device cpu|cuda]`. Both sides take turns in one process, so a busy
-machine slows them alike; the ratio of medians is the result. One thread unless told otherwise: small parallel regions
-wait for the slowest core, so on a shared machine they measure the neighbours. Errors are relative to float64.
+Run as `python benchmarks/lddecorr.py [--json] [--device cpu|cuda] [--clients N]`. Both sides take turns in one process,
+so a busy machine slows them alike; the ratio of medians is the result. One thread unless told otherwise: small parallel
+regions wait for the slowest core, so on a shared machine they measure the neighbours. A GPU gets 20 clients at once
+unless told otherwise: for one client either side is only the time to launch some forty kernels. Errors are relative to
+float64.
 """
 
 import argparse
@@ -25,6 +27,7 @@ class Row:
     """One comparison: milliseconds per forward and backward, their ratio, and gradient errors."""
 
     loss: str
+    clients: int
     batch: int
     dim: int
     ours_milliseconds: float
@@ -49,9 +52,10 @@ def feddecorr_paper(z: Tensor) -> Tensor:
 
 
 def gradient(loss: Loss, z: Tensor) -> Tensor:
-    """Forward and backward."""
+    """Forward and backward for z [clients, batch, dim], all clients at once as in the stacked engine."""
     leaf = z.detach().requires_grad_()
-    (result,) = torch.autograd.grad(loss(leaf), leaf)
+    values = loss(leaf[0]) if len(leaf) == 1 else torch.func.vmap(loss)(leaf).sum()
+    (result,) = torch.autograd.grad(values, leaf)
     return result
 
 
@@ -85,7 +89,7 @@ def compare(name: str, ours: Loss, paper: Loss, z: Tensor, seconds: float) -> Ro
     def error(loss: Loss) -> float:
         return float((gradient(loss, z).double() - exact).norm() / exact.norm())
 
-    return Row(name, z.shape[0], z.shape[1], fast, slow, slow / fast, error(ours), error(paper))
+    return Row(name, z.shape[0], z.shape[1], z.shape[2], fast, slow, slow / fast, error(ours), error(paper))
 
 
 def main() -> None:
@@ -93,19 +97,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--clients", type=int, help="clients at once; 1 on the CPU and 20 on a GPU by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="time per comparison")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    clients = options.clients or (1 if options.device == "cpu" else 20)
     rows = []
     for batch, dim in ((64, 1280), (64, 512)):
-        z = torch.randn(batch, dim, generator=torch.Generator().manual_seed(dim)).relu().to(options.device)
+        generator = torch.Generator().manual_seed(dim)
+        z = torch.randn(clients, batch, dim, generator=generator).relu().to(options.device)
         rows.append(compare("lddecorr", lddecorr, lddecorr_paper, z, options.seconds))
         rows.append(compare("feddecorr", feddecorr, feddecorr_paper, z, options.seconds))
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
-    print(f"device {options.device}, torch {torch.__version__}, threads {torch.get_num_threads()}")
+    print(f"device {options.device}, torch {torch.__version__}, threads {torch.get_num_threads()}, clients {clients}")
     for row in rows:
         print(
             f"{row.loss:10s} {row.batch}×{row.dim:<5d} {row.ours_milliseconds:8.3f} ms  "

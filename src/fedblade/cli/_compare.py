@@ -57,22 +57,21 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     """Rows of a comparison as a table that fits eighty columns."""
     from rich.table import Table
 
-    table = Table(show_edge=False, pad_edge=False)
-    threshold = rows[0].threshold
-    for heading in ("method", "runs", "last 10 rounds", "final", f"rounds to {threshold:g} %", "s/round", "kB up"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+    ranked = any(row.last10_rank == 1 for row in rows)
+    goal = f"to {rows[0].threshold:g} %"
+    caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
+    table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
+    for heading in ("method", "runs", "last 10", "final", goal, "s/round", "kB up"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading != "method")
     for row in rows:
-        best = " *" if row.last10_rank == 1 and len(rows) > 1 else "  "
-        up = "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}"
-        seconds = "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}"
         table.add_row(
             row.label,
             f"{row.finished}/{row.runs}",
-            _accuracy(row.last10_mean, row.last10_std) + best,
+            ("* " if row.last10_rank == 1 else "") + _accuracy(row.last10_mean, row.last10_std),
             _accuracy(row.final_mean, row.final_std),
             row.rounds_to_text,
-            seconds,
-            up,
+            "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
+            "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",
         )
     return table
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
-from fedblade.core.terms import AnyTerm, GradientTerm, active, objective
+from fedblade.core.terms import AnyTerm, GradientTerm, active, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select, tree_zeros
 from fedblade.core.views import StepView
 
@@ -62,7 +63,19 @@ def step(
     for name, leaf in row.params.items():
         leaf.requires_grad_(name in trained)
     features = problem.network.features(row.params, row.buffers, inputs, training=True)
-    view = StepView(
+    view_at = partial(_view, problem, received, row, labels)
+    slope = differentiate(terms, features, view_at, tree_select(row.params, trained))
+    with torch.no_grad():
+        for term in terms:
+            if isinstance(term, GradientTerm):
+                _add(slope.gradient, term, view_at(features))
+        _update(problem, row, slope.gradient, received.lr)
+        bounded = problem.network.head.constrain(row.params)
+    return {f"loss_{name}": value for name, value in slope.values.items()} | dict(slope.logs) | bounded
+
+
+def _view(problem: Problem, received: Received, row: Row, labels: Tensor, features: Tensor) -> StepView:
+    return StepView(
         params=row.params,
         anchor=received.anchor,
         fixed=received.fixed,
@@ -75,28 +88,11 @@ def step(
         client=received.client,
         round=received.task.round,
     )
-    loss = objective(terms, view)
-    gradient = _gradient(loss.total, tree_select(row.params, trained))
-    with torch.no_grad():
-        _add_gradient_terms(gradient, terms, view)
-        _update(problem, row, gradient, received.lr)
-        bounded = problem.network.head.constrain(row.params)
-    return {f"loss_{name}": value for name, value in loss.values.items()} | dict(loss.logs) | bounded
 
 
-def _gradient(total: Tensor, leaves: Tree) -> Tree:
-    """Gradient for each leaf; a leaf the loss does not reach has gradient zero."""
-    if not total.requires_grad or not leaves:
-        return tree_zeros(leaves)
-    parts = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return {n: torch.zeros_like(w) if g is None else g for (n, w), g in zip(leaves.items(), parts, strict=True)}
-
-
-def _add_gradient_terms(gradient: Tree, terms: Sequence[AnyTerm], view: StepView) -> None:
-    for term in terms:
-        if isinstance(term, GradientTerm):
-            for name, extra in tree_select(term.gradient(view), gradient).items():
-                gradient[name] = gradient[name].add(extra, alpha=term.weight)
+def _add(gradient: Tree, term: GradientTerm, view: StepView) -> None:
+    for name, extra in tree_select(term.gradient(view), gradient).items():
+        gradient[name] = gradient[name].add(extra, alpha=term.weight)
 
 
 def _update(problem: Problem, row: Row, gradient: Tree, lr: float) -> None:

@@ -5,8 +5,8 @@ against the supervised pull; a `GradientTerm` adds a tree to the gradient withou
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -80,65 +80,79 @@ def active(terms: Sequence[AnyTerm]) -> tuple[AnyTerm, ...]:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """Value of the local loss in one step, with its parts."""
+class Slope:
+    """Gradient of the local objective in one step, with the value of each term and what the terms log."""
 
-    total: Tensor
+    gradient: Tree
     values: Mapping[str, Tensor]
     logs: Mapping[str, Tensor]
 
 
-def objective(terms: Sequence[AnyTerm], view: StepView) -> Objective:
-    """Σ weight·term over the scalar terms of one step."""
-    values: dict[str, Tensor] = {}
-    logs: dict[str, Tensor] = {}
-    total = view.features.new_zeros(())
+def differentiate(
+    terms: Sequence[AnyTerm], features: Tensor, view_at: Callable[[Tensor], StepView], leaves: Tree
+) -> Slope:
+    """Gradient of Σ weight·term with respect to `leaves`, the features being a function of them.
+
+    With balanced terms the graph is cut at the features: their strength needs gradients there, and what they add is a
+    change of the gradient that flows on into the body. Nothing is computed twice.
+    """
+    balanced = [term for term in terms if isinstance(term, FeatureTerm) and term.balance is not None]
+    if not balanced:
+        added = _add_up(terms, view_at(features))
+        gradient = dict(zip(leaves, _grad(added.total, list(leaves.values())), strict=True))
+        return Slope(gradient, added.values, added.logs)
+    cut = features.detach().requires_grad_()
+    view = view_at(cut)
+    added = _add_up([term for term in terms if term not in balanced], view)
+    slope, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
+    pull = _grad(added.supervised, [cut])[0]
+    for term in balanced:
+        result = term(cut, view.mask)
+        own = _grad(result.value, [cut])[0]
+        strength = _strength(term, pull, own)
+        slope = slope + strength * own
+        added.values[term.name] = result.value.detach()
+        added.logs.update(result.logs, lambda_eff=strength)
+    through = _grad(features, list(leaves.values()), slope)
+    gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
+    return Slope(gradient, added.values, added.logs)
+
+
+def _strength(term: FeatureTerm, pull: Tensor, own: Tensor) -> Tensor:
+    """Strength λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, a constant of the step; 0 where the term has no gradient."""
+    norm = own.norm()
+    return torch.where(norm > 0, (term.balance or 0.0) * pull.norm() / (norm + 1e-12), norm.new_zeros(()))
+
+
+@dataclass
+class _Added:
+    """Σ weight·term over all scalar terms and over the supervised ones, each term's value, and the logs."""
+
+    total: Tensor
+    supervised: Tensor
+    values: dict[str, Tensor]
+    logs: dict[str, Tensor]
+
+
+def _add_up(terms: Sequence[AnyTerm], view: StepView) -> _Added:
+    zero = view.features.new_zeros(())
+    added = _Added(zero, zero, {}, {})
     for term in terms:
         if isinstance(term, GradientTerm):
             continue
-        if isinstance(term, Term):
-            result = term(view)
-            contribution = term.weight * result.value
-        elif term.balance is None:
-            result = term(view.features, view.mask)
-            contribution = term.weight * result.value
-        else:
-            result, contribution = _balanced(term, term.balance, terms, view)
-        total = total + contribution
-        values[term.name] = result.value.detach()
-        logs.update(result.logs)
-    return Objective(total, values, logs)
+        result = term(view) if isinstance(term, Term) else term(view.features, view.mask)
+        share = term.weight * result.value
+        added.total = added.total + share
+        if isinstance(term, Term) and term.supervised:
+            added.supervised = added.supervised + share
+        added.values[term.name] = result.value.detach()
+        added.logs.update(result.logs)
+    return added
 
 
-def supervised_gradient(terms: Sequence[AnyTerm], view: StepView) -> Tensor:
-    """∂L_sup/∂z for the supervised terms, without touching the weights' gradients."""
-    constant = replace(view, params={name: leaf.detach() for name, leaf in view.params.items()})
-
-    def supervised(features: Tensor) -> Tensor:
-        at = constant.at(features)
-        parts = [t.weight * t(at).value for t in terms if isinstance(t, Term) and t.supervised]
-        return torch.stack(parts).sum()
-
-    gradient: Tensor = torch.func.grad(supervised)(view.features.detach())
-    return gradient
-
-
-def _balanced(term: FeatureTerm, balance: float, terms: Sequence[AnyTerm], view: StepView) -> tuple[TermValue, Tensor]:
-    """A balanced term's value and its contribution λ·⟨∂L/∂z, z⟩, whose gradient is λ·∂L/∂z.
-
-    The linear form avoids a second pass through the term: its gradient with respect to z is already known.
-    """
-    features = view.features.detach()
-
-    def value_and_logs(z: Tensor) -> tuple[Tensor, tuple[Tensor, Mapping[str, Tensor]]]:
-        result = term(z, view.mask)
-        return result.value, (result.value, result.logs)
-
-    own, (value, logs) = torch.func.grad(value_and_logs, has_aux=True)(features)
-    pull = supervised_gradient(terms, view)
-    own_norm = own.norm()
-    assert term.balance is not None  # noqa: S101 - the caller selected balanced terms
-    strength = torch.where(own_norm > 0, balance * pull.norm() / (own_norm + 1e-12), own_norm.new_zeros(()))
-    linear = (own * view.features).sum()
-    contribution = strength * (linear + (value - linear).detach())
-    return TermValue(value, {**logs, "lambda_eff": strength}), contribution
+def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:
+    """Gradient for each leaf; a leaf that the value does not reach has gradient zero."""
+    if not value.requires_grad or not leaves:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    parts = torch.autograd.grad(value, leaves, upstream, allow_unused=True, retain_graph=keep)
+    return [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, parts, strict=True)]

@@ -5,7 +5,7 @@ Neither reaches a loader, a device, a loop or another client, so every engine ca
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -81,10 +81,6 @@ class StepView:
     def logits(self) -> Tensor:
         """The head's logits [batch, classes]."""
         return self.output.logits
-
-    def at(self, features: Tensor) -> "StepView":
-        """The same step with other features, passed through the head again."""
-        return replace(self, features=features, output=self.head(self.params, self.fixed, features))
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ def model_facts(dataset: Dataset) -> dict[str, Any]:
 
 
 def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
-    """Write `model.safetensors`: all tensors, and what is needed to use them."""
-    write_tensors(path, state.flat(), facts)
+    """Write `model.safetensors`: the network's tensors, and what is needed to use them."""
+    write_tensors(path, state.replace(extra={}).flat(), facts)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:

@@ -75,25 +75,24 @@ class _Frobenius:
         check_choice("form", self.form, FORMS)
         check_choice("precision", self.precision, ("own", "f64", "f32"))
 
+    def dtype(self, own: torch.dtype) -> torch.dtype:
+        return {"own": own, "f64": torch.float64, "f32": torch.float32}[self.precision]
+
     def value(self, Z: Tensor, n: float | Tensor) -> Part:
-        wide = self._cast(Z)
-        gram = wide @ wide.mT if is_dual(self.form, Z) else wide.mT @ wide
+        gram = Z @ Z.mT if is_dual(self.form, Z) else Z.mT @ Z
         total = gram.square().sum((-2, -1), keepdim=True)
         if self.scale == "official":
-            total = total - wide.square().sum(-2, keepdim=True).square().sum(-1, keepdim=True)
+            total = total - Z.square().sum(-2, keepdim=True).square().sum(-1, keepdim=True)
         value = (total / self._divisor(Z, n))[..., 0, 0]
         return Part(value, torch.zeros_like(value, dtype=torch.bool), gram)
 
-    def gradient(self, Z: Tensor, n: float | Tensor, work: Tensor) -> Tensor:
-        wide, factor = self._cast(Z), 4 / self._divisor(Z, n)
-        gram = work * factor
-        slope = gram @ wide if is_dual(self.form, Z) else wide @ gram
+    def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:
+        factor = 4 / self._divisor(Z, n)
+        gram = part.work * factor
+        slope = gram @ Z if is_dual(self.form, Z) else Z @ gram
         if self.scale == "paper":
             return slope
-        return slope - wide * (wide.square().sum(-2, keepdim=True) * factor)
-
-    def _cast(self, Z: Tensor) -> Tensor:
-        return Z.to({"own": Z.dtype, "f64": torch.float64, "f32": torch.float32}[self.precision])
+        return slope - Z * (Z.square().sum(-2, keepdim=True) * factor)
 
     def _divisor(self, Z: Tensor, n: float | Tensor) -> float | Tensor:
         dim = Z.shape[-1]

@@ -77,8 +77,9 @@ class LDDecorr(FeatureTerm):
         value = result.value.detach()
         n = torch.full_like(value, rows) if mask is None else (mask != 0).sum().to(value.dtype)
         centred = value + (dim - (n - 1).clamp(max=dim)) * math.log(self.eps)
-        dead = (result.variance < DEAD_VARIANCE).sum()
-        counted = torch.stack((centred, result.failed.to(value.dtype), dead.to(value.dtype)))
+        dead = (result.inverse_std > (DEAD_VARIANCE + self.var_eps) ** -0.5).sum()
+        failed = (result.failed != 0).to(value.dtype)
+        counted = torch.stack((centred, failed, dead.to(value.dtype)))
         return _logs(torch.where(n > 1, counted, 0.0).to(features.dtype))
 
 
@@ -100,41 +101,48 @@ class _LogDet:
         check_choice("form", self.form, FORMS)
         check_choice("precision", self.precision, ("f64", "f32"))
 
+    def dtype(self, own: torch.dtype) -> torch.dtype:  # noqa: ARG002 - the precision is fixed
+        return torch.float64 if self.precision == "f64" else torch.float32
+
     def value(self, Z: Tensor, n: float | Tensor) -> Part:
-        dtype = torch.float64 if self.precision == "f64" else torch.float32
-        part, trace = self._attempt(Z.to(dtype), n, self.eps)
-        retries = (
-            () if self._cannot_fail(Z, dtype) else (10, 100, 1000) if dtype == torch.float64 else (1, 10, 100, 1000)
-        )
-        for factor in retries:
+        part = self._attempt(Z, n, self.eps)
+        if self._cannot_fail(Z):
+            return part
+        part = _without_failures(part)
+        for factor in (10, 100, 1000) if Z.dtype == torch.float64 else (1, 10, 100, 1000):
             if not bool(part.failed.any()):
                 break
-            part = _replace_failed(part, self._attempt(Z.double(), n, self.eps * factor)[0])
-        # 0·trace is 0, or NaN where the features are not finite, which must not pass as a failed factorisation
-        return part._replace(value=torch.where(part.failed, trace * 0, part.value))
+            part = _replace_failed(part, _without_failures(self._attempt(Z.double(), n, self.eps * factor)))
+        # 0·Σ is 0, or NaN where the features are not finite, which must not pass as a failed factorisation
+        return part._replace(value=torch.where(part.failed, Z.sum((-2, -1)) * 0, part.value))
 
-    def gradient(self, Z: Tensor, n: float | Tensor, work: Tensor) -> Tensor:
-        inverse, wide = torch.cholesky_inverse(work) / (n / -2), Z.to(work.dtype)
-        return inverse @ wide if is_dual(self.form, Z) else wide @ inverse
+    def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:  # noqa: ARG002 - part of the factor
+        inverse = torch.cholesky_inverse(part.work) * -2
+        wide = Z.to(inverse.dtype)
+        slope = inverse @ wide if is_dual(self.form, Z) else wide @ inverse
+        return slope if self._cannot_fail(Z) else torch.where(part.failed[..., None, None], 0.0, slope)
 
-    def _attempt(self, Z: Tensor, n: float | Tensor, eps: float) -> tuple[Part, Tensor]:
+    def _attempt(self, Z: Tensor, n: float | Tensor, eps: float) -> Part:
+        """Factorise the Gram matrix + nε·I; leaving n in saves dividing by it here and in the gradient."""
         gram = Z @ Z.mT if is_dual(self.form, Z) else Z.mT @ Z
-        matrix = gram.div_(n)
-        diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-        trace = diagonal.sum(-1)
-        diagonal.add_(eps)
-        factor, info = torch.linalg.cholesky_ex(matrix)
-        failed = info != 0
-        factor = torch.where(failed[..., None, None], 1.0, factor)
-        half = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        missing = Z.shape[-1] - factor.shape[-1]
-        return Part(-2 * half - missing * math.log(eps), failed, factor), trace
+        order = gram.shape[-1]
+        gram.diagonal(dim1=-2, dim2=-1).add_(n * eps if isinstance(n, float) else n[..., 0] * eps)
+        factor, info = torch.linalg.cholesky_ex(gram)
+        log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) * 2
+        log_n = math.log(n) if isinstance(n, float) else n[..., 0, 0].to(gram.dtype).log()
+        return Part(order * log_n - (Z.shape[-1] - order) * math.log(eps) - log_det, info, factor)
 
-    def _cannot_fail(self, Z: Tensor, dtype: torch.dtype) -> bool:
+    def _cannot_fail(self, Z: Tensor) -> bool:
         """Wilkinson's bound 20·m^1.5·κ·u < 1 for order m, with κ <= d/ε + 1 from the trace: no look at the data."""
         rows, dim = Z.shape[-2:]
         order = rows if is_dual(self.form, Z) else dim
-        return 20 * order * math.sqrt(order) * (dim / self.eps + 1) * torch.finfo(dtype).eps / 2 < 1
+        return 20 * order * math.sqrt(order) * (dim / self.eps + 1) * torch.finfo(Z.dtype).eps / 2 < 1
+
+
+def _without_failures(part: Part) -> Part:
+    """Failures as truth values, and a factor of ones in their place, which has an inverse."""
+    failed = part.failed != 0
+    return Part(part.value, failed, torch.where(failed[..., None, None], 1.0, part.work))
 
 
 def _replace_failed(part: Part, again: Part) -> Part:

@@ -20,7 +20,7 @@ FORMS: tuple[Form, ...] = ("auto", "dual", "primal")
 
 
 class Part(NamedTuple):
-    """What a kernel makes of Z: values [...], which of them failed [...], and work for its gradient."""
+    """What a kernel makes of Z: values [...], not 0 where one was given up [...], and work for its gradient."""
 
     value: Tensor
     failed: Tensor
@@ -30,11 +30,14 @@ class Part(NamedTuple):
 class Kernel(Protocol):
     """A scalar function of Z [..., batch, dim] and its number of real rows, a float or a tensor [..., 1, 1]."""
 
+    def dtype(self, own: torch.dtype) -> torch.dtype:
+        """What to calculate in, for features of the dtype `own`."""
+
     def value(self, Z: Tensor, n: float | Tensor) -> Part:
         """The values and what the gradient needs."""
 
-    def gradient(self, Z: Tensor, n: float | Tensor, work: Tensor) -> Tensor:
-        """∂value/∂Z, finite also where the value failed."""
+    def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:
+        """∂value/∂Z, 0 where the value was given up."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,11 @@ class ZScore:
 
 
 class Evaluation(NamedTuple):
-    """A loss of the standardised batch: its value, whether it failed, and each feature's variance [dim]."""
+    """A loss of the standardised batch: its value, whether it was given up, and 1/sqrt(var + var_eps) [1, dim]."""
 
     value: Tensor
     failed: Tensor
-    variance: Tensor
+    inverse_std: Tensor
 
 
 def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> Evaluation | None:
@@ -67,8 +70,8 @@ def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kerne
     if features.shape[0] < 2:
         return None
     wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
-    value, failed, variance, *_ = _apply(_Standardised, wide, mask, score, kernel)
-    return Evaluation(value, failed, variance)
+    value, failed, inverse_std, *_ = _apply(_Standardised, wide, mask, score, kernel)
+    return Evaluation(value, failed, inverse_std)
 
 
 def is_dual(form: Form, Z: Tensor) -> bool:
@@ -94,25 +97,25 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
 
 class _Standardised(torch.autograd.Function):
-    """Values, failures and variances for z [..., batch, dim]; the rest of the outputs is kept for the gradient."""
+    """Values, failures and inverse deviations for z [..., batch, dim]; the other outputs are for the gradient."""
 
     @staticmethod
     def forward(z: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> tuple[Tensor, ...]:
         n = _num_real(z, mask)
-        Z, inverse_std, variance = _standardise(z, n, mask, score)
+        Z, inverse_std = _standardise(z, n, mask, score)
+        Z = Z.to(kernel.dtype(z.dtype))
         with exact_products(z.device):
             value, failed, work = kernel.value(Z, n)
         if mask is not None:
             value = torch.where((mask != 0).sum(-1) > 1, value, 0.0)
-        return value, failed, variance.squeeze(-2), Z, inverse_std, work
+        return value, failed, inverse_std, Z, work
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         z, mask, ctx.score, ctx.kernel = inputs
-        _, failed, variance, Z, inverse_std, work = output
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(failed, variance, Z, inverse_std, work)
-        ctx.save_for_backward(z, mask, failed, Z, inverse_std, work)
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(z, mask, *output)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
@@ -123,7 +126,7 @@ class _Standardised(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        return _apply(_Standardised, *_to_front(info.batch_size, in_dims, inputs)), (0,) * 6
+        return _apply(_Standardised, *_to_front(info.batch_size, in_dims, inputs)), (0,) * 5
 
 
 class _Gradient(torch.autograd.Function):
@@ -134,19 +137,21 @@ class _Gradient(torch.autograd.Function):
         z: Tensor,
         upstream: Tensor,
         mask: Tensor | None,
+        value: Tensor,
         failed: Tensor,
-        Z: Tensor,
         inverse_std: Tensor,
+        Z: Tensor,
         work: Tensor,
         score: ZScore,
         kernel: Kernel,
     ) -> Tensor:
         n = _num_real(z, mask)
         with exact_products(z.device):
-            slope = kernel.gradient(Z, n, work).to(z.dtype)
-        idle = failed if mask is None else failed | ((mask != 0).sum(-1) < 2)
-        strength = torch.where(idle, 0.0, upstream).to(z.dtype)[..., None, None]
-        return _standardise_backward(slope, Z, inverse_std * strength, n, mask, score)
+            slope = kernel.gradient(Z, n, Part(value, failed, work))
+        if mask is not None:
+            upstream = torch.where((mask != 0).sum(-1) > 1, upstream, 0.0)
+        scale = inverse_std * upstream[..., None, None]
+        return _standardise_backward(slope, Z, scale, n, mask, score).to(z.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -192,13 +197,18 @@ def _degrees(n: float | Tensor, ddof: int) -> float | Tensor:
     return max(n - ddof, 1.0) if isinstance(n, float) else (n - ddof).clamp(min=1)
 
 
-def _standardise(z: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore) -> tuple[Tensor, Tensor, Tensor]:
-    """Z with zero rows for padding, 1/sqrt(var + var_eps), and the variance."""
+def _mean(rows: Tensor, n: float | Tensor) -> Tensor:
+    """Mean over the batch of rows that are zero in padding; one operation where there is none."""
+    return rows.mean(-2, keepdim=True) if isinstance(n, float) else rows.sum(-2, keepdim=True) / n
+
+
+def _standardise(z: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore) -> tuple[Tensor, Tensor]:
+    """Z with zero rows for padding, and 1/sqrt(var + var_eps)."""
     z = _real(z, mask)
-    centred = _real(z - z.sum(-2, keepdim=True) / n, mask)
+    centred = _real(z - _mean(z, n), mask)
     variance = centred.square().sum(-2, keepdim=True) / _degrees(n, score.ddof)
     inverse_std = (variance + score.var_eps).rsqrt()
-    return centred * inverse_std, inverse_std, variance
+    return centred * inverse_std, inverse_std
 
 
 def _standardise_backward(
@@ -206,5 +216,4 @@ def _standardise_backward(
 ) -> Tensor:
     """Chain rule through the z-score: scale·(s - mean s - Z·Σ(s∘Z)/(n - ddof)) for a slope s at Z."""
     spread = (slope * Z).sum(-2, keepdim=True) / _degrees(n, score.ddof)
-    inner = slope - slope.sum(-2, keepdim=True) / n
-    return _real(torch.addcmul(inner, Z, spread, value=-1) * scale, mask)
+    return _real(torch.addcmul(slope - _mean(slope, n), Z, spread, value=-1) * scale, mask)

@@ -177,8 +177,12 @@ def step(batch=10, seed=0):
     )
 
 
+def at(view, z):
+    return replace(view, features=z, output=view.head(view.params, view.fixed, z))
+
+
 def rows(view, keep):
-    return replace(view, labels=view.labels[keep]).at(view.features[keep])
+    return replace(at(view, view.features[keep]), labels=view.labels[keep])
 
 
 def totals(metric, *views):
@@ -210,8 +214,8 @@ def test_metric_passes_run_under_vmap(name):
     view, metric = step(), registry.get(name).make()
     z = torch.stack((view.features, 2 * view.features.flip(0)))
     for each in metric.passes:
-        stacked = torch.func.vmap(lambda x, each=each: each.of(view.at(x)))(z)
-        for key, leaf in each.of(view.at(z[1])).items():
+        stacked = torch.func.vmap(lambda x, each=each: each.of(at(view, x)))(z)
+        for key, leaf in each.of(at(view, z[1])).items():
             torch.testing.assert_close(stacked[key][1], leaf, rtol=1e-5, atol=1e-5)
             assert leaf.dtype == torch.float64
 

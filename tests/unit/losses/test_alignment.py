@@ -137,7 +137,8 @@ def test_padding_and_vmap(laws, double):
 def _gradients(term, view):
     leaves = {name: leaf.clone().requires_grad_() for name, leaf in view.params.items()}
     z = view.features.clone().requires_grad_()
-    value = term(replace(view, params=leaves).at(z)).value
+    output = view.head(leaves, view.fixed, z)
+    value = term(replace(view, params=leaves, features=z, output=output)).value
     inputs = {"features": z, **leaves}
     found = torch.autograd.grad(value, list(inputs.values()), allow_unused=True)
     return value, {name for name, each in zip(inputs, found, strict=True) if each is not None and each.any()}

@@ -1,0 +1,66 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedblade.core.files import write_atomic
+
+
+def test_text_and_bytes_are_written_whole(tmp_path):
+    write_atomic(tmp_path / "a", "grün")
+    write_atomic(tmp_path / "b", b"\x00\xff")
+    assert (tmp_path / "a").read_bytes() == "grün".encode()
+    assert (tmp_path / "b").read_bytes() == b"\x00\xff"
+
+
+def test_a_file_is_replaced(tmp_path):
+    write_atomic(tmp_path / "a", "old")
+    write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def fail(*_args, **_kwargs):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("stage", ["os.fsync", "pathlib.Path.chmod", "pathlib.Path.replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, stage):
+    write_atomic(tmp_path / "a", "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, fail)
+        with pytest.raises(OSError, match="No space"):
+            write_atomic(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_interrupt_leaves_nothing_either(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_atomic(tmp_path / "a", "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_reach_the_disk_before_the_name_does(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle))[1])
+    monkeypatch.setattr(Path, "replace", lambda self, to: (calls.append("replace"), replace(self, to))[1])
+    write_atomic(tmp_path / "a", "x")
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_permissions_follow_the_umask(tmp_path):
+    old = os.umask(0o027)
+    try:
+        write_atomic(tmp_path / "a", "x")
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640

@@ -1,0 +1,180 @@
+"""Short keys, full paths, ambiguous keys, and what choosing a part does to its section."""
+
+import pytest
+
+from fedblade.core.errors import Misconfigured
+from fedblade.experiment import load_config
+from fedblade.experiment._overrides import parse_assignment
+
+
+def table(source=None, **overrides):
+    return load_config(source, overrides)[0].table()
+
+
+def at(config, path):
+    """The value at a dotted path."""
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "value"),
+    [
+        ("rounds", "federation.rounds", 12),
+        ("num_clients", "federation.num_clients", 100),
+        ("clients_per_round", "federation.clients_per_round", 3),
+        ("alpha", "partition.alpha", 0.05),
+        ("min_size", "partition.min_size", 1),
+        ("lr", "optimizer.lr", 0.5),
+        ("epochs", "local.epochs", 7),
+        ("batch_size", "local.batch_size", 8),
+        ("dim", "model.dim", 32),
+        ("augment", "dataset.augment", "crop_flip"),
+        ("keep", "checkpoint.keep", 5),
+        ("protocol", "evaluation.protocol", "final"),
+        ("seed", "seed", 9),
+        ("device", "device", "cpu"),
+        ("gamma_pba", "method.gamma_pba", 0.0),
+        ("tau", "method.pba.tau", 0.5),
+        ("balance", "method.decorr.balance", 0.3),
+        ("learnable", "method.scale.learnable", False),
+        ("transform", "method.proto.transform", "train"),
+    ],
+)
+def test_a_short_key_is_the_same_as_its_full_path(key, path, value):
+    short, full, default = table(**{key: value}), table(**{path: value}), table()
+    assert at(short, path) == value
+    assert short == full
+    assert at(default, path) != value
+
+
+@pytest.mark.parametrize("key", ["pba.tau", "decorr.balance", "scale.min"])
+def test_the_end_of_a_path_will_do(key):
+    assert at(table(**{key: 0.25}), f"method.{key}") == 0.25
+
+
+def test_a_short_key_changes_nothing_else():
+    changed, default = table(alpha=0.3), table()
+    changed["partition"]["alpha"] = default["partition"]["alpha"]
+    assert changed == default
+
+
+@pytest.mark.parametrize(
+    ("key", "meanings"),
+    [("every", ["evaluation.every", "checkpoint.every"]), ("scale", ["method.scale", "method.decorr.scale"])],
+)
+def test_an_ambiguous_key_is_refused_with_all_its_meanings(key, meanings):
+    with pytest.raises(Misconfigured) as caught:
+        table(**{key: 2})
+    assert all(meaning in str(caught.value) for meaning in meanings)
+
+
+def test_a_full_path_settles_an_ambiguity():
+    config = table(**{"checkpoint.every": 3, "method.scale": {"init": 2.0}})
+    assert (config["checkpoint"]["every"], config["evaluation"]["every"]) == (3, 1)
+    assert config["method"]["scale"]["init"] == 2.0
+
+
+def test_fixed_sections_win_over_knobs_of_the_method():
+    """`weighting` and friends must not start to mean something else when a method has a knob of that name."""
+    config = table(method="fedprox", lr=0.5, mu=0.25)
+    assert config["optimizer"]["lr"] == 0.5
+    assert config["method"]["mu"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("key", "near"), [("roundz", "rounds"), ("federation.roundz", "federation.rounds"), ("gama_pba", "gamma_pba")]
+)
+def test_an_unknown_key_is_refused_with_the_nearest(key, near):
+    with pytest.raises(Misconfigured, match=f"'{near}'"):
+        table(**{key: 1})
+
+
+def test_a_knob_exists_only_with_its_method():
+    with pytest.raises(Misconfigured, match="gamma_pba"):
+        table(method="fedavg", gamma_pba=1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "knobs"),
+    [
+        ("model", "mlp", {"hidden": [128], "dim": 64, "norm": "none", "norm_stats": "running"}),
+        ("partition", "pathological", {}),
+        ("dataset", "arrays", {"path": "", "augment": "none", "test_split": "global"}),
+        ("method", "fedprox", {"mu": 0.01}),
+    ],
+)
+def test_choosing_a_part_replaces_its_knobs_by_defaults(kind, name, knobs):
+    section = table(**{kind: name})[kind]
+    assert section["name"] == name
+    assert not {"alpha", "gamma_pba"} & section.keys()
+    assert {key: section[key] for key in knobs} == knobs
+
+
+def test_settings_of_a_section_survive_a_change_of_its_part():
+    config = table(**{"model": "mlp", "model.norm_stats": "batch"})
+    assert config["model"]["norm_stats"] == "batch"
+
+
+def test_knobs_of_the_chosen_part_apply_whatever_the_order():
+    assert table(mu=0.5, method="fedprox")["method"] == {"name": "fedprox", "mu": 0.5}
+    assert table(hidden=[4], model="mlp")["model"]["hidden"] == [4]
+
+
+def test_the_presets_overrides_for_a_method_are_used_and_only_for_it():
+    assert table()["method"]["decorr"]["balance"] == 0.1
+    assert table(method="fedblade")["method"]["decorr"]["balance"] == 0.1
+    assert table(method="feddecorr")["method"]["decorr"]["balance"] == "none"
+
+
+def test_the_files_own_method_section_wins_over_its_overrides_table(toml_file, minimal):
+    text = minimal.replace('name = "fedavg"', 'name = "fedprox"\nmu = 0.7') + "[methods.fedprox]\nmu = 0.3\n"
+    assert table(toml_file(text))["method"]["mu"] == 0.7
+    assert table(toml_file(text), method="fedprox")["method"]["mu"] == 0.3
+    assert table(toml_file(text), method="fedprox", mu=0.1)["method"]["mu"] == 0.1
+
+
+def test_overrides_of_a_nested_table_keep_the_other_entries():
+    """`decorr.balance` of the preset stays when another entry of `decorr` changes, and the other way round."""
+    decorr = table(**{"method.decorr.eps": 1e-3})["method"]["decorr"]
+    assert (decorr["eps"], decorr["balance"]) == (1e-3, 0.1)
+    decorr = table(**{"method.decorr": {"eps": 1e-3}})["method"]["decorr"]
+    assert (decorr["eps"], decorr["balance"]) == (1e-3, 0.1)
+
+
+def test_a_regularisers_knobs_live_in_a_table_of_its_name():
+    method = table(method="fedprox+feddecorr", mu=0.2, lambda_decorr=0.4)["method"]
+    assert method["mu"] == 0.2
+    assert method["feddecorr"]["lambda_decorr"] == 0.4
+
+
+def test_overriding_does_not_change_the_preset():
+    before = table()
+    table(**{"method.decorr.eps": 0.5, "rounds": 3})
+    assert table() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("rounds=12", ("rounds", 12)),
+        ("lr=1e-3", ("lr", 1e-3)),
+        ("persist=true", ("persist", True)),
+        ("hidden=[4, 8]", ("hidden", [4, 8])),
+        ("decorr={balance = 0.2}", ("decorr", {"balance": 0.2})),
+        ("method=fedavg", ("method", "fedavg")),
+        ("method=fedprox+feddecorr", ("method", "fedprox+feddecorr")),
+        ("dataset.path=/tmp/a=b.npz", ("dataset.path", "/tmp/a=b.npz")),
+        (" rounds = 12 ", ("rounds", 12)),
+        ('id="12"', ("id", "12")),
+    ],
+)
+def test_assignments_are_toml_or_plain_words(text, pair):
+    assert parse_assignment(text) == pair
+
+
+@pytest.mark.parametrize("text", ["rounds", "=12", " =12", ""])
+def test_what_is_no_assignment_is_refused(text):
+    with pytest.raises(Misconfigured, match="key=value"):
+        parse_assignment(text)
