@@ -48,8 +48,10 @@ class RunDirectory:
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise CorruptFile(f"'{self.path / CONFIG}' cannot be read: {error}. Start a new run elsewhere.") from error
 
-    def open(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Take the folder for a run with this configuration, new or, with `resume`, begun."""
+    def check(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Refuse a folder that cannot take this run, without touching it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise Misconfigured(f"'{self.path}' is a file; expected a folder for --out.")
         if self.exists:
             if not resume:
                 raise Misconfigured(
@@ -60,8 +62,17 @@ class RunDirectory:
             raise Misconfigured(
                 f"'{self.path}' is not empty and holds no run. Choose an empty or new folder for --out."
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+
+    def open(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Take the folder for a run with this configuration, new or, with `resume`, begun."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misconfigured(
+                f"cannot make the folder '{self.path}': {error.strerror}. Choose another --out."
+            ) from error
         self._take_lock()
+        self.check(config, resume=resume)
         if not self.exists:
             self.write(CONFIG, _toml.dumps(config))
         self.checkpoints.mkdir(exist_ok=True)

@@ -79,13 +79,14 @@ def execute(
         driver.run()
         return _result(setup, driver, None)
     directory = RunDirectory(Path(out))
-    directory.open(config.table(), resume=resume)
+    directory.check(config.table(), resume=resume)
+    finished = _finished(directory, model)
+    if finished is not None:
+        watcher.on_note(f"'{directory.path}' is already finished.")
+        return finished
+    setup = prepare(config, dataset, model)
     try:
-        finished = _finished(directory, model)
-        if finished is not None:
-            watcher.on_note(f"'{directory.path}' is already finished.")
-            return finished
-        setup = prepare(config, dataset, model)
+        directory.open(config.table(), resume=resume)
         record_partition(directory, setup)
         return _drive(setup, directory, watcher)
     finally:
