@@ -38,6 +38,12 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), pstdev(values)
 
 
+def pooled_last_std(histories: Sequence[History], count: int) -> float | None:
+    """Population standard deviation over the last `count` evaluated rounds of all runs together."""
+    values = [value for history in histories for _, value in accuracies(history)[-count:]]
+    return pstdev(values) if values else None
+
+
 def domain_mean(history: History) -> float | None:
     """Unweighted mean over domains of the last evaluated round (P-DOMAIN)."""
     tables = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]

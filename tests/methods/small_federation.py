@@ -119,7 +119,9 @@ def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleran
     """Same names, and numbers that differ by at most `tolerance`."""
     assert a.keys() == b.keys()
     for name, leaf in a.items():
-        torch.testing.assert_close(leaf, b[name], atol=tolerance, rtol=0, check_dtype=False, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            leaf, b[name], atol=tolerance, rtol=0, check_dtype=False, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 def assert_same_run(a: Ran, b: Ran) -> None:

@@ -67,8 +67,8 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
         table.add_row(
             row.label,
             f"{row.finished}/{row.runs}",
-            ("* " if row.last10_rank == 1 else "") + _accuracy(row.last10_mean, row.last10_std),
-            _accuracy(row.final_mean, row.final_std),
+            ("* " if row.last10_rank == 1 else "") + _accuracy(row.last10_mean, row.last10_std, row.finished),
+            _accuracy(row.final_mean, row.final_std, row.finished),
             row.rounds_to_text,
             "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
             "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",
@@ -76,10 +76,10 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     return table
 
 
-def _accuracy(mean: float | None, std: float | None) -> str:
+def _accuracy(mean: float | None, std: float | None, runs: int) -> str:
     if mean is None:
         return "–"
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+    return f"{mean:.2f}" if std is None or runs < 2 else f"{mean:.2f} ± {std:.2f}"
 
 
 def _parse_seeds(text: str) -> list[int] | None:

@@ -117,9 +117,9 @@ class _LogDet:
         return part._replace(value=torch.where(part.failed, Z.sum((-2, -1)) * 0, part.value))
 
     def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:  # noqa: ARG002 - part of the factor
-        inverse = torch.cholesky_inverse(part.work) * -2
-        wide = Z.to(inverse.dtype)
-        slope = inverse @ wide if is_dual(self.form, Z) else wide @ inverse
+        minus_two_inverses = _inverse(part.work) * -2
+        wide = Z.to(part.work.dtype)
+        slope = minus_two_inverses @ wide if is_dual(self.form, Z) else wide @ minus_two_inverses
         return slope if self._cannot_fail(Z) else torch.where(part.failed[..., None, None], 0.0, slope)
 
     def _attempt(self, Z: Tensor, n: float | Tensor, eps: float) -> Part:
@@ -137,6 +137,13 @@ class _LogDet:
         rows, dim = Z.shape[-2:]
         order = rows if is_dual(self.form, Z) else dim
         return 20 * order * math.sqrt(order) * (dim / self.eps + 1) * torch.finfo(Z.dtype).eps / 2 < 1
+
+
+def _inverse(factor: Tensor) -> Tensor:
+    """(LLᵀ)⁻¹ = WᵀW with W = L⁻¹. `torch.cholesky_inverse` would do, but on a GPU it cannot be captured in a graph."""
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
+    return inverse.mT @ inverse
 
 
 def _without_failures(part: Part) -> Part:

@@ -29,6 +29,7 @@ class ComparisonRow:
     seeds: tuple[int | None, ...]
     last10_mean: float | None
     last10_std: float | None
+    last10_pooled_std: float | None
     last10_rank: int | None
     final_mean: float | None
     final_std: float | None
@@ -91,6 +92,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         seeds=tuple(run.seed for run in runs),
         last10_mean=last10_mean,
         last10_std=last10_std,
+        last10_pooled_std=protocols.pooled_last_std([run.evaluated() for run in runs], 10),
         last10_rank=None,
         final_mean=final_mean,
         final_std=final_std,

@@ -78,17 +78,17 @@ class RunRecord:
     @property
     def final_accuracy(self) -> float | None:
         """Test accuracy after the last evaluated round, in percent."""
-        return self._settled("final_accuracy", protocols.final(self._evaluated()))
+        return self._settled("final_accuracy", protocols.final(self.evaluated()))
 
     @property
     def last10_accuracy(self) -> float | None:
         """Mean test accuracy over the last ten evaluated rounds, or as many as there are."""
-        return self._settled("last10_accuracy", protocols.last_mean(self._evaluated(), 10))
+        return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
 
     @property
     def best_accuracy(self) -> float | None:
         """Highest test accuracy over rounds; optimistic, because it is chosen on test data."""
-        return self._settled("best_accuracy", protocols.best(self._evaluated()))
+        return self._settled("best_accuracy", protocols.best(self.evaluated()))
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -109,9 +109,10 @@ class RunRecord:
 
     def rounds_to(self, threshold: float) -> int | None:
         """First round, counted from 1, whose test accuracy reaches `threshold` percent."""
-        return protocols.rounds_to(self._evaluated(), threshold)
+        return protocols.rounds_to(self.evaluated(), threshold)
 
-    def _evaluated(self) -> protocols.History:
+    def evaluated(self) -> protocols.History:
+        """Rounds and accuracies as the protocols read them."""
         return [{"round": r.number, "test_accuracy": r.accuracy} for r in self.history]
 
     def _settled(self, key: str, from_history: float | None) -> float | None:

@@ -47,7 +47,7 @@ def runs(groups: Sequence[Group]) -> str:
         Column("final, %"),
         Column("last 10, %"),
         Column("best, % (optimistic)"),
-        Column("wall seconds"),
+        Column("training seconds"),
     ]
     body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
     note = paragraph(
@@ -87,7 +87,7 @@ def environment(groups: Sequence[Group]) -> str:
         Column("method", numeric=False),
         Column("engine", numeric=False),
         Column("seconds per round"),
-        Column("wall seconds, all runs"),
+        Column("training seconds, all runs"),
         Column("sent up, all runs"),
         Column("sent down, all runs"),
     ]
@@ -100,7 +100,7 @@ def environment(groups: Sequence[Group]) -> str:
         "environment",
         "Timings and versions",
         table("Timings", columns, body),
-        paragraph("Seconds per round cover training and aggregation; wall seconds also include evaluation."),
+        paragraph("Seconds cover training and aggregation, not evaluation."),
         table("Versions", heads, versions) if versions else paragraph("No run has recorded its versions yet."),
     )
 
@@ -108,10 +108,11 @@ def environment(groups: Sequence[Group]) -> str:
 def _result_cells(index: int, row: ComparisonRow) -> list[str]:
     several = len(row.rounds_to) > 1
     per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
+    pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
     return [
         f'<span class="name">{swatch(index)}<span>{escape(row.label)}</span></span>{_tags(row)}',
         str(len(row.seeds)),
-        _marked(row.last10_mean, row.last10_std, row.last10_rank, several),
+        _marked(row.last10_mean, row.last10_std, row.last10_rank, several) + pooled,
         _marked(row.final_mean, row.final_std, row.final_rank, several),
         escape(row.rounds_to_text) + per_seed,
         duration(row.seconds_per_round),
@@ -139,7 +140,8 @@ def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     several = any(len(row.seeds) > 1 for row in rows)
     notes = ["Last 10 rounds: the mean of the test accuracy after each of the last ten evaluated rounds."]
     if several:
-        notes.append("Numbers are means over seeds ± the population standard deviation.")
+        notes.append("Numbers are means over seeds ± the population standard deviation of the seeds' values.")
+        notes.append("Pooled: the standard deviation over the last ten rounds of all seeds together.")
     if any(row.last10_rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")

@@ -204,7 +204,9 @@ def test_cohorts_are_sorted_without_repeats_and_keyed_by_round():
     eligible = np.array([1, 3, 4, 8, 9])
     cohorts = draw_cohorts(Streams(0), eligible, 3, 50)
     assert all(np.array_equal(np.unique(c), c) and len(c) == 3 and np.isin(c, eligible).all() for c in cohorts)
-    assert all(np.array_equal(a, b) for a, b in zip(cohorts[:20], draw_cohorts(Streams(0), eligible, 3, 20), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(cohorts[:20], draw_cohorts(Streams(0), eligible, 3, 20), strict=True)
+    )
     assert len({tuple(c) for c in cohorts}) > 5
     drawn = np.bincount(np.concatenate(cohorts), minlength=10)[eligible]
     assert drawn.min() > 15

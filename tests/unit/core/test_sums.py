@@ -16,7 +16,9 @@ LARGEST = Sum("largest", lambda view: view.buffers, bound=1.0, reduce="max")
 
 
 def sums(*numbers):
-    return Sums.of((TOTAL, LARGEST), end_view(params={"a": torch.tensor(numbers)}, buffers={"n": torch.tensor(numbers)}), 0)
+    return Sums.of(
+        (TOTAL, LARGEST), end_view(params={"a": torch.tensor(numbers)}, buffers={"n": torch.tensor(numbers)}), 0
+    )
 
 
 def test_payloads_are_float64_and_detached():

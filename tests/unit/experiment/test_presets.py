@@ -72,7 +72,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest():
-    with pytest.raises(Misconfigured, match="'quickstar'.*'quickstart'"):
+    with pytest.raises(Misconfigured, match=r"'quickstar'.*'quickstart'"):
         load_config("quickstar", {})
 
 
