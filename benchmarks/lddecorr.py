@@ -2,9 +2,9 @@
 
 Run as `python benchmarks/lddecorr.py [--json] [--device cpu|cuda] [--clients N]`. Both sides take turns in one process,
 so a busy machine slows them alike; the ratio of medians is the result. On the CPU one thread unless told otherwise:
-small parallel regions wait for the slowest core, so on a shared machine they measure the neighbours. On a GPU both sides
-are replayed from a captured graph, as in the stacked engine; eager, either is the time to launch some forty kernels.
-Errors are relative to float64.
+small parallel regions wait for the slowest core, so on a shared machine they measure the neighbours. On a GPU both are
+replayed from a captured graph, as in the stacked engine; eager, either is the time to launch some forty kernels. Errors
+are relative to float64.
 """
 
 import argparse
