@@ -42,12 +42,9 @@ def feature_alignment(
     allowed = has & (counts > 0) if floor == 0 else has
     safe_labels = real_rows(labels, sample_mask)
     used = allowed[safe_labels] if sample_mask is None else allowed[safe_labels] & (sample_mask != 0)
-    # a row of -inf alone has no softmax, so with no class left all are let in: no sample is used then
-    open_classes = allowed | ~allowed.any()
-    weights = log_counts(torch.where(open_classes & (counts > 0), counts, 1), floor, features.dtype)
     points = torch.where(has[:, None], prototypes.detach(), torch.zeros_like(prototypes))
     cosines = normalise(real_rows(features, sample_mask)) @ normalise(points).mT
-    logits = cosines / tau + torch.where(open_classes, weights, -torch.inf)
+    logits = cosines / tau + torch.where(allowed, log_counts(counts, floor, features.dtype), -torch.inf)
     return cross_entropy(logits, safe_labels, mask=used)
 
 

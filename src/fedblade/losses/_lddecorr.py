@@ -116,7 +116,7 @@ class _LogDet:
         # 0·Σ is 0, or NaN where the features are not finite, which must not pass as a failed factorisation
         return part._replace(value=torch.where(part.failed, Z.sum((-2, -1)) * 0, part.value))
 
-    def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:  # noqa: ARG002 - part of the factor
+    def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:  # noqa: ARG002 - n is in the factor
         minus_two_inverses = _inverse(part.work) * -2
         wide = Z.to(part.work.dtype)
         slope = minus_two_inverses @ wide if is_dual(self.form, Z) else wide @ minus_two_inverses
@@ -126,10 +126,11 @@ class _LogDet:
         """Factorise the Gram matrix + nε·I; leaving n in saves dividing by it here and in the gradient."""
         gram = Z @ Z.mT if is_dual(self.form, Z) else Z.mT @ Z
         order = gram.shape[-1]
-        gram.diagonal(dim1=-2, dim2=-1).add_(n * eps if isinstance(n, float) else n[..., 0] * eps)
+        rows = n if isinstance(n, float) else n[..., 0].to(gram.dtype)
+        gram.diagonal(dim1=-2, dim2=-1).add_(rows * eps)
         factor, info = torch.linalg.cholesky_ex(gram)
         log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) * 2
-        log_n = math.log(n) if isinstance(n, float) else n[..., 0, 0].to(gram.dtype).log()
+        log_n = math.log(rows) if isinstance(rows, float) else rows[..., 0].log()
         return Part(order * log_n - (Z.shape[-1] - order) * math.log(eps) - log_det, info, factor)
 
     def _cannot_fail(self, Z: Tensor) -> bool:

@@ -175,14 +175,13 @@ def _apply(function: Any, *inputs: Any) -> Any:
 
 def _to_front(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
     """Every tensor with the mapped axis first; one that has none is expanded, what is no tensor stays."""
-    return [
-        each
-        if not isinstance(each, Tensor)
-        else each.expand(size, *each.shape)
-        if dim is None
-        else each.movedim(dim, 0)
-        for each, dim in zip(inputs, in_dims, strict=True)
-    ]
+
+    def move(each: Any, dim: int | None) -> Any:
+        if not isinstance(each, Tensor):
+            return each
+        return each.expand(size, *each.shape) if dim is None else each.movedim(dim, 0)
+
+    return [move(each, dim) for each, dim in zip(inputs, in_dims, strict=True)]
 
 
 def _num_real(z: Tensor, mask: Tensor | None) -> float | Tensor:

@@ -39,6 +39,11 @@ def test_orientation_is_the_seeds():
     assert torch.equal(drawn.float(), simplex_etf(6, 4, seed=1))
 
 
+def test_every_orientation_has_its_chance():
+    first = [simplex_etf(1, 2, seed)[0, 0].item() for seed in range(20)]
+    assert {round(each) for each in first} == {-1, 1}
+
+
 def test_impossible_frames_are_refused():
     with pytest.raises(Misconfigured, match="at least 2 classes, 1 given"):
         simplex_etf(4, 1)
