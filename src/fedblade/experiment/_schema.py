@@ -82,10 +82,14 @@ class Optimizer(Section):
 
 
 class Evaluation(Section):
-    """When and what to measure on the test set, and which number is the headline."""
+    """When and what to measure, on which samples, and which number is the headline.
+
+    `on = "validation"` holds a tenth of every client's training data back and measures there, for tuning.
+    """
 
     protocol: Literal["last10", "last5", "final", "domain"] = "last10"
     every: Positive = 1
+    on: Literal["test", "validation"] = "test"
     metrics: list[str] = ["accuracy"]
 
 

@@ -1,6 +1,6 @@
 """From a configuration to everything a run needs: data, split, network, problem, planner, engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from fedblade.data._augment import find_augment
 from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
 from fedblade.models import as_backbone
-from fedblade.partitions import ClientTests, Partitioner, split_test
+from fedblade.partitions import VALIDATION, ClientTests, Partitioner, hold_out, split_test
+
+_VALIDATION_PERCENT = 10
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,17 @@ def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 
+def _hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
+    """The clients without the data that tuning measures on, and the training samples held back."""
+    held = hold_out(clients.train, config.general.seed, _VALIDATION_PERCENT, VALIDATION)
+    if len(held.order) == 0:
+        raise Misconfigured(
+            f"evaluation.on = 'validation' holds {_VALIDATION_PERCENT} % of each client's data back, but no client has "
+            f"enough samples. Use fewer clients or evaluation.on = 'test'."
+        )
+    return replace(clients, train=held.train), held.order
+
+
 def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
     """Build a run; `dataset` and `model` are objects a user passed instead of names."""
     dataset = config.dataset.make() if dataset is None else dataset
@@ -87,6 +100,10 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
     train = to_samples(dataset, dataset.train, device, dtype, augment)
     test = to_samples(dataset, dataset.test, device, dtype, None)
     streams = Streams(config.general.seed)
+    order = streams.numpy("eval").permutation(len(test))
+    if config.evaluation.on == "validation":
+        clients, order = _hold_validation(config, clients)
+        test = replace(train, augment=None)
     problem, start = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()
     eligible = np.flatnonzero(sizes > 0)
@@ -106,7 +123,7 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
         cohorts=draw_cohorts(streams, eligible, per_round, config.federation.rounds),
         eligible=eligible,
         test=test,
-        test_order=torch.from_numpy(streams.numpy("eval").permutation(len(test))).to(device),
+        test_order=torch.from_numpy(order).to(device),
         metrics=tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics))),
         start=start,
     )

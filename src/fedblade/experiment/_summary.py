@@ -36,6 +36,7 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         "last10_accuracy": protocols.last_mean(history, 10),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
+        "evaluated_on": config.evaluation.on,
         "seconds": sum(row["seconds"] for row in history),
         "bytes_up": sum(row["bytes_up"] for row in history),
         "bytes_down": sum(row["bytes_down"] for row in history),

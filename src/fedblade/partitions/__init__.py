@@ -13,12 +13,13 @@ from fedblade.partitions._groups import Domain, Natural
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._shards import Shards, StochasticRemoval
-from fedblade.partitions._split import Removal, Split
-from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, split_test
+from fedblade.partitions._split import VALIDATION, Removal, Split
+from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
 
 __all__ = [
     "IID",
     "TEST_SPLITS",
+    "VALIDATION",
     "ClientTests",
     "Dirichlet",
     "Domain",
@@ -31,6 +32,7 @@ __all__ = [
     "Split",
     "StochasticRemoval",
     "dirichlet",
+    "hold_out",
     "iid",
     "pathological",
     "shards",

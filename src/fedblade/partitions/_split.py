@@ -13,7 +13,7 @@ from fedblade.partitions._checks import Floats, Ints
 
 STREAM = "partition"
 # First sub-key of the stream: one per purpose, so that no draw shifts another.
-TABLE, DEAL, TEST, REMOVAL = range(4)
+TABLE, DEAL, TEST, REMOVAL, VALIDATION = range(5)
 NOBODY = -1
 
 Shares: TypeAlias = Ints | Floats

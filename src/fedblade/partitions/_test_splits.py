@@ -57,7 +57,7 @@ def split_test(
     if name not in TEST_SPLITS:
         raise Misconfigured(f"unknown test split '{name}'.{nearest(name, TEST_SPLITS)}")
     if name == "holdout":
-        return _holdout(split, number)
+        return hold_out(split, number, HOLDOUT_PERCENT)
     labels, _ = as_labels("test labels", test_labels, split.num_classes)
     if name == "global":
         return ClientTests(split, "test", np.arange(len(labels)))
@@ -66,13 +66,14 @@ def split_test(
     return _proportional(split, labels, number, test_groups)
 
 
-def _holdout(split: Split, seed: int) -> ClientTests:
+def hold_out(split: Split, seed: int, percent: int, purpose: int = TEST) -> ClientTests:
+    """Take a random `percent` of each client's own data out of its training part, rounded down."""
     owners, sizes = split.owners(), split.sizes()
-    keys = Streams(seed).numpy(STREAM, TEST).random(len(owners))
+    keys = Streams(seed).numpy(STREAM, purpose).random(len(owners))
     shuffled = np.lexsort((keys, owners))
     rank = np.arange(len(owners)) - np.repeat(split.offsets[:-1], sizes)
     tested = np.zeros(len(owners), dtype=bool)
-    tested[shuffled] = rank < np.repeat(sizes * HOLDOUT_PERCENT // 100, sizes)
+    tested[shuffled] = rank < np.repeat(sizes * percent // 100, sizes)
     train_offsets, test_offsets = (
         np.concatenate(([0], np.cumsum(np.bincount(owners[kept], minlength=split.num_clients))))
         for kept in (~tested, tested)
