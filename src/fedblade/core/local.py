@@ -1,6 +1,7 @@
 """The one local loop: mini-batch SGD of one client on its method's terms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +39,14 @@ def train(problem: Problem, received: Received) -> tuple[Row, Trace]:
         momentum=tree_zeros(received.anchor) if start is None else tree_clone(start),
     )
     trace: Trace = []
+    with _own_randomness(received.task.seed, problem.samples.labels.device):
+        _run_phases(problem, received, row, trace)
+    for leaf in row.params.values():
+        leaf.requires_grad_(False)
+    return row, trace
+
+
+def _run_phases(problem: Problem, received: Received, row: Row, trace: Trace) -> None:
     for number, (phase, batches) in enumerate(zip(problem.method.phases, received.task.phases, strict=True)):
         if number and not problem.settings.persist:
             row.momentum = tree_zeros(row.momentum)
@@ -45,9 +54,14 @@ def train(problem: Problem, received: Received) -> tuple[Row, Trace]:
         trained = problem.network.names_in(phase.trains, row.params)
         for batch in batches:
             trace.append(step(problem, received, row, terms, trained, batch))
-    for leaf in row.params.values():
-        leaf.requires_grad_(False)
-    return row, trace
+
+
+@contextmanager
+def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generators, which dropout and its like draw from, for one client, and put them back."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def step(

@@ -10,8 +10,8 @@ from fedblade.core.terms import AnyTerm
 from fedblade.core.tree import Tree, tree_zeros
 from fedblade.core.views import EndView, Head
 
-ALL_GROUPS = ("body", "neck", "projector", "head", "scale")
-"""Parameter groups, by the first part of a name. `norm` is the part of `body` inside normalisation layers."""
+ALL_GROUPS = ("body", "projector", "head", "scale")
+"""Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Exchange:
 class Method:
     """A federated method. It holds no tensor and no loop; engines give it a client axis.
 
-    `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters of the
-    groups in `personal`, and with `buffers="local"` the normalisation statistics, stay on the client.
+    `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
+    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client.
     `gauges` are numbers of the server state that the history shows each round.
     """
 

@@ -1,6 +1,6 @@
 """A body (any module that maps inputs to features) composed with a method's head, called with explicit tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -46,10 +46,16 @@ class Network:
         """The head's output for features."""
         return self.head(params, fixed, features)
 
-    def names_in(self, groups: tuple[str, ...], params: Mapping[str, Tensor]) -> frozenset[str]:
-        """Names of the parameters that belong to any of `groups` (`norm` is part of `body`)."""
+    @property
+    def buffer_names(self) -> frozenset[str]:
+        """Names of the body's statistics."""
+        return frozenset(f"{_BODY}{name}" for name, _ in self.body.named_buffers())
+
+    def names_in(self, groups: tuple[str, ...], names: Iterable[str]) -> frozenset[str]:
+        """Names of the tensors that belong to any of `groups`; a neck is part of `body`, `norm` lies within it."""
         norm = norm_names(self.body) if "norm" in groups else frozenset()
-        return frozenset(name for name in params if name.partition(".")[0] in groups or name in norm)
+        prefixes = {*groups, "neck"} if "body" in groups else set(groups)
+        return frozenset(name for name in names if name.partition(".")[0] in prefixes or name in norm)
 
 
 def norm_names(body: nn.Module) -> frozenset[str]:

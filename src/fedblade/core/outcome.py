@@ -127,10 +127,12 @@ def _kept(problem: Problem, received: Received, row: Row, view: EndView) -> Stat
     """What the client keeps: the method's updated state, and its own parts of the model."""
     method = problem.method
     state = dict(received.client) | {name: update(view) for name, update in method.client_update.items()}
-    if method.personal:
-        state[PERSONAL] = {name: leaf for name, leaf in row.params.items() if name not in view.shared}
-    if method.buffers == "local":
-        state[BUFFERS] = row.buffers
+    own_params = {name: leaf for name, leaf in row.params.items() if name not in view.shared}
+    if own_params:
+        state[PERSONAL] = own_params
+    own_buffers = {name: leaf for name, leaf in row.buffers.items() if name not in view.shared}
+    if own_buffers:
+        state[BUFFERS] = own_buffers
     if problem.settings.persist:
         state[MOMENTUM] = row.momentum
     return state

@@ -41,7 +41,10 @@ def run_passes(
     params, buffers, fixed = model
     totals: dict[str, Tree] = {}
     places = chunks(torch.arange(len(indices), device=indices.device)) if passes else []
-    for place in places:
+    for chunk in places:
+        # Batch statistics need two values: a lone sample is doubled, and the copy masked out.
+        alone = len(chunk) == 1 and network.skips_singletons
+        place, mask = (chunk.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)) if alone else (chunk, None)
         inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
         features = network.features(params, buffers, inputs, training=False)
         view = StepView(
@@ -56,6 +59,7 @@ def run_passes(
             server=server or {},
             client=client or {},
             round=round_,
+            mask=mask,
         )
         for each in passes:
             part = tree_map(lambda leaf: leaf.to(torch.float64), each.of(view))

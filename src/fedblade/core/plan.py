@@ -39,7 +39,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """All a client needs to know for one round. `phases` holds the batches of each training phase in order."""
+    """All a client needs to know for one round. `phases` holds the batches of each training phase in order.
+
+    `seed` is for layers that draw by themselves, such as dropout.
+    """
 
     client: int
     round: int
@@ -49,6 +52,7 @@ class ClientTask:
     phases: tuple[tuple[Batch, ...], ...]
     skipped_singletons: int
     pass_draws: Tensor | None
+    seed: int
 
     @property
     def num_steps(self) -> int:
@@ -109,6 +113,7 @@ class Planner:
             phases=tuple(phases),
             skipped_singletons=skipped,
             pass_draws=pass_draws,
+            seed=self.streams.integer("layers", round_, client),
         )
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:

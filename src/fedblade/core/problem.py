@@ -35,8 +35,10 @@ class Problem:
 
     @property
     def shared(self) -> frozenset[str]:
-        """Names of the parameters that travel."""
-        return frozenset(self.start.params) - self.network.names_in(self.method.personal, self.start.params)
+        """Names of the parameters and statistics that travel."""
+        buffers = self.network.buffer_names if self.method.buffers == "average" else frozenset()
+        names = frozenset(self.start.params) | buffers
+        return names - self.network.names_in(self.method.personal, names)
 
 
 @dataclass(frozen=True)

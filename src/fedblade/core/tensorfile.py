@@ -1,5 +1,6 @@
 """Tensors and a little metadata in one safetensors file, written atomically and checked when read."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,9 @@ from fedblade.core.tree import Tree, tree_digest
 
 def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
     """Save a tree with JSON metadata and a digest of its contents."""
-    contiguous = {name: leaf.detach().cpu().contiguous() for name, leaf in tensors.items()}
-    header = {"digest": tree_digest(contiguous), "metadata": json.dumps(dict(metadata or {}))}
-    write_atomic(path, save(contiguous, header))
+    plain = _unshared(tensors)
+    text = json.dumps(dict(metadata or {}))
+    write_atomic(path, save(plain, {"digest": _digest(plain, text), "metadata": text}))
 
 
 def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
@@ -30,6 +31,24 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
         raise
     except Exception as error:  # safetensors raises its own error types for torn files
         raise CorruptFile(f"'{path}' cannot be read ({error}). Remove it; an older checkpoint will be used.") from error
-    if header.get("digest") != tree_digest(tensors):
+    text = header.get("metadata", "")
+    if header.get("digest") != _digest(tensors, text):
         raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest. Remove it and resume.")
-    return tensors, json.loads(header["metadata"])
+    metadata: dict[str, Any] = json.loads(text)
+    return tensors, metadata
+
+
+def _digest(tensors: Tree, text: str) -> str:
+    return hashlib.sha256(f"{tree_digest(tensors)}|{text}".encode()).hexdigest()
+
+
+def _unshared(tensors: Tree) -> Tree:
+    """Contiguous tensors on the CPU; leaves that share memory are copied, because the format refuses them."""
+    seen: set[int] = set()
+    plain: Tree = {}
+    for name, leaf in tensors.items():
+        own = leaf.detach().cpu().contiguous()
+        place = own.untyped_storage().data_ptr()
+        plain[name] = own.clone() if place in seen else own
+        seen.add(place)
+    return plain

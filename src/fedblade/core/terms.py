@@ -111,8 +111,9 @@ def differentiate(
         own = _grad(result.value, [cut])[0]
         strength = _strength(term, pull, own)
         slope = slope + strength * own
-        added.values[term.name] = result.value.detach()
-        added.logs.update(result.logs, lambda_eff=strength)
+        _record(added.values, term.name, result.value.detach())
+        added.logs.update(result.logs)
+        _record(added.logs, "lambda_eff", strength)
     through = _grad(features, list(leaves.values()), slope)
     gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
     return Slope(gradient, added.values, added.logs)
@@ -145,9 +146,15 @@ def _add_up(terms: Sequence[AnyTerm], view: StepView) -> _Added:
         added.total = added.total + share
         if isinstance(term, Term) and term.supervised:
             added.supervised = added.supervised + share
-        added.values[term.name] = result.value.detach()
+        _record(added.values, term.name, result.value.detach())
         added.logs.update(result.logs)
     return added
+
+
+def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
+    """Enter a value; the second of a name is called `name_2`, so that neither hides the other."""
+    number = sum(key == name or key.startswith(f"{name}_") for key in table)
+    table[name if number == 0 else f"{name}_{number + 1}"] = value
 
 
 def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:

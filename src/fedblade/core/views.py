@@ -89,7 +89,7 @@ class EndView:
 
     `passes` holds what the declared passes over the client's data added up. `weight` is the client's aggregation
     weight (0 if it made no step), `effective_steps` the step count corrected for momentum, `population` the number
-    of all clients, `shared` the names of the parameters that travel.
+    of all clients, `shared` the names of the parameters and statistics that travel.
     """
 
     params: Tree

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -54,10 +55,12 @@ class Driver:
         self._resume()
         config = self._setup.config
         self._watcher.on_start(self._setup, self.history)
+        before = _Bytes()
         if self.state.round == 0:
-            self.state, _ = self._exchange("before_run", self.state, self._setup.eligible)
+            self.state = self._exchange("before_run", self.state, self._setup.eligible, before)
         for round_ in range(self.state.round, config.federation.rounds):
-            state, row = self._round(round_)
+            state, row = self._round(round_, before)
+            before = _Bytes()
             if self._directory is not None:
                 self._directory.append_history(row)
             self.state = state
@@ -83,12 +86,12 @@ class Driver:
         for note in notes:
             self._watcher.on_note(note)
 
-    def _round(self, round_: int) -> tuple[ServerState, Row]:
-        """One round, from the plan to the new state and its line in the history."""
+    def _round(self, round_: int, sent: "_Bytes") -> tuple[ServerState, Row]:
+        """One round, from the plan to the new state and its line in the history; `sent` is what it starts with."""
         setup, config, cohort = self._setup, self._setup.config, self._setup.cohorts[round_]
         last = round_ + 1 == config.federation.rounds
         lr = config.optimizer.rate(round_, config.federation.rounds)
-        down = self._bytes_down(round_, cohort)
+        sent.down += self._model_bytes(self.state, len(cohort)) + self._first_contact_bytes(round_, cohort)
         began = time.perf_counter()
         outcome = setup.engine.train(
             self.state,
@@ -98,42 +101,53 @@ class Driver:
             lambda client: self._watcher.on_client(round_ + 1, client),
         )
         state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
-        state, up = self._exchange("after_round", state.replace(round=round_ + 1), cohort)
+        sent.up += outcome.bytes_up
+        state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
         if last:
-            state, extra = self._exchange("after_run", state, setup.eligible)
-            up += extra
+            state = self._exchange("after_run", state, setup.eligible, sent)
         _refuse_non_finite(state)
         seconds = time.perf_counter() - began
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         if last or (round_ + 1) % config.evaluation.every == 0:
             row |= evaluate(setup, state, self._store)
-        row |= {"seconds": seconds, "lr": lr, "bytes_up": outcome.bytes_up + up, "bytes_down": down}
+        row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         return state, row | outcome.log.means() | gauges
 
-    def _exchange(self, when: When, state: ServerState, clients: IntArray) -> tuple[ServerState, int]:
-        """Run the method's exchanges of this moment; also returns the bytes sent up."""
-        sent = 0
+    def _exchange(self, when: When, state: ServerState, clients: IntArray, sent: "_Bytes") -> ServerState:
+        """Run the method's exchanges of this moment and add what they send to `sent`."""
         for exchange in self._setup.method.exchanges:
             if exchange.when == when:
                 chosen = clients if exchange.clients == "cohort" else self._setup.eligible
                 tasks = self._tasks(max(state.round - 1, 0), chosen)
                 outcome = self._setup.engine.collect(state, tasks, self._store, exchange.sums)
+                sent.up += outcome.bytes_up
+                sent.down += self._model_bytes(state, len(chosen))
                 state = exchange.server(state, outcome.sums)
-                sent += outcome.bytes_up
-        return state, sent
+        return state
 
     def _tasks(self, round_: int, clients: IntArray) -> Iterator[ClientTask]:
         return (self._setup.planner.task(round_, int(client)) for client in clients)
 
-    def _bytes_down(self, round_: int, cohort: IntArray) -> int:
-        """What the server sends: shared weights, statistics and state to each, fixed tensors on first contact."""
-        method, state = self._setup.method, self.state
-        each = tree_bytes(tree_select(state.params, self._setup.problem.shared))
-        each += tree_bytes(state.buffers) if method.buffers == "average" else 0
-        each += sum(tree_bytes(state.extra[name]) for name in method.sent)
+    def _model_bytes(self, state: ServerState, num_clients: int) -> int:
+        """What the server sends to so many clients: shared weights and statistics, and its state."""
+        model = tree_select(state.params | state.buffers, self._setup.problem.shared)
+        return num_clients * (
+            tree_bytes(model) + sum(tree_bytes(state.extra[name]) for name in self._setup.method.sent)
+        )
+
+    def _first_contact_bytes(self, round_: int, cohort: IntArray) -> int:
+        """Tensors that never change, sent to the clients that were never in a cohort before."""
         met = np.concatenate([np.empty(0, dtype=np.int64), *self._setup.cohorts[:round_]])
-        return each * len(cohort) + tree_bytes(state.fixed) * len(np.setdiff1d(cohort, met))
+        return tree_bytes(self.state.fixed) * len(np.setdiff1d(cohort, met))
+
+
+@dataclass
+class _Bytes:
+    """Traffic of a round so far."""
+
+    up: int = 0
+    down: int = 0
 
 
 def _refuse_non_finite(state: ServerState) -> None:

@@ -1,5 +1,6 @@
 """What a round's model is worth on the test set."""
 
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -35,7 +36,22 @@ def _mean_over_clients(
     for client in setup.eligible:
         totals = setup.engine.measure_own(state, int(client), store, setup.test, setup.test_order, passes)
         rows.append({key: value for metric in setup.metrics for key, value in metric.finish(totals).items()})
-    return {key: fmean(row[key] for row in rows) for key in rows[0]}
+    own = _own_accuracy(setup, state, store) if setup.clients.offsets is not None else {}
+    return {key: fmean(row[key] for row in rows) for key in rows[0]} | own
+
+
+def _own_accuracy(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, float]:
+    """Unweighted mean over clients of the accuracy on their own test samples; clients without any are left out."""
+    accuracy = setup.metrics[0]
+    samples = setup.test if setup.clients.source == "test" else replace(setup.problem.samples, augment=None)
+    values: list[float] = []
+    for client in setup.eligible:
+        mine = torch.from_numpy(setup.clients.part(int(client))).to(setup.test_order.device)
+        if len(mine):
+            totals = setup.engine.measure_own(state, int(client), store, samples, mine, accuracy.passes)
+            values.append(accuracy.finish(totals)["test_accuracy"])
+    left_out = {"count_clients_without_test_samples": len(setup.eligible) - len(values)}
+    return {"personal_accuracy": fmean(values), **left_out} if values else {}
 
 
 def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, float]:

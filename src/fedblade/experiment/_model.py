@@ -30,7 +30,7 @@ class TrainedModel(nn.Module):
         self._names: dict[str, tuple[str, str]] = {}
         for kind, tree in (("params", state.params), ("buffers", state.buffers), ("fixed", state.fixed)):
             for name, leaf in tree.items():
-                key = f"{kind}_{name.replace('.', '_')}"
+                key = f"{kind}_{len(self._names)}_{name.replace('.', '_')}"
                 self._names[key] = (kind, name)
                 self.register_buffer(key, leaf.detach().clone())
         example = next(iter(state.params.values()))

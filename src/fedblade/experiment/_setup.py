@@ -164,7 +164,8 @@ def _build_planner(
     config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, mean_samples: float
 ) -> Planner:
     method = problem.method
-    needed = [each for declared in method.sums for each in declared.passes]
+    declared = (*method.sums, *(each for exchange in method.exchanges for each in exchange.sums))
+    needed = [each for one in declared for each in one.passes]
     return Planner(
         streams=streams,
         shards=clients.train,

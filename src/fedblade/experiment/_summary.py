@@ -36,6 +36,7 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         "last10_accuracy": protocols.last_mean(history, 10),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
+        **_personal(history),
         "evaluated_on": config.evaluation.on,
         "seconds": sum(row["seconds"] for row in history),
         "bytes_up": sum(row["bytes_up"] for row in history),
@@ -49,6 +50,12 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         },
         "status": status,
     }
+
+
+def _personal(history: list[Row]) -> dict[str, float]:
+    """The last accuracy of the clients' own models on their own test samples, where it was measured."""
+    values = [row["personal_accuracy"] for row in history if "personal_accuracy" in row]
+    return {"personal_accuracy": values[-1]} if values else {}
 
 
 def flags(history: list[Row]) -> list[str]:

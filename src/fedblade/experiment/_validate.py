@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from fedblade.core.errors import Misconfigured, nearest
 
@@ -26,14 +27,11 @@ def check_keys(path: str, given: Mapping[str, Any], allowed: Iterable[str]) -> N
 def validate(model: type[M], raw: Mapping[str, Any], path: str) -> M:
     """`raw` as a checked `model`. Types are strict: a string is no number, true is no 1."""
     check_keys(path, raw, model.model_fields)
-    for key, value in raw.items():
-        table = _dataclass_in(model.model_fields[key].annotation)
-        if table is not None and isinstance(value, Mapping):
-            check_keys(f"{path}.{key}" if path else key, value, [f.name for f in dataclasses.fields(table)])
+    complete = {key: _completed(model.model_fields[key], value, f"{path}.{key}") for key, value in raw.items()}
     try:
-        return model.model_validate_json(json.dumps(plain(raw)), strict=True)
+        return model.model_validate_json(json.dumps(plain(complete)), strict=True)
     except ValidationError as error:
-        raise Misconfigured(_explain(error, path, raw)) from error
+        raise Misconfigured(_explain(error, path, complete)) from error
 
 
 def knob_model(name: str, knobs: Mapping[str, inspect.Parameter]) -> type[BaseModel]:
@@ -53,6 +51,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value
+
+
+def _completed(field: FieldInfo, value: Any, path: str) -> Any:
+    """A table given in part, filled up from the knob's own default, which may differ from its type's."""
+    table = _dataclass_in(field.annotation)
+    if table is None or not isinstance(value, Mapping):
+        return value
+    check_keys(path, value, [each.name for each in dataclasses.fields(table)])
+    return {**plain(field.default), **value} if isinstance(field.default, table) else value
 
 
 def _dataclass_in(annotation: Any) -> type | None:

@@ -1,11 +1,12 @@
 """One client's local loop against `torch.optim.SGD` on a module of its own."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
 import torch
-from small_federation import BATCH_NORM, CNN, assert_close, assert_same_bits, build, images, tasks
+from small_federation import BATCH_NORM, CNN, assert_close, assert_same_bits, build, configure, images, tasks, vectors
 from torch import nn
 
 from fedblade.core.local import train
@@ -13,6 +14,7 @@ from fedblade.core.method import Phase
 from fedblade.core.outcome import effective_steps, train_client
 from fedblade.core.problem import MOMENTUM, receive
 from fedblade.core.terms import GradientTerm
+from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
@@ -22,7 +24,7 @@ def plain_module(setup):
     """The same network as an ordinary module with the run's initial weights."""
     widths = [6, *setup.config.model.knobs["hidden"], setup.problem.network.dim]
     layers = []
-    for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
+    for width_in, width_out in pairwise(widths):
         layers.append(nn.Linear(width_in, width_out))
         if setup.config.model.knobs["norm"] == "batch":
             layers.append(nn.BatchNorm1d(width_out))
@@ -226,9 +228,6 @@ class Noisy(nn.Module):
 
 def test_a_clients_result_does_not_depend_on_torchs_global_generator():
     """Rule 3, randomness is data: nothing but (seed, round, client) decides what a client computes."""
-    from fedblade.experiment._setup import prepare
-    from small_federation import configure, vectors
-
     setup = prepare(configure(model="object"), vectors(), Noisy())
     results = []
     for seed in (1, 2):

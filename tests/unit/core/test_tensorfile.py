@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import save
 from small_federation import assert_same_bits
 
 from fedblade.core.errors import CorruptFile
@@ -67,8 +68,6 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path):
 
 
 def test_a_file_without_digest_is_refused(tmp_path):
-    from safetensors.torch import save
-
     (tmp_path / "t").write_bytes(save(tree()))
     with pytest.raises(CorruptFile, match="digest"):
         read_tensors(tmp_path / "t")

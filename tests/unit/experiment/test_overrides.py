@@ -76,11 +76,14 @@ def test_a_full_path_settles_an_ambiguity():
     assert config["method"]["scale"]["init"] == 2.0
 
 
-def test_fixed_sections_win_over_knobs_of_the_method():
-    """`weighting` and friends must not start to mean something else when a method has a knob of that name."""
-    config = table(method="fedprox", lr=0.5, mu=0.25)
-    assert config["optimizer"]["lr"] == 0.5
-    assert config["method"]["mu"] == 0.25
+def test_fixed_sections_win_over_knobs_of_the_method(tmp_path):
+    """`epochs` must not start to mean something else when a method has a knob of that name."""
+    code = "from fedblade.methods.fedavg import fedavg\ndef own(epochs: int = 1):\n    return fedavg()\n"
+    (tmp_path / "own.py").write_text(code)
+    config = table(method=f"{tmp_path / 'own.py'}:own", epochs=7)
+    assert (config["local"]["epochs"], config["method"]["epochs"]) == (7, 1)
+    config = table(method=f"{tmp_path / 'own.py'}:own", **{"method.epochs": 7})
+    assert (config["local"]["epochs"], config["method"]["epochs"]) == (3, 7)
 
 
 @pytest.mark.parametrize(

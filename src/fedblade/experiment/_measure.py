@@ -1,0 +1,121 @@
+"""The numbers of a paper's table, computed from finished runs.
+
+A measure is a word, with what it is about after a space:
+
+- `last10`, `last5`, `final`, `best`: test accuracy, see `fedblade.protocols`; `domain`: its mean over domains, and
+  `domain 2` the accuracy on one of them.
+- `rounds_to 40`: the first round with 40 % or more, `T+` if there is none; `speedup_to 40`: the baseline's rounds
+  divided by those.
+- `history KEY`: a field of the last evaluated round; `PROTOCOL KEY`: a field of the summary that the protocol writes.
+- `seconds_per_round`, `minutes_per_round`; `prototype_kb`: size of all class prototypes, which needs no run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedblade import protocols
+from fedblade.experiment._directory import SUMMARY, RunDirectory
+
+BYTES_PER_KB = 1024
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a measure reads of a run."""
+
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured number over seeds. `bound` is `+` (reached later than printed), `<` (less than printed) or nothing."""
+
+    mean: float
+    std: float | None
+    runs: int
+    bound: str = ""
+
+    def text(self, decimals: int = 2) -> str:
+        """The number as a table shows it, `200+` and `<0.9` included."""
+        if self.bound:
+            printed = f"{self.mean:.{decimals}f}"
+            return f"{printed}+" if self.bound == "+" else f"<{printed}"
+        printed = f"{self.mean:.{decimals}f}"
+        return printed if self.std is None or self.runs < 2 else f"{printed} ± {self.std:.{decimals}f}"
+
+
+def read_finished(folder: Path) -> FinishedRun | None:
+    """A run that came to its end, or None."""
+    directory = RunDirectory(folder)
+    summary = directory.read_json(SUMMARY)
+    if summary is None or summary.get("status") != "finished":
+        return None
+    return FinishedRun(directory.history(), summary)
+
+
+def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
+    """Mean and population deviation over seeds; each seed is the mean over its runs. None if a run lacks the number."""
+    kind, _, about = how.partition(" ")
+    if kind == "rounds_to":
+        return _rounds_to([run for runs in seeds for run in runs], float(about))
+    per_seed = [[_number(kind, about, run) for run in runs] for runs in seeds]
+    if not per_seed or any(value is None for values in per_seed for value in values):
+        return None
+    means = [fmean(value for value in values if value is not None) for values in per_seed]
+    return Value(*protocols.mean_std(means), runs=len(means))
+
+
+def speedup(baseline: Value | None, own: Value | None) -> Value | None:
+    """How many times fewer rounds than the baseline: rounds of the baseline / own rounds (P-R2A)."""
+    if baseline is None or own is None or baseline.bound:
+        return None
+    return Value(baseline.mean / own.mean, None, own.runs, "<" if own.bound else "")
+
+
+def prototype_kilobytes(num_classes: int, dim: int) -> Value:
+    """Size of one float32 prototype per class (M17)."""
+    return Value(num_classes * dim * 4 / BYTES_PER_KB, None, 1)
+
+
+def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Value | None:
+    """Mean round over seeds; a seed that never gets there makes it a bound at the number of rounds."""
+    reached = [protocols.rounds_to(run.history, threshold) for run in runs]
+    if not reached:
+        return None
+    hits = [hit for hit in reached if hit is not None]
+    if len(hits) < len(reached):
+        return Value(float(max(len(run.history) for run in runs)), None, len(runs), "+")
+    return Value(*protocols.mean_std(hits), runs=len(runs))
+
+
+def _number(kind: str, about: str, run: FinishedRun) -> float | None:
+    match kind:
+        case "best":
+            return protocols.best(run.history)
+        case "last10" | "last5" | "final":
+            return protocols.headline(run.history, kind)
+        case "domain":
+            return _on_domain(run.history, about) if about else protocols.domain_mean(run.history)
+        case "history":
+            return _last(run.history, about)
+        case "seconds_per_round":
+            return fmean(row["seconds"] for row in run.history)
+        case "minutes_per_round":
+            return fmean(row["seconds"] for row in run.history) / 60
+        case _:
+            stored = run.summary.get(about)
+            return None if stored is None else float(stored)
+
+
+def _on_domain(history: protocols.History, domain: str) -> float | None:
+    tables: list[Mapping[str, float]] = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
+    return tables[-1].get(domain) if tables else None
+
+
+def _last(history: protocols.History, key: str) -> float | None:
+    values = [row[key] for row in history if row.get(key) is not None]
+    return float(values[-1]) if values else None

@@ -1,0 +1,203 @@
+"""Cells of a preset as runs on disk, and what came out beside what was published."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.experiment._compare import Cell
+from fedblade.experiment._config import resolve
+from fedblade.experiment._directory import SUMMARY, RunDirectory
+from fedblade.experiment._driver import Watcher
+from fedblade.experiment._grid import LEVELS, GridCell, lookup, setting, show
+from fedblade.experiment._overrides import apply
+from fedblade.experiment._paper import Line, columns_of, lines_of, select
+from fedblade.experiment._pending import Readiness, readiness
+from fedblade.experiment._presets import Preset, load_preset
+from fedblade.experiment._run import execute, folder_name
+
+_NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint")
+"""What does not change a run's numbers, or is named beside the rest."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell of a preset and its runs, one per seed; none where something is missing."""
+
+    cell: GridCell
+    ready: Readiness
+    name: str
+    runs: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `reproduce` is about to do.
+
+    `lines` are the lines asked for. `changes` says how the runs differ from the paper's. `absent` fills with the data
+    sets that are found missing, and what to do about each.
+    """
+
+    preset: Preset
+    lines: tuple[Line, ...]
+    changes: tuple[str, ...]
+    folder: Path
+    plan_cell: Callable[[GridCell], Planned]
+    absent: dict[str, str] = field(default_factory=dict)
+    _planned: dict[int, Planned] = field(default_factory=dict)
+
+    def of(self, cell: GridCell) -> Planned:
+        """The runs of a cell of the preset, whether it was asked for or another is compared with it."""
+        if id(cell) not in self._planned:
+            self._planned[id(cell)] = self.plan_cell(cell)
+        return self._planned[id(cell)]
+
+    def of_columns(self, cell: GridCell) -> dict[str, str]:
+        """A cell's place in published results."""
+        return columns_of(cell, self.preset.labels)
+
+    @property
+    def cells(self) -> list[Planned]:
+        """Cells of the lines asked for, each once."""
+        found = {id(cell): cell for line in self.lines for cell in line.cells}
+        return [self.of(cell) for cell in found.values()]
+
+    @property
+    def pending(self) -> list[Planned]:
+        """Cells that cannot run yet."""
+        return [each for each in self.cells if each.ready.missing]
+
+    @property
+    def runs(self) -> list[Cell]:
+        """Runs of the cells asked for, each folder once."""
+        return list({run.folder: run for each in self.cells for run in each.runs}.values())
+
+    @property
+    def present_runs(self) -> list[Cell]:
+        """Runs whose data are on this machine."""
+        return [run for run in self.runs if run.config.dataset.name not in self.absent]
+
+
+def plan_reproduction(
+    source: str | Path,
+    *,
+    where: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    rounds: int | None = None,
+    seeds: Sequence[int] | None = None,
+    out: Path | None = None,
+) -> Plan:
+    """Choose cells of a preset and check the configuration of every run before the first one starts.
+
+    `rounds` and `seeds` shorten. Without `out`, presets of one paper share a folder and so find each other's runs.
+    """
+    preset = load_preset(source)
+    if rounds is not None and rounds < 1:
+        raise Misconfigured(f"--rounds {rounds} leaves nothing to run; expected 1 or more.")
+    chosen = select(lines_of(preset), where)
+    folder = out or Path("runs") / "papers" / preset.group
+    asked = dict(overrides or {})
+
+    def plan_cell(cell: GridCell) -> Planned:
+        return _planned(preset, cell, asked, rounds, seeds, folder / "cells")
+
+    changes = _changes([cell for line in chosen for cell in line.cells], asked, rounds, seeds)
+    return Plan(preset, tuple(chosen), tuple(changes), folder, plan_cell)
+
+
+def cell_name(config: Mapping[str, Any]) -> str:
+    """A readable name for a cell, the same wherever the same configuration occurs, ending in a digest of it."""
+    partition = lookup(config, "partition")
+    level = lookup(config, f"partition.{LEVELS[partition]}") if partition in LEVELS else None
+    words = (
+        lookup(config, "dataset"),
+        f"{partition}{'' if level is None else show(float(level))}",
+        f"{setting(config, 'federation.clients_per_round')}of{setting(config, 'federation.num_clients')}",
+        lookup(config, "model"),
+        folder_name(str(lookup(config, "method"))),
+        f"e{setting(config, 'local.epochs')}",
+        f"r{setting(config, 'federation.rounds')}",
+    )
+    kept = {key: value for key, value in config.items() if key not in _NOT_IN_NAME}
+    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:6]
+    return "-".join((*map(str, words), digest))
+
+
+def is_finished(run: Cell) -> bool:
+    """Whether a run is on disk as a whole."""
+    summary = RunDirectory(run.folder).read_json(SUMMARY)
+    return summary is not None and summary.get("status") == "finished"
+
+
+def rounds_behind(run: Cell) -> int:
+    """Rounds of a run that are done."""
+    return len(RunDirectory(run.folder).history()) if run.folder.is_dir() else 0
+
+
+def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
+    """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest."""
+    open_ = [run for run in runs if not is_finished(run)]
+    failed: dict[Path, str] = {}
+    for number, run in enumerate(open_, start=1):
+        with watch(f"{run.label} ({number}/{len(open_)})") as watcher:
+            try:
+                execute(run.config, out=run.folder, resume=True, watcher=watcher)
+            except RunFailed as error:
+                failed[run.folder] = str(error)
+                watcher.on_note(f"{run.label} failed: {error}")
+    return failed
+
+
+def _planned(
+    preset: Preset,
+    cell: GridCell,
+    overrides: Mapping[str, Any],
+    rounds: int | None,
+    seeds: Sequence[int] | None,
+    folder: Path,
+) -> Planned:
+    ready = readiness(cell)
+    if ready.missing:
+        return Planned(cell, ready, cell_name(apply(ready.config, {})), ())
+    raw = apply(ready.config, overrides)
+    full = setting(raw, "federation.rounds")
+    raw["federation"] = {**raw.get("federation", {}), "rounds": min(full, rounds or full)}
+    name = cell_name(raw)
+    label = " ".join(filter(None, _label(preset, cell)))
+    runs = (
+        Cell(f"{label}, seed {seed}", folder / f"{name}-seed{seed}", resolve({**raw, "id": name, "seed": seed}))
+        for seed in seeds or cell.seeds
+    )
+    return Planned(cell, ready, name, tuple(runs) if _needs_runs(cell) else ())
+
+
+def _needs_runs(cell: GridCell) -> bool:
+    return any(how != "prototype_kb" for how in cell.measures.values())
+
+
+def _label(preset: Preset, cell: GridCell) -> Iterable[str]:
+    columns = columns_of(cell, preset.labels)
+    extra = (f"{axis}={value}" for axis, value in cell.axes.items() if "." in axis)
+    return (columns["method"], columns["dataset"], columns["partition"], columns["level"], *extra)
+
+
+def _changes(
+    cells: Sequence[GridCell], overrides: Mapping[str, Any], rounds: int | None, seeds: Sequence[int] | None
+) -> list[str]:
+    """How the runs differ from what the preset says, in words."""
+    changes = []
+    full = sorted({setting(cell.config, "federation.rounds") for cell in cells})
+    if rounds is not None and rounds < full[-1]:
+        changes.append(f"shortened to {rounds} of {' or '.join(map(str, full))} rounds")
+    usual = {cell.seeds for cell in cells}
+    if seeds is not None and usual != {tuple(seeds)}:
+        most = max(len(each) for each in usual)
+        fewer = f"{len(seeds)} of {most} seeds" if len(seeds) < most else "seeds"
+        changes.append(f"{'shortened to ' if len(seeds) < most else 'other '}{fewer} ({', '.join(map(str, seeds))})")
+    kept = {key: value for key, value in overrides.items() if key not in ("engine", "device")}
+    changes += [f"{key} = {show(value)} instead of the preset's" for key, value in kept.items()]
+    return changes

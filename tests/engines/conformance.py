@@ -1,0 +1,111 @@
+"""What every engine must do. An engine is judged from equal states, client by client, against the one local loop.
+
+`check_*` raise AssertionError; the suite runs them over engines and methods, and over broken ones, which must fail.
+"""
+
+from functools import reduce
+
+import torch
+from small_federation import assert_close, tasks
+
+from fedblade.core.outcome import StepLog, collect_client, train_client
+from fedblade.core.state import MemoryStore, flatten
+from fedblade.core.sums import DataPass, Sum, Sums
+
+TOLERANCE = 1e-10
+LR = 0.05
+
+
+def reference(setup, server, cohort, own):
+    """Each client alone, added up in order."""
+    return [train_client(setup.problem, server, task, own.get(task.client), LR) for task in cohort]
+
+
+def check_train(engine, setup, server=None, states=None):
+    """Sums, kept states, logs, bytes and progress of a round are those of the clients one by one."""
+    server, own = server or setup.start, states or {}
+    cohort = tasks(setup, server.round)
+    expected = reference(setup, server, cohort, own)
+    store, seen = MemoryStore(), []
+    for client, state in own.items():
+        store.put(client, server.round - 1, state)
+    outcome = engine.train(server, iter(cohort), store, LR, seen.append)
+    sums = reduce(Sums.__add__, (r.sums for r in expected if r.sums is not None), Sums())
+    assert outcome.sums.trees.keys() == sums.trees.keys(), "names of the sums"
+    for name, tree in sums.trees.items():
+        assert_close(outcome.sums[name], tree, TOLERANCE)
+    for task, result in zip(cohort, expected, strict=True):
+        check_state(store.get(task.client, server.round + 1), result.state)
+    check_log(outcome.log, reduce(StepLog.__add__, (r.log for r in expected)))
+    assert outcome.bytes_up == sum(r.bytes_up for r in expected), "bytes sent up"
+    assert sorted(seen) == [task.client for task in cohort], "clients reported"
+    return {task.client: r.state for task, r in zip(cohort, expected, strict=True) if r.state}
+
+
+def check_state(found, expected):
+    assert (found or {}).keys() == expected.keys(), "names of the kept state"
+    assert_close(flatten(found or {}), flatten(expected), TOLERANCE)
+
+
+def check_log(found, expected):
+    assert found.means().keys() == expected.means().keys(), "names in the log"
+    for name, value in expected.means().items():
+        assert abs(found.means()[name] - value) <= 1e-8 * (1 + abs(value)), f"log of {name}"
+
+
+def check_two_rounds(engine, setup):
+    """The second round starts from the state and the client states that the reference leaves."""
+    states = check_train(engine, setup)
+    results = reference(setup, setup.start, tasks(setup), {})
+    sums = reduce(Sums.__add__, (r.sums for r in results if r.sums is not None))
+    server = setup.method.server(setup.start, sums).replace(round=1)
+    check_train(engine, setup, server, states)
+
+
+def check_inputs_untouched(engine, setup):
+    before = {name: leaf.clone() for name, leaf in setup.start.flat().items()}
+    engine.train(setup.start, tasks(setup), MemoryStore(), LR, lambda client: None)
+    assert_close(setup.start.flat(), before, 0.0)
+
+
+SEEN = Sum(
+    "seen",
+    lambda view: {**view.passes["z"], "weight": torch.tensor(view.weight)},
+    bound=1e6,
+    passes=(DataPass("z", lambda view: {"z": view.features.sum(0), "logits": view.logits.sum(0)}),),
+)
+
+
+def check_collect(engine, setup):
+    """An exchange's sums are those of the clients one by one, and nobody's state changes."""
+    cohort = tasks(setup)
+    expected = [collect_client(setup.problem, setup.start, task, None, (SEEN,)) for task in cohort]
+    store = MemoryStore()
+    outcome = engine.collect(setup.start, iter(cohort), store, (SEEN,))
+    assert_close(outcome.sums["seen"], reduce(Sums.__add__, (r.sums for r in expected))["seen"], TOLERANCE)
+    assert outcome.bytes_up == sum(r.bytes_up for r in expected), "bytes sent up"
+    assert all(store.get(task.client, 1) is None for task in cohort), "states kept by an exchange"
+
+
+def check_measure(engine, setup):
+    """A pass over the test set adds up the features of the global model, and of a client's own."""
+    network, start = setup.problem.network, setup.start
+    look = (DataPass("z", lambda view: {"z": view.features.sum(0), "logits": view.logits.square().sum(0)}),)
+
+    def expected(params):
+        inputs, _ = setup.test.batch(setup.test_order)
+        z = network.features(params, start.buffers, inputs, training=False)
+        return {"z": z.sum(0), "logits": network.output(params, start.fixed, z).logits.square().sum(0)}
+
+    assert_close(engine.measure(start, setup.test, setup.test_order, look)["z"], expected(start.params), TOLERANCE)
+    own = {name: leaf * 1.5 for name, leaf in start.params.items() if not name.startswith("body.")}
+    store = MemoryStore()
+    store.put(2, 0, {"_personal": own})
+    later = start.replace(round=1)
+    mine = engine.measure_own(later, 2, store, setup.test, setup.test_order, look)["z"]
+    assert_close(mine, expected(start.params | own), TOLERANCE)
+    other = engine.measure_own(later, 1, store, setup.test, setup.test_order, look)["z"]
+    assert_close(other, expected(start.params), TOLERANCE)
+
+
+CHECKS = [check_train, check_two_rounds, check_inputs_untouched, check_collect, check_measure]

@@ -1,0 +1,81 @@
+"""Plans: every sample once per epoch, and nothing but (seed, round, client) decides anything."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedblade.core.plan import Planner, draw_cohorts
+from fedblade.core.streams import Streams
+
+
+class Held:
+    def __init__(self, samples):
+        self.samples = np.array(samples, dtype=np.int64)
+
+    def indices(self, client, round_index):
+        return self.samples
+
+    def counts(self, client, round_index):
+        return np.array([len(self.samples)])
+
+
+@st.composite
+def plans(draw):
+    samples = draw(st.lists(st.integers(0, 500), min_size=1, max_size=30, unique=True))
+    size = draw(st.integers(1, 12))
+    return Planner(
+        streams=Streams(draw(st.integers(0, 9))),
+        shards=Held(samples),
+        phase_epochs=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))),
+        batch_size=size,
+        last_batch=draw(st.sampled_from(["keep", "drop", "wrap"])),
+        weighting=draw(st.sampled_from(["samples", "uniform", "batches"])),
+        mean_samples=7.0,
+        skip_singletons=draw(st.booleans()),
+        num_draws=draw(st.integers(0, 2)),
+        augmented_pass=draw(st.booleans()),
+        device=torch.device("cpu"),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(), st.integers(0, 50), st.integers(0, 50))
+def test_each_epoch_holds_the_samples_the_rule_promises(plan, round_, client):
+    task = plan.task(round_, client)
+    held, size = sorted(plan.shards.samples.tolist()), plan.batch_size
+    batches = [b for phase in task.phases for b in phase]
+    assert all(set(b.indices.tolist()) <= set(held) for b in batches)
+    assert all(len(b.indices) > 1 or not plan.skip_singletons for b in batches)
+    used = sum(len(b.indices) for b in batches) + task.skipped_singletons
+    epochs = sum(plan.phase_epochs)
+    full = -(-len(held) // size)
+    promised = {"keep": len(held), "drop": len(held) // size * size, "wrap": full * size}[plan.last_batch]
+    assert used == epochs * promised
+    if plan.last_batch == "keep" and not task.skipped_singletons:
+        drawn = sorted(i for b in batches for i in b.indices.tolist())
+        assert drawn == sorted(held * epochs)
+    assert (task.weight > 0) == (len(batches) > 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
+def test_questions_asked_before_change_no_answer(plan, asked):
+    answers = [plan.task(*key) for key in asked]
+    again = dict(zip(reversed(asked), (plan.task(*key) for key in reversed(asked)), strict=True))
+    for key, answer in zip(asked, answers, strict=True):
+        mine = [b for phase in answer.phases for b in phase]
+        other = [b for phase in again[key].phases for b in phase]
+        assert all(torch.equal(a.indices, b.indices) for a, b in zip(mine, other, strict=True))
+        if plan.num_draws:
+            assert all(torch.equal(a.draws, b.draws) for a, b in zip(mine, other, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(0, 99), min_size=1, max_size=20), st.integers(0, 9), st.integers(1, 5), st.data())
+def test_cohorts_are_prefixes_of_longer_runs(eligible, seed, rounds, data):
+    clients = np.array(sorted(eligible))
+    size = data.draw(st.integers(1, len(clients)))
+    short, long = (draw_cohorts(Streams(seed), clients, size, r) for r in (rounds, rounds + 3))
+    assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=False))
+    assert all(len(set(c)) == size and set(c) <= eligible and np.all(np.diff(c) > 0) for c in long)

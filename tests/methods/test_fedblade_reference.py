@@ -1,0 +1,67 @@
+"""Two rounds of FedBlade against the plain-PyTorch version in `plain_torch`, which shares no code with the library.
+
+The d × d determinant of the plain version is ill-conditioned at ε = 1e-4 (section 3.3), and small models amplify: the
+settings keep one of the two mild, so that both versions stay well below the tolerance.
+"""
+
+import plain_torch as plain
+import pytest
+import torch
+from small_federation import BATCH_NORM, DIM, assert_close, train
+
+LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
+KNOBS = {"gamma_pba": 1.0, "tau": 0.1, "dim": DIM}
+MILD = {"lambda_decorr": 0.0005, "eps": 1e-4, "last_batch": "drop"}
+STRONG = {"lambda_decorr": 0.005, "eps": 1e-2, "last_batch": "keep"}
+
+
+def reference(setup, norm, knobs, rounds):
+    """Reads initial weights, frame and batches from the run, and nothing else."""
+    samples, start = setup.problem.samples, setup.start
+    state = (start.params, start.buffers, None)
+    for round_ in range(rounds):
+        clients = []
+        for client in setup.cohorts[round_]:
+            task = setup.planner.task(round_, int(client))
+            clients.append((task.indices, [b.indices for b in task.phases[0]], task.counts))
+        state = plain.fedblade_round(
+            LAYERS[norm],
+            state,
+            clients,
+            samples.inputs,
+            samples.labels,
+            start.fixed["etf"],
+            (0.05, 0.9, 1e-3),
+            {**KNOBS, **knobs},
+        )
+    return state
+
+
+def run(setting, **overrides):
+    knobs = {
+        "lambda_decorr": setting["lambda_decorr"],
+        "decorr.eps": setting["eps"],
+        "local.last_batch": setting["last_batch"],
+    }
+    return train("fedblade", **knobs, **overrides)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize("cohort", [4, 2])
+@pytest.mark.parametrize("setting", [MILD, STRONG], ids=["mild", "strong"])
+def test_two_rounds_agree_with_the_plain_version(norm, cohort, setting):
+    ran = run(setting, clients_per_round=cohort, **{"model.norm": norm})
+    params, buffers, (mean, has) = reference(ran.setup, norm, setting, 2)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close(ran.state.buffers, buffers, 1e-9)
+    assert_close({"mean": ran.state.extra["prototypes"]["mean"]}, {"mean": mean}, 1e-9)
+    assert torch.equal(ran.state.extra["prototypes"]["has"], has)
+    assert ran.history[-1]["scale"] == pytest.approx(params["scale"].item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("change", [{"tau": 0.1001}, {"gamma_pba": 1.0001}, {"lambda_decorr": 0.0050001}])
+def test_the_comparison_notices_a_changed_knob(change):
+    ran = run(STRONG, **BATCH_NORM)
+    params, *_ = reference(ran.setup, "batch", {**STRONG, **change}, 2)
+    with pytest.raises(AssertionError, match="body"):
+        assert_close(ran.state.params, params, 1e-9)
