@@ -3,18 +3,19 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
 from fedblade.core.registry import models
 from fedblade.models._backbone import Backbone
+from fedblade.models._layers import require_positive
 
 
 class Mlp(Backbone):
     """Linear layers with ReLU, optionally with BatchNorm before each ReLU."""
 
-    stages: ClassVar[tuple[str, ...]] = ("layers",)
+    stages = ("layers",)
 
     def __init__(self, input_shape: tuple[int, ...], hidden: Sequence[int], dim: int, norm: str) -> None:
         super().__init__()
@@ -42,4 +43,5 @@ def mlp(
     norm: Literal["none", "batch"] = "none",
 ) -> Mlp:
     """Linear layers with ReLU, for inputs of any shape."""
+    require_positive("mlp", dim=dim, hidden=min(hidden, default=1))
     return Mlp(input_shape, hidden, dim, norm)

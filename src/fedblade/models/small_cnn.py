@@ -1,27 +1,22 @@
 """A small convolutional network for small images, the quickstart's model."""
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
-from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import models
 from fedblade.models._backbone import Backbone
+from fedblade.models._layers import image_channels, require_positive
 
 
 class SmallCnn(Backbone):
     """Two convolution stages (16 and 32 channels, BatchNorm, ReLU, 2×2 max-pool) and one linear layer with ReLU."""
 
-    stages: ClassVar[tuple[str, ...]] = ("stage1", "stage2")
+    stages = ("stage1", "stage2")
 
     def __init__(self, input_shape: tuple[int, ...], dim: int) -> None:
         super().__init__()
-        if len(input_shape) != 3 or min(input_shape[1:]) < 4:
-            raise Misconfigured(
-                f"model 'small_cnn' got inputs of shape {input_shape}; expected images (channels, height, width) "
-                f"of at least 4×4 pixels. Use model=mlp for other inputs."
-            )
-        channels, height, width = input_shape
+        channels = image_channels("small_cnn", input_shape, smallest=4)
+        require_positive("small_cnn", dim=dim)
+        height, width = input_shape[1:]
         self.dim = dim
         self.stage1 = _stage(channels, 16)
         self.stage2 = _stage(16, 32)
