@@ -28,7 +28,7 @@ def test_help_names_every_command(fresh_cli):
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet", "--profile"]),
+        ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet"]),
         ("compare", ["--methods", "--seeds", "--set", "--out", "--engine", "--device", "--seed", "--quiet"]),
         ("list", ["--json"]),
         ("partition", ["--plot", "--set"]),

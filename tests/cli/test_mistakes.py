@@ -21,7 +21,7 @@ import pytest
         ("rounds=many", '"many"', "integer"),
         ("alpha=0", "alpha", "above 0"),
         ("alpha=-0.5", "-0.5", "above 0"),
-        ("alpha=nan", "nan", "above 0"),
+        ("alpha=nan", "nan", "finite"),
         ("clients_per_round=21", "clients_per_round = 21", "num_clients = 20"),
         ("num_clients=5000", "5000", "clients"),
         ("min_size=500", "min_size=500", "min_size"),

@@ -126,7 +126,7 @@ def test_parts_in_a_file_are_used_by_reference(cli, tmp_path):
     knobs = ["--set", "gain=3.0", "--set", "width=6", "--set", "count=90", "--set", "shift=1"]
     cli("run", *settings("own.py:"), *knobs, *SIZE, "--out", "mine").done()
     config = tomllib.loads((tmp_path / "mine" / "config.toml").read_text())
-    assert config["method"] == {"name": "own.py:acme_method", "gain": 3.0}
+    assert config["method"] == {"name": f"{tmp_path / 'own.py'}:acme_method", "gain": 3.0}
     assert (config["model"]["width"], config["dataset"]["count"], config["partition"]["shift"]) == (6, 90, 1)
     partition = json.loads((tmp_path / "mine" / "partition.json").read_text())
     assert [sum(row) for row in partition["counts"]] == [22, 23, 23, 22]

@@ -22,6 +22,7 @@ def compare(
     out: opt.Out = None,
     engine: opt.Engine = None,
     device: opt.Device = None,
+    seed: opt.Seed = None,
     threshold: Annotated[float, typer.Option("--threshold", help="Accuracy in percent for `rounds to`.")] = 90.0,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -43,14 +44,15 @@ def compare(
             "nothing to compare: expected --methods a,b,c. `fedblade list methods` shows what there is."
         )
     folder = out or next_run_folder("compare")
-    changes = opt.overrides(assignments, engine=engine, device=device)
-    cells = plan_comparison(source, changes, names, _parse_seeds(seeds), folder)
+    changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
+    single = [changes.pop("seed")] if "seed" in changes else None
+    cells = plan_comparison(source, changes, names, _parse_seeds(seeds) or single, folder)
     console = Console()
     run_comparison(cells, lambda label: shown(console, quiet=quiet, label=label))
     folders = [cell.folder for cell in cells]
     console.print(comparison_table(comparison_rows(folders, threshold)))
     report = build_report([folder], folder / "report.html", threshold=threshold)
-    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    typer.echo(str(report))
 
 
 def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
@@ -62,7 +64,8 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("method", "runs", "last 10", "final", goal, "s/round", "kB up"):
-        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading != "method")
+        first = heading == "method"
+        table.add_column(heading, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for row in rows:
         table.add_row(
             row.label,

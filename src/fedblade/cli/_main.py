@@ -1,9 +1,9 @@
 """Entry point: errors become one line and an exit status, interruptions leave a resumable run."""
 
-import contextlib
+import re
 import signal
 import sys
-from collections.abc import Iterator
+import traceback
 from types import FrameType
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 for command in (
     _run.run,
@@ -34,8 +34,12 @@ for command in (
     app.command(name=command.__name__.rstrip("_"))(command)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; handled like Ctrl-C, with the exit status of its own signal."""
+class Stopped(BaseException):
+    """SIGINT or SIGTERM arrived. Not an `Exception`, so that nothing but the run's own clean-up catches it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 @app.callback(invoke_without_command=True)
@@ -56,43 +60,37 @@ def main() -> None:
     """Run the command line and leave with a status: 0 done, 1 failed, 2 a mistake of the user's, 128+n a signal."""
     arguments = [each for each in sys.argv[1:] if each != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
-    with _sigterm_as_interrupt():
-        status = _status(arguments, debug)
-    sys.exit(status)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    sys.exit(_status(arguments, debug))
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Stop once, cleanly; a second signal ends the process at once, which a run survives too."""
+    signal.signal(number, signal.SIG_DFL)
+    raise Stopped(number)
 
 
 def _status(arguments: list[str], debug: bool) -> int:
     try:
         result: Any = app(arguments, standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt) as error:
-        terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+    except Stopped as stopped:
         print("stopped; a run with a folder goes on with: fedblade run --resume --out FOLDER", file=sys.stderr)
-        return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
+        return 128 + stopped.number
+    except click.ClickException as error:
+        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
+        return _fail(f"{error.format_message()} Try '{place} --help'.", error.exit_code, debug)
     except FedbladeError as error:
-        if debug:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_status
+        return _fail(str(error), error.exit_status, debug)
     except Exception as error:
-        if debug:
-            raise
-        print(
-            f"error: unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where.", file=sys.stderr
-        )
-        return 1
+        return _fail(f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where.", 1, debug)
 
 
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _fail(message: str, status: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    # Both click and typer add the same suggestion.
+    once = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", " ".join(message.split()))
+    print(f"error: {once}", file=sys.stderr)
+    return status

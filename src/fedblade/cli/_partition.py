@@ -46,9 +46,13 @@ def partition(
     )
     if plot is not None:
         title = f"{config.partition.name}, seed {config.general.seed}"
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(plot, label_map_svg(split.table(), class_names=dataset.class_names, title=title))
-        console.print(str(plot), markup=False, highlight=False, soft_wrap=True)
+        picture = label_map_svg(split.table(), class_names=dataset.class_names, title=title)
+        try:
+            plot.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(plot, picture)
+        except OSError as error:
+            raise Misconfigured(f"cannot write '{plot}': {error.strerror}. Choose another place for --plot.") from error
+        typer.echo(str(plot))
 
 
 def _table(split: "Split") -> "Table":

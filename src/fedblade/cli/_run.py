@@ -33,23 +33,22 @@ def run(
     with shown(console, quiet=quiet) as watcher:
         result = execute(config, out=folder, resume=resume, watcher=watcher)
     if not quiet:
-        console.print(_sentence(result.summary), markup=False, highlight=False)
-        console.print(f"report: fedblade report {folder}", markup=False, highlight=False, soft_wrap=True)
-    console.print(str(folder), markup=False, highlight=False, soft_wrap=True)
+        typer.echo(_sentence(result.summary))
+        typer.echo(f"report: fedblade report {folder}")
+    typer.echo(str(folder))
 
 
 def _config(source: str | None, changes: dict[str, Any], out: Path | None, resume: bool) -> "RunConfig":
-    """The configuration asked for; `--resume` alone takes the one the folder was started with."""
+    """The configuration asked for; `--resume` without any takes the one the folder was started with."""
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import load_config
     from fedblade.experiment._config import resolve
     from fedblade.experiment._directory import RunDirectory
-    from fedblade.experiment._overrides import apply
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
-    if resume and out is not None and source is None and RunDirectory(out).exists:
-        return resolve(apply(RunDirectory(out).stored_config(), changes))
+    if resume and out is not None and source is None and not changes and RunDirectory(out).exists:
+        return resolve(RunDirectory(out).stored_config())
     return load_config(source, changes)[0]
 
 

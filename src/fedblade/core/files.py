@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from fedblade.core.errors import RunFailed
+
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write so that a reader sees the old file or the new one, never a part, even after a power cut."""
@@ -23,6 +25,14 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def cannot_write(path: Path, error: OSError) -> RunFailed:
+    """The error for a file of a run that the disk refused."""
+    return RunFailed(
+        f"cannot write '{path}': {error.strerror or error}. "
+        f"Free some space, then go on with --resume; everything up to the last checkpoint is kept."
+    )
 
 
 def _sync_folder(folder: Path) -> None:

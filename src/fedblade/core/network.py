@@ -113,7 +113,7 @@ def _probe_width(body: nn.Module, example: Tensor) -> int:
     name, shape = type(body).__name__, tuple(example.shape[1:])
     try:
         features = body(example.repeat_interleave(2, dim=0))
-    except (RuntimeError, ValueError, IndexError) as error:
+    except Exception as error:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(
             f"model {name} cannot take inputs of shape {shape}: {reason}. Choose another model or reshape the data."

@@ -11,13 +11,14 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.errors import FedbladeError, Misconfigured, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENTRY_POINT_GROUP = "fedblade.plugins"
@@ -134,9 +135,11 @@ def _import_file(path: Path) -> Any:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if not isinstance(error, Exception) or isinstance(error, FedbladeError):
+            raise
+        raise Misconfigured(f"'{path}' cannot be imported: {type(error).__name__}: {error}. Mend the file.") from error
     return module
 
 
@@ -150,7 +153,10 @@ def load_plugins() -> None:
         return
     _plugins_loaded = True
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        point.load()
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"plugin '{point.name}' ({point.value}) was left out: {error!r}", stacklevel=2)
 
 
 methods = Registry("method", "fedblade.methods")

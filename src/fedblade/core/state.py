@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedblade.core.errors import CorruptFile
+from fedblade.core.files import cannot_write
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import State, Tree, tree_clone
 
@@ -97,7 +99,7 @@ class DiskStore:
     """Client state on disk, one file per client and participation.
 
     A run that resumes from round r reads the newest file before r, so files that a killed process wrote later do no
-    harm; they are overwritten with the same bytes. Memory does not grow with the number of clients.
+    harm; they are overwritten with the same tensors. Memory does not grow with the number of clients.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,13 +111,21 @@ class DiskStore:
         rounds = [r for r in self._rounds(client) if r < before_round]
         if not rounds:
             return None
-        tensors, _ = read_tensors(self._path(client, max(rounds)))
+        try:
+            tensors, _ = read_tensors(self._path(client, max(rounds)))
+        except CorruptFile as error:
+            raise CorruptFile(
+                f"the state of client {client} is lost: {error}. It cannot be rebuilt; start the run again elsewhere."
+            ) from error
         return unflatten(tensors)
 
     def put(self, client: int, round_: int, state: State) -> None:
         """Write the state after `round_` and drop files that no checkpoint can need."""
         path = self._path(client, round_)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(path, error) from error
         write_tensors(path, flatten(state))
         needless = [r for r in self._rounds(client) if r < self._keep_from][:-1]
         for old in needless:

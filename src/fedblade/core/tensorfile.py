@@ -10,15 +10,19 @@ import safetensors
 from safetensors.torch import save
 
 from fedblade.core.errors import CorruptFile
-from fedblade.core.files import write_atomic
+from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.tree import Tree, tree_digest
 
 
 def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
-    """Save a tree with JSON metadata and a digest of its contents."""
+    """Save a tree with JSON metadata and a digest of its contents; `RunFailed` if it cannot be written."""
     plain = _unshared(tensors)
     text = json.dumps(dict(metadata or {}))
-    write_atomic(path, save(plain, {"digest": _digest(plain, text), "metadata": text}))
+    content = save(plain, {"digest": _digest(plain, text), "metadata": text})
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
@@ -26,14 +30,15 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            # Cloned into torch's own memory: kernels round differently on buffers that are aligned differently.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise
     except Exception as error:  # safetensors raises its own error types for torn files
-        raise CorruptFile(f"'{path}' cannot be read ({error}). Remove it; an older checkpoint will be used.") from error
+        raise CorruptFile(f"'{path}' cannot be read ({error})") from error
     text = header.get("metadata", "")
     if header.get("digest") != _digest(tensors, text):
-        raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest. Remove it and resume.")
+        raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest")
     metadata: dict[str, Any] = json.loads(text)
     return tensors, metadata
 

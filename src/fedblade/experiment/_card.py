@@ -2,6 +2,9 @@
 
 import inspect
 import textwrap
+from typing import Any
+
+import numpy as np
 
 from fedblade.core.method import Method
 from fedblade.core.registry import engines
@@ -45,7 +48,10 @@ def _term(term: AnyTerm) -> str:
 
 def _travels(name: str, method: Method) -> str:
     """Names of the payloads, and their size for the quickstart's model, measured with one client in one round."""
-    once = run("quickstart", method=name, num_clients=2, clients_per_round=1, rounds=1, epochs=1)
+    images, labels = np.zeros((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 10
+    data = (images, labels, images, labels)
+    sizes: dict[str, Any] = {"num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1}
+    once = run("quickstart", method=name, dataset=data, partition="iid", **sizes)
     down, up = once.summary["bytes_down"], once.summary["bytes_up"]
     sent = ", ".join(("weights and statistics", *method.sent))
     lines = [f"down each round: {sent}; tensors that never change once", f"up each round: {_uploads(method)}"]

@@ -1,7 +1,9 @@
 """A run's configuration: read from presets, files and overrides, checked, and written out with every default."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
@@ -37,12 +39,13 @@ class Chosen:
     name: str
     entry: Entry | None
     knobs: Mapping[str, Any]
+    kind: str = "part"
 
     def make(self, *args: Any) -> Any:
         """Build the part; `args` are what its function takes besides the knobs."""
         if self.entry is None:
             raise Misconfigured(
-                f"this run used a {self.name} passed from Python; pass it to fedblade.run again to go on with it."
+                f"this run had its {self.kind} passed from Python; pass it to fedblade.run again to go on with it."
             )
         return self.entry.make(*args, **self.knobs)
 
@@ -89,9 +92,7 @@ class RunConfig:
 def resolve(raw: Mapping[str, Any]) -> RunConfig:
     """Check nested tables (a file, a preset, a resumed run) and fill in every default."""
     check_keys("", raw, (*General.model_fields, *ORDER))
-    for name in ORDER:
-        if not isinstance(raw.get(name, {}), Mapping):
-            raise Misconfigured(f"{name} = {raw[name]!r} is not a table; expected keys under [{name}].")
+    check_tables(raw)
     general = validate(General, {key: value for key, value in raw.items() if key in General.model_fields}, "")
     fixed: dict[str, Any] = {name: validate(model, raw.get(name, {}), name) for name, model in FIXED.items()}
     parts: dict[str, Any] = {}
@@ -101,6 +102,18 @@ def resolve(raw: Mapping[str, Any]) -> RunConfig:
     composition, knobs = _choose_method(dict(raw.get("method", {})))
     _check_cohort(fixed["federation"])
     return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)
+
+
+def check_tables(raw: Mapping[str, Any]) -> None:
+    """Refuse sections that are not tables and parts whose name is not a name."""
+    for name in (*ORDER, "methods"):
+        table = raw.get(name, {})
+        if not isinstance(table, Mapping):
+            raise Misconfigured(f"{name} = {table!r} is not a table; expected keys under [{name}].")
+        if name in NAMED and not isinstance(table.get("name", ""), str):
+            raise Misconfigured(
+                f"{name}.name is {table['name']!r}; expected a name. `fedblade list {name}s` shows what there is."
+            )
 
 
 def knob_tables(name: str) -> dict[str, Any]:
@@ -117,18 +130,18 @@ def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
     name = _name(kind, raw)
     settings_model = NAMED[kind]
     entry = None if name == OBJECT else _REGISTRIES[kind].get(name)
-    knobs = entry.knobs() if entry else {}
+    knobs = _knobs(entry) if entry else {}
     check_keys(kind, raw, (*settings_model.model_fields, *knobs))
     settings = validate(settings_model, {k: v for k, v in raw.items() if k in settings_model.model_fields}, kind)
     model = knob_model(name, knobs)
     checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
-    return Chosen(name, entry, {key: getattr(checked, key) for key in knobs}), settings
+    return Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind), settings
 
 
 def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
     name = _name("method", raw)
     composition = compose(name)
-    base, added = composition.base.knobs(), {entry.name: entry for entry in composition.added}
+    base, added = _knobs(composition.base), {entry.name: entry for entry in composition.added}
     check_keys("method", raw, (*base, *added))
     checked = validate(knob_model(name, base), {k: v for k, v in raw.items() if k in base}, "method")
     knobs: dict[str, Any] = {key: getattr(checked, key) for key in base}
@@ -139,11 +152,27 @@ def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
     return composition, knobs
 
 
+def _knobs(entry: Entry) -> dict[str, inspect.Parameter]:
+    """A part's knobs; a default that a configuration file cannot hold is the author's mistake, and named."""
+    knobs = entry.knobs()
+    for key, knob in knobs.items():
+        try:
+            _toml.dumps({key: plain(knob.default)})
+        except TypeError as error:
+            raise Misconfigured(
+                f"knob '{key}' of '{entry.name}' has the default {knob.default!r}, which TOML cannot hold. "
+                f"Use a number, a string such as \"none\", a list or a frozen dataclass."
+            ) from error
+    return knobs
+
+
 def _name(kind: str, raw: dict[str, Any]) -> str:
     name = raw.pop("name", None)
     if not isinstance(name, str):
         raise Misconfigured(f"{kind}.name is {name!r}; expected a name. `fedblade list {kind}s` shows what there is.")
-    return name
+    place, _, rest = name.rpartition(":")
+    # A file is stored by its absolute path, so that the run can go on from another folder.
+    return f"{Path(place).resolve()}:{rest}" if place.endswith(".py") else name
 
 
 def _check_cohort(federation: Federation) -> None:

@@ -19,6 +19,8 @@ from fedblade.partitions import Split
 
 _PROBE_BATCHES = 3
 _PROBE_TEST = 256
+_PROBE_RATE = 1e-6
+"""A step takes as long at any rate, and at this one nothing can diverge."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _train(setup: Setup, task: ClientTask, batches: int) -> tuple[float, int]:
     """Seconds of a client's round that is cut to so many batches per phase, and the steps in it."""
     cut = replace(task, phases=tuple(phase[:batches] for phase in task.phases))
     began = time.perf_counter()
-    setup.engine.train(setup.start, [cut], MemoryStore(), setup.config.optimizer.lr, lambda _: None)
+    setup.engine.train(setup.start, [cut], MemoryStore(), _PROBE_RATE, lambda _: None)
     return time.perf_counter() - began, cut.num_steps
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedblade.core.errors import CorruptFile, Misconfigured, RunFailed
-from fedblade.core.files import write_atomic
+from fedblade.core.errors import CorruptFile, Misconfigured
+from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.state import ServerState
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.experiment import _toml
@@ -76,6 +76,8 @@ class RunDirectory:
         if not self.exists:
             self.write(CONFIG, _toml.dumps(config))
         self.checkpoints.mkdir(exist_ok=True)
+        for left in self.path.rglob(".*.tmp"):
+            left.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let other processes have the folder."""
@@ -88,7 +90,7 @@ class RunDirectory:
         try:
             write_atomic(self.path / name, content)
         except OSError as error:
-            raise self._disk_error(name, error) from error
+            raise cannot_write(self.path / name, error) from error
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file; numbers that JSON cannot hold become null."""
@@ -103,14 +105,24 @@ class RunDirectory:
         return value if isinstance(value, dict) else None
 
     def append_history(self, row: Mapping[str, Any]) -> None:
-        """Add one line with one write."""
-        line = json.dumps(_json_safe(row)) + "\n"
+        """Add one whole line, or none: what a full disk took of it is cut off again."""
+        path = self.path / HISTORY
+        line = (json.dumps(_json_safe(row)) + "\n").encode()
         try:
-            with (self.path / HISTORY).open("ab", buffering=0) as file:
-                file.write(line.encode())
-                os.fsync(file.fileno())
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            size = os.fstat(handle).st_size
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(handle, line[written:])
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, size)
+                raise
+            finally:
+                os.close(handle)
         except OSError as error:
-            raise self._disk_error(HISTORY, error) from error
+            raise cannot_write(path, error) from error
 
     def history(self) -> list[dict[str, Any]]:
         """Whole lines in order of rounds; a torn last line is left out."""
@@ -135,24 +147,24 @@ class RunDirectory:
 
     def save(self, state: ServerState, keep: int) -> int:
         """Save a checkpoint, drop all but the newest `keep`, and return the oldest round that is kept."""
-        try:
-            write_tensors(self._checkpoint(state.round), state.flat(), {"round": state.round})
-        except OSError as error:
-            raise self._disk_error(f"{CHECKPOINTS}/{self._checkpoint(state.round).name}", error) from error
+        write_tensors(self._checkpoint(state.round), state.flat(), {"round": state.round})
         saved = self._saved()
         for old in saved[:-keep]:
             self._checkpoint(old).unlink(missing_ok=True)
         return saved[-keep:][0]
 
     def restore(self, start: ServerState) -> tuple[ServerState, list[str]]:
-        """The newest whole checkpoint (or `start`), and a note for each that was damaged."""
+        """The newest whole checkpoint that the history reaches (or `start`), and a note for each that was not used."""
         notes: list[str] = []
+        recorded = len(self.history())
         for round_ in reversed(self._saved()):
             try:
+                if round_ > recorded:
+                    raise CorruptFile(f"the history ends with round {recorded}")
                 tensors, _ = read_tensors(self._checkpoint(round_))
                 return start.restored(tensors, round_), notes
             except (CorruptFile, KeyError) as error:
-                notes.append(f"the checkpoint of round {round_} is damaged, the one before it is used: {error}")
+                notes.append(f"the checkpoint of round {round_} cannot be used, the one before it is: {error}")
                 self._checkpoint(round_).replace(self._checkpoint(round_).with_suffix(".damaged"))
         return start, notes
 
@@ -180,12 +192,6 @@ class RunDirectory:
             raise Misconfigured(
                 f"'{self.path}' is in use by another process. Wait for it or choose another --out."
             ) from error
-
-    def _disk_error(self, name: str, error: OSError) -> RunFailed:
-        return RunFailed(
-            f"cannot write '{self.path / name}': {error.strerror or error}. "
-            f"Free some space, then go on with --resume; everything up to the last checkpoint is kept."
-        )
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

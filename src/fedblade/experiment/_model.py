@@ -35,8 +35,12 @@ class TrainedModel(nn.Module):
                 self.register_buffer(key, leaf.detach().clone())
         example = next(iter(state.params.values()))
         channels = (-1,) + (1,) * (len(facts["input_shape"]) - 1)
-        self.register_buffer("mean", torch.tensor(facts["mean"]).to(example).reshape(channels), persistent=False)
-        self.register_buffer("std", torch.tensor(facts["std"]).to(example).reshape(channels), persistent=False)
+        self.register_buffer(
+            "mean", torch.tensor(facts["mean"], dtype=torch.float64).to(example).reshape(channels), persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(facts["std"], dtype=torch.float64).to(example).reshape(channels), persistent=False
+        )
         self.eval()
 
     def _tree(self, kind: str) -> Tree:
@@ -110,12 +114,18 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     return TrainedModel(network, start.restored(tensors, config.federation.rounds), facts)
 
 
+def _body(config: RunConfig, shape: tuple[int, ...]) -> object:
+    if config.model.entry is None:
+        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
+    return config.model.make(shape)
+
+
 def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> tuple[Network, ServerState]:
     """The run's network with initial weights, to be filled."""
     shape = tuple(facts["input_shape"])
     method = config.build_method()
     network, params, buffers, fixed = build_network(
-        lambda: as_backbone(config.model.make(shape) if model is None else model),
+        lambda: as_backbone(_body(config, shape) if model is None else model),
         method.head,
         facts["num_classes"],
         torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype)),

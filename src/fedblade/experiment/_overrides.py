@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.experiment._config import _REGISTRIES, OBJECT, knob_tables
+from fedblade.experiment._config import _REGISTRIES, OBJECT, check_tables, knob_tables
 from fedblade.experiment._schema import FIXED, NAMED, General
 
 Raw = dict[str, Any]
@@ -25,6 +25,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
     """`raw` with overrides put in. Parts are chosen first, because they decide which knobs exist."""
+    check_tables(raw)
     config: Raw = copy.deepcopy(dict(raw))
     per_method = config.pop("methods", {})
     rest = dict(overrides)

@@ -110,6 +110,8 @@ def read_config(source: str | Path | None, where: Sequence[str] = ()) -> dict[st
 def is_grid(source: str | Path) -> bool:
     """Whether a preset or file is a grid of cells rather than one run."""
     name = str(source)
+    if name in _single_names():
+        return False
     if name in _shipped():
         return True
     path = Path(_file_and_id(name)[0])

@@ -88,7 +88,7 @@ class Bar:
 
     def on_note(self, text: str) -> None:
         """Print above the bars."""
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(text, markup=False, highlight=False, emoji=False)
 
 
 class Lines:
@@ -129,7 +129,7 @@ class Lines:
 
     def _say(self, text: str) -> None:
         prefix = f"[{self._label}] " if self._label else ""
-        self._console.print(prefix + text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(prefix + text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

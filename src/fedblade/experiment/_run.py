@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from fedblade.core.errors import FedbladeError, RunFailed
+from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import Dataset, as_dataset
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
 from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory
@@ -20,7 +20,8 @@ from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import Setup, prepare
-from fedblade.experiment._summary import record_partition, summarise
+from fedblade.experiment._summary import check_partition, record_partition, summarise
+from fedblade.methods import compose
 from fedblade.models import as_backbone
 
 
@@ -36,10 +37,20 @@ class Result:
 
 def load_config(source: str | Path | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, list[int]]:
     """A checked configuration, and the seeds its preset suggests for comparisons."""
-    raw = apply(read_config(source), overrides)
+    given = read_config(source)
+    if source is not None and Path(source).is_file():
+        for method in given.get("methods", {}):
+            compose(method)
+    raw = apply(given, overrides)
     seeds = raw.pop("seeds", None)
     config = resolve(raw)
-    return config, seeds or [config.general.seed]
+    return config, [config.general.seed] if seeds is None else _check_seeds(seeds)
+
+
+def _check_seeds(seeds: Any) -> list[int]:
+    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
+        return seeds
+    raise Misconfigured(f"seeds = {seeds!r} is not allowed; expected a list of whole numbers, such as [1, 2, 3].")
 
 
 def run(
@@ -82,6 +93,8 @@ def execute(
     directory.check(config.table(), resume=resume)
     finished = _finished(directory, model)
     if finished is not None:
+        if dataset is not None:
+            check_partition(directory, {"data": dataset.digest()})
         watcher.on_note(f"'{directory.path}' is already finished.")
         return finished
     setup = prepare(config, dataset, model)
@@ -117,7 +130,7 @@ def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
         directory.write_json(SUMMARY, result.summary)
     except BaseException as error:
         # A failure, Ctrl-C, SIGTERM or a bug: what was reached is kept. A full disk must not hide the first error.
-        failed = isinstance(error, FedbladeError)
+        failed = isinstance(error, Exception)
         summary = summarise(setup, driver.history, "failed" if failed else "interrupted")
         with contextlib.suppress(RunFailed):
             driver.save()

@@ -10,7 +10,7 @@ Positive = Annotated[int, Field(gt=0)]
 class Section(BaseModel):
     """A table of the configuration: frozen, and unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class General(Section):

@@ -16,7 +16,7 @@ from fedblade.core.registry import engines, metrics
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Streams
-from fedblade.data import Dataset, to_samples
+from fedblade.data import Dataset, as_dataset, to_samples
 from fedblade.data._augment import find_augment
 from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
@@ -57,6 +57,8 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise Misconfigured(f"device = '{name}' is unknown; expected auto, cpu, cuda or cuda:N.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise Misconfigured(f"device = '{name}' is not supported; expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise Misconfigured(
             f"device = '{name}' was asked for, but torch sees {torch.cuda.device_count()} CUDA device(s) here. "
@@ -93,7 +95,7 @@ def _hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTes
 
 def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
     """Build a run; `dataset` and `model` are objects a user passed instead of names."""
-    dataset = config.dataset.make() if dataset is None else dataset
+    dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
     clients = split_clients(config, dataset)
     augment = find_augment(config.dataset_settings.augment, dataset.input_shape)

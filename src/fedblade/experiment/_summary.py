@@ -1,6 +1,7 @@
 """What is written about a run beside its history: the summary and the partition."""
 
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,15 +69,20 @@ def record_partition(directory: RunDirectory, setup: Setup) -> None:
     """Write `partition.json`; a resumed run must find the same split and the same data."""
     split = setup.clients.train
     digests = {"digest": split.digest(), "data": setup.dataset.digest()}
-    known = directory.read_json(PARTITION)
-    if known is None:
-        small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS
-        facts = {"draws": split.draws, "class_names": setup.dataset.class_names}
-        counts = {"counts": split.table().tolist() if small else None}
-        directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | facts | counts)
+    if directory.read_json(PARTITION) is not None:
+        check_partition(directory, digests)
         return
+    small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS
+    facts = {"draws": split.draws, "class_names": setup.dataset.class_names}
+    counts = {"counts": split.table().tolist() if small else None}
+    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | facts | counts)
+
+
+def check_partition(directory: RunDirectory, digests: Mapping[str, str]) -> None:
+    """Refuse to go on with data or a split other than those the run was started with."""
+    known = directory.read_json(PARTITION) or {}
     for key, what in (("data", "the data set"), ("digest", "the split of the data")):
-        if known.get(key) != digests[key]:
+        if key in digests and known.get(key) != digests[key]:
             raise Misconfigured(
                 f"{what} differs from what '{directory.path}' was started with. "
                 f"Resume with the same data, or choose another --out."

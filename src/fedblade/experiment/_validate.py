@@ -7,10 +7,12 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from fedblade.core.errors import Misconfigured, nearest
+from fedblade.experiment import _toml
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -36,8 +38,12 @@ def validate(model: type[M], raw: Mapping[str, Any], path: str) -> M:
 
 def knob_model(name: str, knobs: Mapping[str, inspect.Parameter]) -> type[BaseModel]:
     """A model whose fields are a part's knobs with their types and defaults."""
-    fields: dict[str, Any] = {key: (knob.annotation, knob.default) for key, knob in knobs.items()}
-    return create_model(name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+    empty = inspect.Parameter.empty
+    fields: dict[str, Any] = {
+        key: (Any if knob.annotation is empty else knob.annotation, knob.default) for key, knob in knobs.items()
+    }
+    config = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
+    return create_model(name, __config__=config, **fields)
 
 
 def plain(value: Any) -> Any:
@@ -50,7 +56,7 @@ def plain(value: Any) -> Any:
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _completed(field: FieldInfo, value: Any, path: str) -> Any:
@@ -81,7 +87,7 @@ def _explain(error: ValidationError, path: str, raw: Mapping[str, Any]) -> str:
     given: Any = raw
     for key in keys:
         given = given[key]
-    return f"{where} = {json.dumps(plain(given), default=str)} is not allowed; expected {wanted}."
+    return f"{where} = {_toml.inline({'x': plain(given)})[4:]} is not allowed; expected {wanted}."
 
 
 def _known_prefix(location: tuple[int | str, ...], raw: Any) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry, methods, regularisers
 
@@ -22,10 +23,15 @@ class Composition:
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""
         tables = {entry.name for entry in self.added}
-        method: Method = self.base.make(**{key: value for key, value in knobs.items() if key not in tables})
+        method: Any = self.base.make(**{key: value for key, value in knobs.items() if key not in tables})
+        if not isinstance(method, Method):
+            raise Misconfigured(
+                f"method '{self.base.name}' returned a {type(method).__name__}; expected a fedblade.core.method.Method."
+            )
         for entry in self.added:
             method = entry.make(**knobs.get(entry.name, {}))(method)
-        return method
+        made: Method = method
+        return made
 
 
 def compose(name: str) -> Composition:

@@ -1,0 +1,156 @@
+"""`fedblade reproduce`: cells of a paper's table, ours beside the published numbers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedblade.cli import _options as opt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedblade.experiment._reproduce import Plan
+    from fedblade.experiment._tables import Outcome
+
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="COLUMN=VALUE", help="Choose cells by a column; may be given many times."),
+]
+_MOST_PENDING = 8
+
+
+def reproduce(
+    preset: Annotated[str, typer.Argument(metavar="PRESET-ID or FILE.toml", help="See `fedblade list presets`.")],
+    where: Where = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Shorten every run to so many rounds.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the paper's if left out.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and their cost, and stop.")] = False,
+    assignments: opt.Assignments = None,
+    out: opt.Out = None,
+    engine: opt.Engine = None,
+    device: opt.Device = None,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Run cells of a paper's table and print ours beside the paper's; the last line printed is the path of the report.
+
+    Runs that are finished are skipped and runs that were cut short go on, so the same command can be repeated. Presets
+    of one paper share a folder: what one has trained, the others find.
+    """
+    from rich.console import Console
+
+    from fedblade.cli._compare import _parse_seeds
+    from fedblade.core.errors import Misconfigured, RunFailed
+    from fedblade.experiment._progress import shown
+    from fedblade.experiment._reproduce import plan_reproduction, run_cells
+
+    changes = opt.overrides(assignments, engine=engine, device=device)
+    plan = plan_reproduction(
+        preset, where=where or (), overrides=changes, rounds=rounds, seeds=_parse_seeds(seeds), out=out
+    )
+    console = Console()
+    if dry_run:
+        console.print(_cell_table(plan))
+    _announce(console, plan)
+    if dry_run:
+        return
+    runs = plan.present_runs
+    if plan.runs and not runs:
+        raise Misconfigured(next(iter(plan.absent.values())))
+    failed = run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+    report = _publish(console, plan, failed)
+    if failed:
+        raise RunFailed(f"{len(failed)} of {len(runs)} runs failed: {next(iter(failed.values()))}")
+    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+
+
+def _announce(console: "Console", plan: "Plan") -> None:
+    """Say what will be done, what it costs, and what has to wait."""
+    from fedblade.experiment._cost import estimate
+    from fedblade.experiment._reproduce import is_finished, rounds_behind
+
+    runs = plan.runs
+    open_ = [run for run in runs if not is_finished(run)]
+    cost = estimate([(run.config, rounds_behind(run)) for run in open_])
+    plan.absent.update(cost.absent)
+    lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {len(runs) - len(open_)} of them finished"]
+    lines += [f"to do: {cost.sentence()}"] if open_ else []
+    lines += [f"note: {change}" for change in plan.changes]
+    lines += _pending_lines(plan)
+    lines += [f"data set {name} is not here: {why}" for name, why in cost.absent.items()]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _pending_lines(plan: "Plan") -> list[str]:
+    """Cells that have to wait, gathered by what they wait for."""
+    waiting: dict[str, int] = {}
+    for each in plan.pending:
+        for part in each.ready.missing:
+            waiting[part] = waiting.get(part, 0) + 1
+    lines = [f"pending: {len(plan.pending)} cells wait for parts that are not there yet"] if waiting else []
+    lines += [f"  {count} for {part}" for part, count in list(waiting.items())[:_MOST_PENDING]]
+    if len(waiting) > _MOST_PENDING:
+        lines.append(f"  and {len(waiting) - _MOST_PENDING} more parts")
+    later = {f"{metric} waits for {why}" for each in plan.cells for metric, why in each.ready.unmeasured.items()}
+    return lines + sorted(later if not waiting else ())
+
+
+def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Path:
+    """Print the table and write it as CSV, Markdown, LaTeX and HTML."""
+    from fedblade.core.files import write_atomic
+    from fedblade.experiment._tables import comma_separated, latex, markdown, outcomes
+    from fedblade.report import build_report
+
+    found = outcomes(plan, failed)
+    console.print(outcome_table(found))
+    remarks = "; ".join(("mean ± std over seeds; difference = ours - paper", *plan.changes))
+    console.print(remarks, markup=False, highlight=False, soft_wrap=True)
+    title, stem = f"{plan.preset.id}: {plan.preset.summary}", plan.folder / plan.preset.id
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(stem.with_suffix(".md"), markdown(title, found, plan.changes))
+    write_atomic(stem.with_suffix(".tex"), latex(title, found, plan.changes))
+    write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, plan.changes))
+    folders = [run.folder for run in plan.runs if (run.folder / "config.toml").is_file()]
+    if not folders:
+        return stem.with_suffix(".md")
+    heading = "; ".join((title, *plan.changes))
+    return build_report(folders, stem.with_suffix(".html"), title=heading)
+
+
+def outcome_table(found: "Sequence[Outcome]") -> "Table":
+    """Lines of results for the terminal."""
+    from rich.table import Table
+
+    from fedblade.experiment._tables import cells_of
+
+    header, rows = cells_of(found)
+    table = Table(show_edge=False, pad_edge=False)
+    for index, heading in enumerate(header):
+        table.add_column(heading, justify="right" if index >= len(header) - 3 else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _cell_table(plan: "Plan") -> "Table":
+    """The cells asked for, and whether each can run."""
+    from rich.table import Table
+
+    from fedblade.experiment._reproduce import is_finished
+    from fedblade.experiment._tables import differing
+
+    first = {id(line.cells[0]): line.facts for line in plan.lines}
+    facts = [first.get(id(each.cell), plan.of_columns(each.cell)) for each in plan.cells]
+    shown = [column for column in differing(facts) if column != "metric"]
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in (*shown, "state"):
+        table.add_column(heading.rpartition(".")[2])
+    for each, own in zip(plan.cells, facts, strict=True):
+        done = sum(is_finished(run) for run in each.runs)
+        ready = f"{done}/{len(each.runs)} runs finished" if each.runs else "needs no run"
+        state = f"pending: {', '.join(each.ready.missing)}" if each.ready.missing else ready
+        table.add_row(*(own.get(column, "") for column in shown), state)
+    return table

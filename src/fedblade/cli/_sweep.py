@@ -1,0 +1,127 @@
+"""`fedblade sweep`: a grid over any keys, the best value of each method reported."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedblade.cli import _options as opt
+from fedblade.cli._reproduce import Where
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedblade.experiment._compare import Cell
+    from fedblade.experiment._sweep import Trial
+
+
+def sweep(
+    source: opt.Source = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="KEY=V1,V2", help="Values of a key, or METHOD:KEY=V1,V2; may be repeated."),
+    ] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")] = "",
+    where: Where = None,
+    validation: Annotated[
+        bool, typer.Option("--validation", help="Choose on samples held out of the clients' training data.")
+    ] = False,
+    uneven: Annotated[bool, typer.Option("--uneven", help="Allow methods different numbers of trials.")] = False,
+    assignments: opt.Assignments = None,
+    out: opt.Out = None,
+    engine: opt.Engine = None,
+    device: opt.Device = None,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Run every combination of values, print a table; the last line printed is the path of the report.
+
+    Every method gets the same number of trials. Runs that are finished are skipped and runs that were cut short go on.
+    """
+    from rich.console import Console
+
+    from fedblade.cli._compare import _parse_seeds
+    from fedblade.core.errors import RunFailed
+    from fedblade.experiment import next_run_folder
+    from fedblade.experiment._sweep import on_test_set, parse_axis, plan_sweep, select_best
+    from fedblade.report import build_report
+
+    folder = out or next_run_folder("sweep")
+    trials = plan_sweep(
+        source,
+        [parse_axis(each) for each in grid or ()],
+        folder,
+        overrides=opt.overrides(assignments, engine=engine, device=device),
+        where=where or (),
+        seeds=_parse_seeds(seeds),
+        uneven=uneven,
+        validation=validation,
+    )
+    console = Console()
+    failed = _run(console, [run for trial in trials for run in trial.runs], quiet=quiet)
+    best = select_best(trials)
+    _print(console, trials, best, "validation" if validation else "test")
+    for method, trial in best.items():
+        console.print(f"chosen for {method}: {_values(trial)}", markup=False, highlight=False)
+    if validation:
+        tested = [on_test_set(trial) for trial in best.values()]
+        failed |= _run(console, [run for trial in tested for run in trial.runs], quiet=quiet)
+        _print(console, tested, {}, "test")
+    report = build_report([folder], folder / "report.html")
+    if failed:
+        raise RunFailed(f"{len(failed)} runs failed: {next(iter(failed.values()))}")
+    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+
+
+def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":
+    """Say what the runs cost and carry them out."""
+    from fedblade.core.errors import Misconfigured
+    from fedblade.experiment._cost import estimate
+    from fedblade.experiment._progress import shown
+    from fedblade.experiment._reproduce import is_finished, rounds_behind, run_cells
+
+    open_ = [run for run in runs if not is_finished(run)]
+    cost = estimate([(run.config, rounds_behind(run)) for run in open_])
+    if cost.absent:
+        raise Misconfigured(next(iter(cost.absent.values())))
+    if open_:
+        console.print(f"{len(open_)} runs to do: {cost.sentence()}", markup=False, highlight=False, soft_wrap=True)
+    return run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+
+
+def _print(console: "Console", trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> None:
+    """The table, and what its numbers are."""
+    chosen = "; * chosen" if best else ""
+    warning = " on the test set, so these are optimistic" if best and on == "test" else ""
+    console.print(sweep_table(trials, best))
+    text = f"accuracy in % on the {on} set, mean ± std over seeds{chosen}{warning}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]") -> "Table":
+    """One line per trial, the chosen ones marked."""
+    from rich.table import Table
+
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
+    table = Table(show_edge=False, pad_edge=False)
+    for heading in ("method", *(key.rpartition(".")[2] for key in keys), "runs", "accuracy"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for trial in trials:
+        value = trial.accuracy()
+        mark = "* " if any(trial is each for each in best.values()) else ""
+        accuracy = "–" if value is None else mark + value.text()
+        done = f"{0 if value is None else value.runs}/{len(trial.runs)}"
+        table.add_row(trial.method, *(_text(trial, key) for key in keys), done, accuracy)
+    return table
+
+
+def _values(trial: "Trial") -> str:
+    return ", ".join(f"{key} = {_text(trial, key)}" for key in trial.values) or "nothing to choose"
+
+
+def _text(trial: "Trial", key: str) -> str:
+    from fedblade.experiment._grid import show
+
+    return show(trial.values[key]) if key in trial.values else ""

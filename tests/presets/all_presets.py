@@ -1,0 +1,37 @@
+"""Every shipped grid, read once and shared by the tests here."""
+
+from functools import cache
+
+from fedblade.experiment._grid import GridCell
+from fedblade.experiment._overrides import apply
+from fedblade.experiment._paper import Line, lines_of
+from fedblade.experiment._presets import Preset, is_grid, load_preset, preset_names
+
+GRIDS = [name for name in preset_names() if is_grid(name)]
+
+
+@cache
+def shipped(name: str) -> Preset:
+    """A shipped grid."""
+    return load_preset(name)
+
+
+@cache
+def lines(name: str) -> list[Line]:
+    """The lines of a shipped grid."""
+    return lines_of(shipped(name))
+
+
+def cell(name: str, **columns: str) -> GridCell:
+    """The only cell of a grid with these columns of the published results."""
+    found = {id(each): each for line in lines(name) if columns.items() <= line.facts.items() for each in line.cells}
+    assert len(found) == 1, (name, columns, len(found))
+    return next(iter(found.values()))
+
+
+def settled(one: GridCell) -> dict:
+    """The tables of a run of the cell, the preset's values for its method put in."""
+    return apply(one.config, {})
+
+
+__all__ = ["GRIDS", "cell", "lines", "settled", "shipped"]

@@ -1,0 +1,128 @@
+"""Every preset of the specification is there, resolves, and names parts that exist or are agreed upon."""
+
+import pytest
+from all_presets import GRIDS, lines, settled, shipped
+
+from fedblade.core.registry import datasets, methods, metrics, models, partitions, regularisers
+from fedblade.experiment._grid import lookup
+from fedblade.experiment._pending import readiness
+from fedblade.experiment._presets import preset_names, preset_summary, read_config
+
+FB = [
+    *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),
+    *(f"fb-f{n}" for n in range(2, 11)),
+]
+FD = [*(f"fd-t{n}" for n in range(1, 9)), *(f"fd-f{n}" for n in range(2, 10))]
+FG = ["fg-t2", "fg-t3", "fg-t4", "fg-t5", "fg-t6", "fg-f2", "fg-f3", "fg-f4", "fg-f5", "fg-app"]
+FE = ["fe-t1", "fe-t2", "fe-t3", "fe-t4", "fe-t5", "fe-f1", "fe-f4", "fe-f5", "fe-f6", "fe-f7", "fe-f8"]
+FR = [*(f"fr-t{n}" for n in (2, 3, 4, 5, 11, 12, 13, 14, 15, 16, 17)), *(f"fr-f{n}" for n in (2, 3, 4, 5, 6, 7, 9))]
+
+# Names of the interface contract and of methods.md 5.1; what is not registered yet must at least be one of these.
+METHODS = set(
+    "fedavg fedprox fedavgm scaffold fednova feddyn fedexp fedsol moon fedntd fedlc fedrs fedgen fedrcl fedproto fedfm "  # noqa: SIM905
+    "fedbn feddecorr decov stdecov lsingular fedetf fedge fedgela fedla fedbabu spherefed dotreg feddr_plus fedblade "
+    "fedper fedrep perfedavg ditto fedrod fednh ccvr feduv local_ce local_ce_etf local_dr".split()
+)
+ADDED = {"feddecorr", "lddecorr", "decov", "stdecov", "lsingular", "prox", "kd", "ntd", "ld", "moon", "fd"}
+MODELS = {
+    "mobilenet_v2", "mobilenet_v1", "resnet18", "resnet18_imagenet", "resnet20", "resnet32", "resnet56", "wrn56_4",
+    "densenet121", "efficientnet_b0_small", "efficientnet_b0", "vgg11", "alexnet_bn", "char_lstm", "cnn_femnist",
+}  # fmt: skip
+DATASETS = {
+    "cifar10", "cifar100", "tiny_imagenet", "svhn", "imagenet100", "office_caltech10", "domainnet", "fed_isic2019",
+    "femnist", "shakespeare",
+}  # fmt: skip
+METRICS_TO_COME = {
+    "spectrum", "local_spectrum", "spectrum_ratio", "classifier_angles", "class_mean_angles", "prototype_consistency",
+    "classifier_consistency", "nc_error", "alignment", "feature_drift",
+}  # fmt: skip
+PROTOCOLS_TO_COME = {"pers_etf", "gapa", "ft"}
+SETTINGS_TO_COME = {"model.neck"}
+
+CELLS = {
+    "fb-t1": 3 * 3 * 9, "fb-t2": 2 * 4, "fb-t3": 2 * 3 * 4, "fb-t4": 3 * 4, "fb-t5": 3 * 2, "fb-t7": 3 * 3 * 9,
+    "fb-t8": 3 * 3 * 9, "fb-t9": 3 * 3 * 3, "fb-t10": 3 * 2 * 4, "fb-t11": 3 * 2, "fb-t12": 9, "fb-f2": 2 * 4,
+    "fb-f3": 2 * 3 * 4, "fb-f6": 2 * 3 * 4, "fb-f7": 2 * 3 * 4, "fb-f8": 2 * 3 * 4, "fb-f9": 2 * 3 * 9,
+    "fd-t1": 3 * 4 * 10, "fd-t2": 3 * 3 * 10, "fd-t3": 2 * 10, "fd-t4": 2 * 2 * 5 * 2, "fd-t5": 2 * 2 * 4 * 2,
+    "fd-t6": 3 * 4, "fd-t7": 3 * 4, "fd-t8": 2 * 3 * 2, "fd-f2": 4, "fd-f5": 2 * 2, "fd-f8": 6 * 2, "fd-f9": 5 * 2 * 2,
+    "fg-t2": 3 * 6 * 11, "fg-t3": 11, "fg-t4": (3 * 6 + 1) * 4, "fg-t5": 2 * 2 * 2, "fg-t6": 3 * 3,
+    "fe-t1": 3 * 2 * 10, "fe-t2": 2 * 2 * 5, "fe-t3": 7 * 2, "fe-t4": 2 * 5, "fe-t5": 4 * 5, "fe-f5": 2,
+    "fr-t2": 2 * 6 * 7, "fr-t3": (8 + 6 + 2) * 12, "fr-t4": 12, "fr-t5": 6 * 13, "fr-t13": 2 * 6 * 7, "fr-t14": 6 * 6,
+    "fr-t15": 4, "fr-t16": 2 * 3, "fr-t17": 4 * 3, "fr-f2": 3,
+}  # fmt: skip
+
+
+def test_every_id_of_the_specification_is_shipped():
+    assert sorted(GRIDS) == sorted([*FB, *FD, *FG, *FE, *FR])
+    assert set(preset_names()) == {"quickstart", *GRIDS}
+
+
+@pytest.mark.parametrize(("alias", "target"), [("fr-t11", "fr-t2"), ("fr-t12", "fr-t2"), ("fr-f9", "fr-t16")])
+def test_other_names_lead_to_the_same_preset(alias, target):
+    assert shipped(alias) == shipped(target)
+    assert preset_summary(alias) == f"the same as {target}"
+
+
+@pytest.mark.parametrize("name", [name for name in GRIDS if name not in ("fr-t11", "fr-t12", "fr-f9")])
+def test_a_summary_is_one_line_of_its_own(name):
+    summary = preset_summary(name)
+    assert 20 < len(summary) < 120
+    assert "\n" not in summary
+    assert [other for other in GRIDS if preset_summary(other) == summary] == [name]
+
+
+def test_the_quickstart_is_still_a_single_run():
+    assert read_config(None)["dataset"] == {"name": "digits"}
+    assert preset_summary("quickstart").startswith("Digits on two cores")
+
+
+@pytest.mark.parametrize(("name", "count"), CELLS.items())
+def test_grids_have_the_size_the_specification_gives(name, count):
+    assert len(shipped(name).cells) == count
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_parts_are_registered_or_agreed_upon(name):
+    for cell in shipped(name).cells:
+        base, *added = str(lookup(cell.config, "method")).split("+")
+        assert base.removesuffix("-ft") in METHODS
+        assert set(added) <= ADDED
+        assert lookup(cell.config, "model") in MODELS
+        assert lookup(cell.config, "dataset") in DATASETS
+        assert lookup(cell.config, "partition") in partitions.names()
+        assert {*(lookup(cell.config, "evaluation.metrics") or ()), *cell.needs} <= {*metrics.names(), *METRICS_TO_COME}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_what_is_pending_waits_for_something_that_is_really_missing(name):
+    known = {"method": methods, "regulariser": regularisers, "model": models, "dataset": datasets, "metric": metrics}
+    for cell in shipped(name).cells:
+        for reason in readiness(cell).missing:
+            kind, _, part = reason.partition(" ")
+            if kind in known:
+                assert part not in known[kind].names()
+            elif kind == "protocol":
+                assert part in PROTOCOLS_TO_COME
+            elif kind == "setting:":
+                assert any(f"'{key}'" in part for key in SETTINGS_TO_COME), reason
+            else:
+                assert reason == "measured by `fedblade bench`"
+
+
+def test_cells_whose_parts_exist_are_ready():
+    """FedBlade's own cells need nothing that is still to come besides the models and data of the contract."""
+    ready = readiness(shipped("fb-t4").cells[-1])
+    assert [reason for reason in ready.missing if not reason.startswith(("model ", "dataset "))] == []
+
+
+# fb-t10 times the terms of one loss instead of training; the three sweeps of fr-f7 share the default values.
+@pytest.mark.parametrize("name", [name for name in GRIDS if name not in ("fb-t10", "fr-f7")])
+def test_every_cell_of_a_grid_is_different(name):
+    tables = [repr(settled(cell)) for cell in shipped(name).cells]
+    assert len(set(tables)) == len(tables)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_lines_differ_in_something_a_user_can_choose_by(name):
+    facts = [tuple(sorted(line.facts.items())) for line in lines(name)]
+    assert len(set(facts)) == len(facts)

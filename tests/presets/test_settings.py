@@ -1,0 +1,133 @@
+"""Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
+
+import pytest
+from all_presets import cell, settled, shipped
+
+from fedblade.experiment._grid import lookup
+from fedblade.experiment._reproduce import cell_name
+
+EXPECTED = [
+    ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {
+        "optimizer.lr": 0.01, "optimizer.momentum": 0.9, "optimizer.weight_decay": 1e-5, "local.batch_size": 64,
+        "local.epochs": 5, "model": "mobilenet_v2", "partition.cap": True, "partition.min_size": 10,
+        "partition.alpha": 0.05, "federation.num_clients": 100, "federation.clients_per_round": 20,
+        "federation.rounds": 200, "federation.weighting": "samples", "model.norm_stats": "running",
+        "evaluation.protocol": "last10", "method.lambda_decorr": 0.005, "method.gamma_pba": 1.0,
+        "method.pba.tau": 0.1, "method.decorr.eps": 1e-4, "method.decorr.balance": "none",
+    }),
+    ("fb-t1", {"dataset": "CIFAR-100", "level": "0.1", "method": "FedDecorr"}, {
+        "method.lambda_decorr": 0.1, "method.decorr.scale": "official",
+    }),
+    ("fb-t1", {"dataset": "CIFAR-10", "level": "0.5", "method": "FedLC"}, {"method.tau_lc": 10.0}),
+    ("fb-t7", {"dataset": "Tiny-ImageNet", "level": "0.5", "method": "FedProx"}, {
+        "federation.num_clients": 20, "federation.clients_per_round": 20, "federation.rounds": 100, "method.mu": 0.01,
+    }),
+    ("fb-t8", {"dataset": "CIFAR-10", "level": "0.1", "method": "FedETF"}, {
+        "model": "resnet18", "federation.rounds": 200,
+    }),
+    ("fb-t4", {"level": "0.1", "method": "FedBlade w/o DF"}, {
+        "dataset": "tiny_imagenet", "method.pba.distribution_factor": False, "method.pba.tau": 0.1,
+        "method.gamma_pba": 1.0, "method.lambda_decorr": 0.005,
+    }),
+    ("fb-t3", {"dataset": "CIFAR-100", "level": "0.05", "method": "FedBlade w/o LDDecorr"}, {
+        "method.lambda_decorr": 0.0, "method.gamma_pba": 1.0,
+    }),
+    ("fb-f3", {"dataset": "CIFAR-100", "level": "0.05", "method": "FedBlade-FedDecorr"}, {
+        "method.name": "fedblade", "method.lambda_decorr": 0.1, "method.decorr.kind": "feddecorr",
+        "method.decorr.scale": "official", "method.gamma_pba": 1.0,
+    }),
+    ("fd-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedAvgM+FedDecorr"}, {
+        "optimizer.weight_decay": 1e-5, "federation.rounds": 100, "federation.num_clients": 10, "local.epochs": 10,
+        "method.rho": 0.5, "method.variant": "ema", "method.feddecorr.lambda_decorr": 0.1,
+        "evaluation.protocol": "final",
+        "method.feddecorr.decorr.scale": "official",
+    }),
+    ("fd-t1", {"dataset": "Tiny-ImageNet", "level": "inf", "method": "FedProx"}, {
+        "partition": "iid", "federation.rounds": 50, "optimizer.weight_decay": 1e-4, "method.mu": 1e-3,
+    }),
+    ("fd-t3", {"dataset": "DomainNet", "level": "Avg", "method": "FedBN"}, {
+        "model": "alexnet_bn", "federation.rounds": 300, "local.epochs": 1, "federation.num_clients": 6,
+        "federation.clients_per_round": 6, "federation.weighting": "uniform", "optimizer.weight_decay": 1e-5,
+        "partition": "domain", "partition.fraction": 0.05, "evaluation.protocol": "domain",
+    }),
+    ("fd-t4", {"dataset": "Tiny-ImageNet", "level": "0.1", "clients": "50", "method": "FedAvg"}, {
+        "federation.clients_per_round": 10, "federation.rounds": 100,
+    }),
+    ("fd-t4", {"dataset": "Tiny-ImageNet", "level": "0.1", "clients": "30", "method": "FedAvg"}, {
+        "federation.clients_per_round": 30, "federation.rounds": 50,
+    }),
+    ("fd-t8", {"level": "0.1", "model": "ResNet-32", "method": "FedAvg"}, {"model.shortcut": "A"}),
+    ("fg-t2", {"dataset": "CIFAR-100", "level": "0.2", "clients": "50", "method": "FedGELA", "metric": "PA"}, {
+        "federation.rounds": 200, "federation.clients_per_round": 10, "local.batch_size": 100, "local.epochs": 10,
+        "partition.min_size": 0, "partition.cap": True, "dataset.test_split": "proportional",
+        "optimizer.weight_decay": 1e-4,
+    }),
+    ("fg-t2", {"dataset": "SVHN", "level": "0.1", "clients": "10", "method": "FedAvg", "metric": "GA"}, {
+        "federation.rounds": 50,
+    }),
+    ("fg-t5", {"dataset": "SVHN", "clients": "50", "method": "FedGELA", "metric": "GA"}, {
+        "partition.classes_per_client": 2, "federation.rounds": 100, "federation.clients_per_round": 10,
+    }),
+    ("fe-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedETF", "metric": "generalization"}, {
+        "optimizer.lr": 0.04, "optimizer.schedule": "exp", "optimizer.weight_decay": 5e-4, "local.batch_size": 128,
+        "local.epochs": 3, "federation.rounds": 200, "model": "resnet20", "model.shortcut": "B",
+        "partition.cap": False, "dataset.test_split": "holdout",
+    }),
+    ("fe-t1", {"dataset": "Tiny-ImageNet", "level": "0.1", "method": "FedAvg", "metric": "generalization"}, {
+        "optimizer.lr": 0.01, "model": "resnet18", "model.shortcut": None, "local.epochs": 1, "federation.rounds": 50,
+    }),
+    ("fr-t3", {"dataset": "CIFAR-10", "partition": "dirichlet", "level": "0.2", "method": "FedDr+"}, {
+        "optimizer.lr": 0.35, "model": "vgg11", "local.epochs": 10, "model.norm_stats": "batch", "method.beta": 0.9,
+        "federation.weighting": "samples", "dataset.test_split": "matched", "optimizer.schedule": "step",
+        "federation.rounds": 320, "local.batch_size": 50,
+    }),
+    ("fr-t3", {"dataset": "CIFAR-100", "partition": "shards", "level": "10", "method": "SphereFed"}, {
+        "optimizer.lr": 6.5, "model": "mobilenet_v1", "local.epochs": 3,
+    }),
+    ("fr-t3", {"dataset": "ImageNet-100", "partition": "shards", "method": "FedETF"}, {
+        "optimizer.lr": 1.0, "model": "resnet18_imagenet", "local.epochs": 5, "partition.shards_per_client": 20,
+    }),
+    ("fr-t3", {"dataset": "ImageNet-100", "partition": "shards", "method": "FedAvg"}, {"optimizer.lr": 0.1}),
+    ("fr-t2", {"partition": "shards", "method": "FedETF+KD"}, {
+        "optimizer.lr": 0.5, "federation.weighting": "uniform", "method.kd.beta": 0.5,
+    }),
+    ("fr-t13", {"partition": "shards", "method": "FedGELA+KD"}, {"method.kd.beta": 0.9, "method.normalize": False}),
+    ("fr-t5", {"partition": "shards", "level": "20", "method": "Local-DR"}, {
+        "federation.rounds": 160, "local.epochs": 1, "federation.clients_per_round": 100, "optimizer.lr": 5.0,
+    }),
+    ("fr-t17", {"clients": "500", "method": "FedDr+"}, {
+        "federation.rounds": 1000, "federation.clients_per_round": 50, "optimizer.lr": 5.0,
+    }),
+]  # fmt: skip
+
+SEEDS = {
+    "fb-t1": (1024, 2025, 4096), "fd-t1": (0, 1, 2), "fg-t2": (0, 1, 2), "fe-t1": (8, 9, 10), "fr-t3": (0, 1, 2),
+    "fr-t17": (0, 1, 2), "fr-t5": (0, 1, 2, 3, 4), "fr-t15": (0, 1, 2, 3, 4), "fr-t2": (0,), "fr-t13": (0,),
+    "fr-t14": (0,), "fr-t16": (0,), "fe-f7": (8,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "where", "expected"), EXPECTED)
+def test_cells_have_the_settings_of_the_text(name, where, expected):
+    table = settled(cell(name, **where))
+    assert {key: lookup(table, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(("name", "seeds"), SEEDS.items())
+def test_seeds(name, seeds):
+    assert {each.seeds for each in shipped(name).cells} == {seeds}
+
+
+def test_a_derived_preset_has_the_runs_of_its_source():
+    def names(*presets):
+        return {cell_name(settled(each)) for name in presets for each in shipped(name).cells}
+
+    source = names("fb-t1")
+    assert len(source) == 81
+    for derived in ("fb-t2", *(f"fb-t{n}" for n in range(12, 18)), "fb-f5", "fb-f9", "fb-f10"):
+        assert names(derived) <= source, derived
+    assert names("fd-f8") <= names("fd-t1", "fd-t2")
+    assert names("fe-f4", "fe-f8") == names("fe-t1")
+    assert names("fr-t4") <= names("fr-t3")
+    assert names("fb-f4") == names("fb-f3")
+    assert len(names("fb-t3") & source) == 12

@@ -1,0 +1,111 @@
+"""Cost: counted steps against the plan of the run itself, guesses and durations by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedblade.experiment import load_config
+from fedblade.experiment._cost import (
+    Speed,
+    Work,
+    count_work,
+    duration,
+    epoch_steps,
+    estimate,
+    guess_work,
+    probe,
+    training_split,
+)
+from fedblade.experiment._setup import prepare
+
+SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
+
+
+def config_of(**changes):
+    return load_config("quickstart", SMALL | changes)[0]
+
+
+@pytest.mark.parametrize("last_batch", ["keep", "drop", "wrap"])
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 7, 32])
+def test_steps_of_an_epoch(last_batch, skip, batch_size):
+    """Against batches that are cut one by one."""
+    for samples in range(1, 70):
+        lengths = [min(batch_size, samples - start) for start in range(0, samples, batch_size)]
+        if lengths[-1] < batch_size:
+            lengths = {"keep": lengths, "drop": lengths[:-1], "wrap": [*lengths[:-1], batch_size]}[last_batch]
+        expected = sum(length > 1 or not skip for length in lengths)
+        assert epoch_steps(np.array([samples]), batch_size, last_batch, skip_singletons=skip)[0] == expected
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"last_batch": "drop", "batch_size": 20},
+        {"last_batch": "wrap", "alpha": 0.5},
+        {"partition": "stochastic_removal", "rounds": 12, "num_clients": 10, "partition.every": 3},
+        {"partition": "dirichlet", "alpha": 0.1, "min_size": 0, "allow_empty": True, "num_clients": 40},
+        {"test_split": "holdout"},
+        {"evaluation.on": "validation", "batch_size": 5},
+    ],
+)
+def test_counted_steps_are_those_of_the_plan(changes, skip):
+    config = config_of(**changes)
+    setup = prepare(config)
+    planner = replace(setup.planner, skip_singletons=skip)
+    steps = [sum(planner.task(t, int(k)).num_steps for k in cohort) for t, cohort in enumerate(setup.cohorts)]
+    split = training_split(config, setup.dataset)
+    assert count_work(config, split, skip_singletons=skip).client_steps == sum(steps)
+    assert count_work(config, split, skip_singletons=skip, first_round=3).client_steps == sum(steps[3:])
+
+
+def test_client_rounds_and_evaluations():
+    config = config_of(**{"evaluation.every": 3, "rounds": 7})
+    work = count_work(config, training_split(config, config.dataset.make()), skip_singletons=False)
+    assert (work.client_rounds, work.evaluations, work.exact) == (7 * 10, 3, True)
+
+
+def test_a_guess_divides_the_data_evenly():
+    config = config_of(num_clients=100, clients_per_round=20, batch_size=64, epochs=5, rounds=200)
+    guess = guess_work(replace(config, dataset=replace(config.dataset, name="cifar10")))
+    assert guess == Work(client_steps=200 * 20 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
+    assert guess_work(replace(config, dataset=replace(config.dataset, name="nobody_knows"))) is None
+
+
+def test_seconds_follow_from_steps_clients_and_evaluations():
+    assert Speed(0.5, 0.25, 2.0).seconds(Work(10, 4, 3, exact=True)) == 5.0 + 1.0 + 6.0
+
+
+def test_a_probe_times_what_it_says():
+    config = config_of()
+    speed, skips = probe(config, config.dataset.make())
+    assert skips is False
+    assert 0 < speed.step < 1
+    assert 0 <= speed.client < 1
+    assert 0 < speed.evaluation < 5
+
+
+def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
+    here = config_of()
+    work = count_work(here, training_split(here, here.dataset.make()), skip_singletons=False)
+    two = estimate([(here, 0), (here, 0)])
+    assert two.client_steps == 2 * work.client_steps
+    assert two.exact
+    assert two.seconds > 0
+    away = config_of(dataset="cifar10", num_clients=100, batch_size=64)
+    both = estimate([(here, 0), (away, 1)])
+    assert both.client_steps == work.client_steps + 3 * 10 * 2 * 8
+    assert (both.seconds, both.exact, list(both.absent)) == (None, False, ["cifar10"])
+    assert "guessed from the sizes" in both.sentence()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "a second"), (80, "80 seconds"), (90, "1.5 minutes"), (5400, "1.5 hours"), (200_000, "2.3 days")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,149 @@
+"""Tables and measures against numbers worked out by hand, from made-up runs."""
+
+import pytest
+
+from fedblade.experiment._measure import FinishedRun, Value, measure, speedup
+from fedblade.experiment._reproduce import plan_reproduction
+from fedblade.experiment._tables import comma_separated, latex, markdown, outcomes
+
+
+def run(accuracies, **summary):
+    rows = [{"round": n, "test_accuracy": value, "seconds": 60.0 * n} for n, value in enumerate(accuracies, 1)]
+    return FinishedRun(rows, summary)
+
+
+@pytest.fixture
+def filled(tiny, tmp_path, finish):
+    """tn-t1 with FedAvg finished (48 and 52, then 81 and 82), one seed of FedProx, and a method that does not exist."""
+    plan = plan_reproduction(tiny("tn-t1"), out=tmp_path)
+    results = iter([48.0, 52.0, 51.0, None, 81.0, 82.0, None, None])
+    for each, accuracy in zip(plan.runs, results, strict=True):
+        if accuracy is not None:
+            finish(each, [10.0, accuracy])
+    return plan
+
+
+def test_markdown(filled):
+    assert markdown("Title", outcomes(filled), ["shortened to 2 of 3 rounds"]) == (
+        "# Title\n\n*shortened to 2 of 3 rounds.*\n\n"
+        "| level | method | ours | paper | difference |\n"
+        "| --- | --- | --- | --- | --- |\n"
+        "| 0.1 | FedAvg | 50.00 ± 2.00 | 50 ± 1 | +0.00 |\n"
+        "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
+        "| 0.1 | nosuch | pending: method nosuch | 10 ± 0.1 | – |\n"
+        "| 1 | FedAvg | 81.50 ± 0.50 | 80 ± 2 | +1.50 |\n"
+        "| 1 | FedProx | not run yet | failed | – |\n"
+        "| 1 | nosuch | pending: method nosuch | – | – |\n"
+    )
+
+
+def test_latex(filled):
+    text = latex("A_b: 5 %", outcomes(filled)[:2], [])
+    assert text == (
+        "\\begin{table}\n\\caption{A\\_b: 5 \\%}\n\\begin{tabular}{lrrr}\n\\toprule\n"
+        "method & ours & paper & difference \\\\\n\\midrule\n"
+        "FedAvg & 50.00 $\\pm$ 2.00 & 50 $\\pm$ 1 & +0.00 \\\\\n"
+        "FedProx & 51.00 (1 of 2 runs finished) & 51.5 & -0.50 \\\\\n"
+        "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def test_csv(filled):
+    text = comma_separated("tn-t1", outcomes(filled), ["short"])
+    assert text.splitlines()[:4] == [
+        "preset,dataset,partition,level,clients,participants,model,method,metric,ours_mean,ours_std,runs,bound,"
+        "paper_mean,paper_std,difference,note",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2,2,,50,1,0,short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,0,1,,51.5,,-0.5,1 of 2 runs finished; short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,nosuch,accuracy,,,0,,10,0.1,,pending: method nosuch; short",
+    ]
+
+
+def test_failed_runs_are_named(filled):
+    runs = filled.runs
+    found = outcomes(filled, {runs[-1].folder: "it broke"})
+    assert [each.note for each in found if each.line.facts["method"] == "FedProx"] == [
+        "1 of 2 runs finished",
+        "failed",
+    ]
+
+
+def test_lines_without_data_say_so(tiny, tmp_path):
+    plan = plan_reproduction(tiny("tn-one"), out=tmp_path)
+    plan.absent["digits"] = "get it"
+    assert plan.present_runs == []
+    assert [each.note for each in outcomes(plan)] == ["data set digits is not on this machine"]
+
+
+def test_rounds_to_accuracy_and_speedups(tiny, tmp_path, finish):
+    """FedAvg gets to 20 % in rounds 2 and 3, FedProx in 1 and 1; nobody gets to 99 %."""
+    plan = plan_reproduction(tiny("tn-t2"), out=tmp_path)
+    for each, curve in zip(plan.runs, [[10, 20, 30], [10, 19.9, 30], [20, 20, 20], [25, 5, 5]], strict=True):
+        finish(each, curve)
+    rows = markdown("R", outcomes(plan), []).splitlines()[4:]
+    assert rows == [
+        "| FedAvg | rounds_to_20pct | 2.5 ± 0.5 | 2 | +0.5 |",
+        "| FedAvg | speedup_to_20pct | 1.0 | – | – |",
+        "| FedAvg | rounds_to_99pct | 3+ | – | – |",
+        "| FedAvg | speedup_to_99pct | needs runs of FedAvg that get there | – | – |",
+        "| FedProx | rounds_to_20pct | 1 ± 0 | 3+ | – |",
+        "| FedProx | speedup_to_20pct | 2.5 | <0.6 | – |",
+        "| FedProx | rounds_to_99pct | 3+ | – | – |",
+        "| FedProx | speedup_to_99pct | needs runs of FedAvg that get there | – | – |",
+    ]
+
+
+def test_a_speedup_finds_its_baseline_among_runs_that_were_not_asked_for(tiny, tmp_path, finish):
+    for each in plan_reproduction(tiny("tn-t2"), where=["method=FedAvg"], out=tmp_path).runs:
+        finish(each, [10, 10, 20])
+    asked = plan_reproduction(tiny("tn-t2"), where=["method=FedProx", "metric=speedup_to_20pct"], out=tmp_path)
+    assert outcomes(asked)[0].note == "not run yet"
+    for each in asked.runs:
+        finish(each, [10, 20, 20])
+    (found,) = outcomes(asked)
+    assert found.ours == Value(1.5, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "own", "expected"),
+    [
+        (Value(85.0, 0.0, 3), Value(122.0, 0.0, 3), "0.7"),
+        (Value(104.0, 0.0, 3), Value(92.0, 0.0, 3), "1.1"),
+        (Value(180.0, 0.0, 3), Value(200.0, None, 3, "+"), "<0.9"),
+    ],
+)
+def test_speedups_follow_from_rounds(baseline, own, expected):
+    assert speedup(baseline, own).text(1) == expected
+
+
+def test_one_seed_that_never_gets_there_makes_a_bound():
+    assert measure("rounds_to 50", [[run([60.0, 70.0])], [run([10.0, 20.0])]]) == Value(2.0, None, 2, "+")
+
+
+@pytest.mark.parametrize(
+    ("how", "value"),
+    [
+        ("final", 12.0),
+        ("best", 40.0),
+        ("last5", (3 + 4 + 5 + 6 + 12) / 5),
+        ("last10", (40 + 2 + 3 + 4 + 5 + 6 + 12) / 7),
+        ("seconds_per_round", 240.0),
+        ("minutes_per_round", 4.0),
+        ("gapa personal_accuracy", 77.0),
+    ],
+)
+def test_measures(how, value):
+    found = measure(how, [[run([40.0, 2.0, 3.0, 4.0, 5.0, 6.0, 12.0], personal_accuracy=77.0)]])
+    assert found.mean == pytest.approx(value)
+
+
+def test_measures_of_history_fields_and_domains():
+    rows = [{"round": 1, "erank": 3.0, "domain_accuracy": {"0": 10.0, "1": 30.0}}, {"round": 2}]
+    one = [[FinishedRun(rows, {})]]
+    assert [measure(how, one).mean for how in ("history erank", "domain", "domain 1")] == [3.0, 20.0, 30.0]
+    assert measure("history other", one) is None
+
+
+def test_cells_that_a_paper_averages_are_averaged_seed_by_seed():
+    first, second = [run([10.0]), run([20.0]), run([60.0])], [run([40.0]), run([50.0]), run([60.0])]
+    assert measure("final", [first, second]) == Value(40.0, 10.0, 2)
