@@ -3,7 +3,7 @@
 import torch
 
 from fedblade.core.sums import DataPass, Sum
-from fedblade.core.tree import Tree
+from fedblade.core.tree import Tree, tree_select
 from fedblade.core.views import EndView, StepView
 
 
@@ -18,11 +18,15 @@ def _delta(view: EndView) -> Tree:
 
 def _buffers(view: EndView) -> Tree:
     """a_k·(running mean, running variance)."""
-    return {name: view.weight * leaf.double() for name, leaf in view.buffers.items() if leaf.is_floating_point()}
+    return {name: view.weight * leaf.double() for name, leaf in _travelling(view).items() if leaf.is_floating_point()}
 
 
 def _counters(view: EndView) -> Tree:
-    return {name: leaf for name, leaf in view.buffers.items() if not leaf.is_floating_point()}
+    return {name: leaf for name, leaf in _travelling(view).items() if not leaf.is_floating_point()}
+
+
+def _travelling(view: EndView) -> Tree:
+    return tree_select(view.buffers, view.shared)
 
 
 def _weight(view: EndView) -> Tree:

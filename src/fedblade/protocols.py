@@ -1,6 +1,7 @@
 """Evaluation protocols: how a history of test accuracies becomes the number a paper prints."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -9,7 +10,8 @@ History = Sequence[Mapping[str, Any]]
 
 def accuracies(history: History) -> list[tuple[int, float]]:
     """(round, test accuracy in percent) of the evaluated rounds, in order."""
-    return [(int(row["round"]), float(row["test_accuracy"])) for row in history if row.get("test_accuracy") is not None]
+    pairs = [(int(row["round"]), row.get("test_accuracy")) for row in history]
+    return [(round_, float(value)) for round_, value in pairs if value is not None and isfinite(value)]
 
 
 def last_mean(history: History, count: int) -> float | None:

@@ -101,12 +101,39 @@ def test_a_flat_picture_survives():
     assert torch.equal(AutoAugment()(x, u), expected)
 
 
-def test_the_policy_has_the_published_shape():
+# The published table again, sorted by operation: chance in tenths and strength of each use.
+BY_OPERATION = {
+    "autocontrast": [(4, 0), (5, 0), (6, 0), (8, 0), (9, 0), (9, 0), (9, 0)],
+    "brightness": [(1, 3), (6, 7), (7, 9), (9, 6)],
+    "colour": [(2, 8), (4, 3), (7, 0), (7, 7), (9, 9)],
+    "contrast": [(2, 6), (6, 7)],
+    "equalize": [(2, 0), (2, 0), (3, 0), (5, 0), (6, 0), (6, 0), (6, 0), (8, 0), (9, 0)],
+    "invert": [(0, 0), (1, 0), (1, 0)],
+    "posterize": [(3, 7)],
+    "rotate": [(7, 2)],
+    "sharpness": [(2, 6), (3, 9), (6, 5), (8, 1), (9, 3)],
+    "shear_y": [(2, 7), (5, 8)],
+    "solarize": [(2, 8), (4, 5), (5, 2), (8, 3)],
+    "translate_x": [(3, 9), (5, 8)],
+    "translate_y": [(4, 3), (7, 9), (7, 9), (7, 9), (9, 9)],
+}
+
+
+def test_the_policy_is_the_published_one():
     assert len(POLICY) == 25
-    assert {name for pair in POLICY for name, _, _ in pair} == {
-        *("shear_y", "translate_x", "translate_y", "rotate", "autocontrast", "invert", "equalize", "solarize"),
-        *("posterize", "contrast", "colour", "brightness", "sharpness"),
-    }
+    uses = [(name, round(10 * chance), strength) for pair in POLICY for name, chance, strength in pair]
+    assert sorted(uses) == [(name, *use) for name, listed in BY_OPERATION.items() for use in listed]
+
+
+def test_shifts_grow_with_the_picture():
+    """150 of 331 pixels at full strength, in whole pixels: 99.7 of 220 make 99."""
+    from fedblade.data import _autoaugment as module
+
+    x = torch.arange(220, dtype=torch.uint8).expand(1, 3, 220, 220)
+    kind = torch.tensor([module._KINDS.index("translate_x")])
+    made = AutoAugment()._step(x, kind, torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    assert made[0, 0, 0, :121].tolist() == list(range(99, 220))
+    assert made[0, 0, 0, 121:].tolist() == [128] * 99
 
 
 def test_an_image_does_not_depend_on_its_neighbours():

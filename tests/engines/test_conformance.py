@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
-import torch
 from conformance import CHECKS, check_collect, check_inputs_untouched, check_measure, check_train, check_two_rounds
 from small_federation import BATCH_NORM, CNN, build, images
 
@@ -268,14 +268,14 @@ def remembers():
 
 
 def draws():
-    """A method that breaks rule 3: it draws from torch's global generator."""
+    """A method that breaks rule 3: its draws come from a generator that nobody seeds."""
 
     @dataclass(frozen=True, kw_only=True)
     class Draws(Term):
         name: ClassVar[str] = "draws"
 
         def __call__(self, view):
-            return TermValue((view.features * torch.rand_like(view.features)).mean())
+            return TermValue(np.random.default_rng().random() * view.features.mean())
 
     return replace(fedavg(), losses=(CrossEntropy(), Draws()))
 

@@ -45,7 +45,7 @@ def upload(state, seed, weight):
             "anchor": state.params,
             "weight": weight,
             "round": 0,
-            "shared": frozenset(state.params),
+            "shared": frozenset(state.params) | frozenset(state.buffers),
         }
     )
     return view, Sums.of(payloads.MODEL, view, seed)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_same_bits, build, images, train
+from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_same_bits, build, images, tasks, train
 
 from fedblade.core.method import Exchange
+from fedblade.core.problem import receive
 from fedblade.core.sums import DataPass, Sum
 from fedblade.methods.fedavg import fedavg
 from fedblade.payloads import class_features
@@ -126,8 +127,10 @@ def test_an_augmented_pass_of_an_exchange_is_augmented():
 
 
 def test_state_that_is_not_broadcast_costs_nothing_and_is_hidden():
-    ran, plain = train(with_exchanges(counted("before_run"))), train()
-    assert [row["bytes_down"] for row in ran.history] == [row["bytes_down"] for row in plain.history]
-    sent = replace(with_exchanges(counted("before_run")), broadcast=None)
-    heavier = [row["bytes_down"] for row in train(sent).history]
-    assert heavier == [row["bytes_down"] + 4 * 8 for row in plain.history]
+    hidden = replace(with_exchanges(), server_state={"log": lambda view: {"n": torch.zeros(3, dtype=torch.float64)}})
+    plain = [row["bytes_down"] for row in train().history]
+    assert [row["bytes_down"] for row in train(hidden).history] == plain
+    sent = replace(hidden, broadcast=None)
+    assert [row["bytes_down"] for row in train(sent).history] == [cost + 4 * 3 * 8 for cost in plain]
+    setup = build(hidden)
+    assert receive(setup.problem, setup.start, tasks(setup)[0], None, 0.05).server == {}

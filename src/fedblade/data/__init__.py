@@ -1,5 +1,6 @@
-"""Data sets: one file per source, all giving the same `Dataset` value."""
+"""Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
 from fedblade.data._dataset import Dataset, Part, as_dataset, to_samples
+from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
 
-__all__ = ["Dataset", "Part", "as_dataset", "to_samples"]
+__all__ = ["RECIPE_NAMES", "Dataset", "Part", "apply_recipe", "as_dataset", "to_samples"]

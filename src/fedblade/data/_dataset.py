@@ -13,6 +13,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.samples import Augment, Samples
 
 Array = npt.NDArray[Any]
+_PIECE = 4096
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Dataset:
     """A training and a test part. A batch is (inputs / unit − mean) / std, mean and std per channel or scalar.
 
     `fingerprint` is a digest of the contents that the source already knows, such as the key of a decoded cache.
+    `group_names` names the groups of the parts (domains, writers). `margin` is a border of stored pixels that only
+    augmentations may use: without one, batches are cut to the inside.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Dataset:
     std: tuple[float, ...] = (1.0,)
     class_names: tuple[str, ...] | None = None
     fingerprint: str | None = None
+    group_names: tuple[str, ...] | None = None
+    margin: int = 0
 
     def __post_init__(self) -> None:
         for kind, part in (("training", self.train), ("test", self.test)):
@@ -55,8 +60,9 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return tuple(int(size) for size in self.train.inputs.shape[1:])
+        """Shape of one input as a model sees it, without the margin."""
+        first, *sides = (int(size) for size in self.train.inputs.shape[1:])
+        return (first, *(side - 2 * self.margin for side in sides))
 
     def digest(self) -> str:
         """SHA-256 of the contents, by which a resumed run knows its data."""
@@ -96,14 +102,29 @@ def to_samples(
     """A part on the training device, with its normalisation as one subtraction and one product."""
     channels = (-1,) + (1,) * (len(dataset.input_shape) - 1)
     mean, std = (torch.tensor(v, dtype=torch.float64).reshape(channels) for v in (dataset.mean, dataset.std))
+    inside = slice(dataset.margin, -dataset.margin or None)
+    inputs = part.inputs if augment is not None or not dataset.margin else part.inputs[..., inside, inside]
     return Samples(
-        inputs=torch.from_numpy(np.ascontiguousarray(part.inputs)).to(device),
-        labels=torch.from_numpy(np.ascontiguousarray(part.labels)).to(device),
+        inputs=_move(inputs, device),
+        labels=_move(part.labels, device),
         dtype=dtype,
         shift=(mean * dataset.unit).to(device=device, dtype=dtype),
         scale=(1.0 / (std * dataset.unit)).to(device=device, dtype=dtype),
         augment=augment,
     )
+
+
+def _move(array: Array, device: torch.device) -> torch.Tensor:
+    """An array as a tensor on `device`: in place on the CPU, piece by piece elsewhere, as it may exceed the memory."""
+    if device.type == "cpu":
+        usable = array.flags.writeable and all(step > 0 for step in array.strides)
+        return torch.from_numpy(array if usable else np.array(array))
+    pieces = range(0, len(array), _PIECE)
+    first = torch.from_numpy(np.array(array[:1]))
+    moved = torch.empty(array.shape, dtype=first.dtype, device=device)
+    for start in pieces:
+        moved[start : start + _PIECE] = torch.from_numpy(np.array(array[start : start + _PIECE])).to(device)
+    return moved
 
 
 def as_dataset(given: object) -> Dataset:

@@ -156,6 +156,8 @@ class RunDirectory:
     def restore(self, start: ServerState) -> tuple[ServerState, list[str]]:
         """The newest whole checkpoint that the history reaches (or `start`), and a note for each that was not used."""
         notes: list[str] = []
+        if self._saved() and not (self.path / HISTORY).is_file():
+            raise CorruptFile(f"'{self.path / HISTORY}' is gone. Put it back, or start a new run elsewhere.")
         recorded = len(self.history())
         for round_ in reversed(self._saved()):
             try:

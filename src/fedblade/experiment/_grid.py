@@ -7,7 +7,8 @@ A preset is data. Its tables are those of a run's configuration, and beside them
   section (`dataset`, `model`, `method`: its name), `split` (`"dirichlet 0.1"`), or any word whose values are tables of
   settings; such a table may carry the `label` of the method. `"@name"` stands for a list under `[lists]`.
 - `cases`: `where` (keys and the value or values they must have) and what then holds: `set`, `columns`, `measures`.
-- `tables`, `measures`, `notes`: what to join with the published results, see `_paper`.
+- `tables`, `measures`, `notes`: what to join with the published results, see `_paper`; `_measure` lists the measures,
+  and without any the accuracy of the evaluation's protocol is shown.
 - `needs`: metrics that are computed from the finished runs.
 
 What a grid says outranks cases, and later cases outrank earlier ones.
@@ -181,7 +182,7 @@ def _cell(definition: Mapping[str, Any], point: _Point, name: str) -> GridCell:
     base = {key: value for key, value in definition.items() if key not in WORDS}
     config = merge(base, point.settings)
     columns: Raw = {}
-    measures: Raw = dict(definition.get("measures", {}))
+    measures: Raw = dict(definition.get("measures", {"accuracy": setting(base, "evaluation.protocol")}))
     label = point.label
     for case in definition.get("cases", []):
         if not matches(config, case.get("where", {})):

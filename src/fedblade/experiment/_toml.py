@@ -19,7 +19,11 @@ def dumps(config: Mapping[str, Any]) -> str:
 
 def _key(key: str) -> str:
     bare = key.replace("_", "").replace("-", "")
-    return key if bare.isascii() and bare.isalnum() else json.dumps(key)
+    return key if bare.isascii() and bare.isalnum() else _string(key)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -31,7 +35,7 @@ def _value(value: Any) -> str:
         case float():
             return _float(value)
         case str():
-            return json.dumps(value, ensure_ascii=False)
+            return _string(value)
         case Mapping():
             return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
         case list() | tuple():

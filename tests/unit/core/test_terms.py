@@ -192,3 +192,11 @@ def test_a_leaf_that_nothing_reaches_has_gradient_zero():
     gradient = Step().slope(LDDecorr()).gradient
     assert not gradient["head.weight"].any()
     assert not Step().slope().gradient["z"].any()
+
+
+def test_the_logs_of_two_terms_are_both_kept():
+    """Counters are totals over all terms of a step: one that failed must not be hidden by one that did not."""
+    one, other = LDDecorr(), LDDecorr(eps=1e-2)
+    apart = [Step().slope(term).logs["ld_centered"].item() for term in (one, other)]
+    together = {name: value.item() for name, value in Step().slope(CrossEntropy(), one, other).logs.items()}
+    assert all(any(value == pytest.approx(each) for value in together.values()) for each in apart)
