@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "experiment": {
         "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines",
     },
-    "cli": {"core", "experiment", "report", "partitions"},
+    "cli": {"core", "data", "experiment", "report", "partitions"},
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
 

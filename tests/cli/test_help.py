@@ -22,7 +22,7 @@ def test_help_imports_nothing_heavy(fresh_cli, argv):
 def test_help_names_every_command(fresh_cli):
     text = fresh_cli("--help").done().out
     for command in COMMANDS:
-        assert re.search(rf"^\s+{command}\s", text, re.MULTILINE), command
+        assert re.search(rf"^[\s│]+{command}\s", text, re.MULTILINE), command
 
 
 @pytest.mark.parametrize(

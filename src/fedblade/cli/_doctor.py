@@ -7,7 +7,7 @@ import platform
 
 import typer
 
-_EXTRAS = {"digits": "sklearn", "onnx": "onnxscript"}
+_EXTRAS = {"data": "pyarrow", "digits": "sklearn", "onnx": "onnxscript"}
 
 
 def doctor() -> None:
@@ -15,6 +15,8 @@ def doctor() -> None:
     import torch
 
     from fedblade._version import __version__
+    from fedblade.core.registry import datasets
+    from fedblade.data._status import status
 
     versions = {
         name: importlib.metadata.version(name) for name in ("torch", "numpy", "pydantic", "typer", "safetensors")
@@ -26,10 +28,10 @@ def doctor() -> None:
         ("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         ("gpu", _gpu()),
         *((f"extra {name}", _extra(name, module)) for name, module in _EXTRAS.items()),
-        ("data digits", "embedded" if _has("sklearn") else _hint("digits")),
+        *((f"data {each.name}", f"{each.state}; {each.note}") for each in map(status, datasets.names())),
     ]
     for name, value in lines:
-        typer.echo(f"{name:<14}{value}")
+        typer.echo(f"{name:<23}{value}")
 
 
 def _gpu() -> str:

@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedblade._version import __version__
-from fedblade.cli import _compare, _doctor, _list, _partition, _report, _run, _show
+from fedblade.cli import _compare, _data, _doctor, _list, _partition, _report, _run, _show
 from fedblade.core.errors import FedbladeError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ for command in (
     _list.list_,
     _show.show,
     _partition.partition,
+    _data.data,
     _report.report,
     _doctor.doctor,
 ):

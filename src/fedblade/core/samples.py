@@ -22,7 +22,8 @@ class Augment(Protocol):
 class Samples:
     """Inputs and labels on a device. Inputs stay in their stored type; a batch is augmented, then normalised.
 
-    `shift` and `scale` broadcast over one input: a batch is (inputs - shift) * scale in `dtype`.
+    `shift` and `scale` broadcast over one input: a batch is (inputs - shift) * scale in `dtype`. A `margin` of pixels
+    on every side is for the augmentation alone; without draws it is cut off.
     """
 
     inputs: Tensor
@@ -31,6 +32,7 @@ class Samples:
     shift: Tensor
     scale: Tensor
     augment: Augment | None = None
+    margin: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -45,4 +47,7 @@ class Samples:
         inputs = self.inputs[indices]
         if self.augment is not None and draws is not None:
             inputs = self.augment(inputs, draws)
+        elif self.margin:
+            inside = slice(self.margin, -self.margin)
+            inputs = inputs[..., inside, inside]
         return (inputs.to(self.dtype) - self.shift) * self.scale, self.labels[indices]

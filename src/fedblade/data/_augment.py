@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.samples import Augment
 
 
@@ -91,18 +90,3 @@ class Chain:
             inputs = step(inputs, draws[:, start : start + step.num_draws])
             start += step.num_draws
         return inputs
-
-
-AUGMENTS: dict[str, Augment | None] = {"none": None, "crop_flip": CropFlip()}
-
-
-def find_augment(name: str, input_shape: tuple[int, ...]) -> Augment | None:
-    """The augmentation called `name`, or an error if it does not exist or the inputs are not images."""
-    if name not in AUGMENTS:
-        raise Misconfigured(f"unknown augmentation dataset.augment = '{name}'.{nearest(name, AUGMENTS)}")
-    if AUGMENTS[name] is not None and len(input_shape) != 3:
-        raise Misconfigured(
-            f"dataset.augment = '{name}' works on images (channels, height, width); these inputs have shape "
-            f"{input_shape}. Use dataset.augment = 'none'."
-        )
-    return AUGMENTS[name]

@@ -1,8 +1,7 @@
 """The value every data source produces: arrays in their stored type, and how to normalise them."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,9 +68,10 @@ class Dataset:
         if self.fingerprint is not None:
             return self.fingerprint
         digest = hashlib.sha256()
-        for array in (self.train.inputs, self.train.labels, self.test.inputs, self.test.labels):
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+        for part in (self.train, self.test):
+            for array in (part.inputs, part.labels, *(() if part.groups is None else (part.groups,))):
+                digest.update(f"{array.dtype}{array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
@@ -90,7 +90,11 @@ def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
     if low < 0 or high >= num_classes:
         raise Misconfigured(
             f"dataset '{name}' has {kind} labels from {low} to {high}; expected 0 to {num_classes - 1}. "
-            f"Renumber the labels or set num_classes."
+            f"Renumber the labels from 0."
+        )
+    if part.inputs.dtype.kind not in "biuf":
+        raise Misconfigured(
+            f"dataset '{name}' has {kind} inputs of type {part.inputs.dtype}; expected integers or real numbers."
         )
     if part.inputs.dtype.kind == "f" and not np.isfinite(part.inputs).all():
         raise Misconfigured(f"dataset '{name}' has NaN or infinite {kind} inputs. Clean them first.")
@@ -102,15 +106,18 @@ def to_samples(
     """A part on the training device, with its normalisation as one subtraction and one product."""
     channels = (-1,) + (1,) * (len(dataset.input_shape) - 1)
     mean, std = (torch.tensor(v, dtype=torch.float64).reshape(channels) for v in (dataset.mean, dataset.std))
-    inside = slice(dataset.margin, -dataset.margin or None)
-    inputs = part.inputs if augment is not None or not dataset.margin else part.inputs[..., inside, inside]
+    margin = dataset.margin
+    if margin and augment is None:
+        part = replace(part, inputs=part.inputs[..., margin:-margin, margin:-margin])
+        margin = 0
     return Samples(
-        inputs=_move(inputs, device),
+        inputs=_move(part.inputs, device),
         labels=_move(part.labels, device),
         dtype=dtype,
         shift=(mean * dataset.unit).to(device=device, dtype=dtype),
         scale=(1.0 / (std * dataset.unit)).to(device=device, dtype=dtype),
         augment=augment,
+        margin=margin,
     )
 
 
@@ -125,43 +132,3 @@ def _move(array: Array, device: torch.device) -> torch.Tensor:
     for start in pieces:
         moved[start : start + _PIECE] = torch.from_numpy(np.array(array[start : start + _PIECE])).to(device)
     return moved
-
-
-def as_dataset(given: object) -> Dataset:
-    """A user's data as a `Dataset`: one already, four arrays (x, y, x_test, y_test), or two torch datasets.
-
-    Unsigned bytes are taken as pixels and divided by 255; everything else is used as it is. Pixels of shape
-    [n, height, width] get a channel axis.
-    """
-    if isinstance(given, Dataset):
-        return given
-    items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
-    if len(items) == 2:
-        (x, y), (x_test, y_test) = (_stack(each) for each in items)
-    elif len(items) == 4:
-        x, y, x_test, y_test = (np.asarray(each) for each in items)
-    else:
-        raise Misconfigured(
-            f"dataset is a {type(given).__name__}; expected a name, a fedblade.data.Dataset, four arrays "
-            f"(x, y, x_test, y_test) or two torch datasets (train, test)."
-        )
-    y, y_test = _as_labels(y), _as_labels(y_test)
-    num_classes = int(max(y.max(initial=0), y_test.max(initial=0))) + 1
-    pixels = x.dtype == np.uint8
-    if pixels and x.ndim == 3:
-        x, x_test = x[:, None], x_test[:, None]
-    return Dataset("arrays", Part(x, y), Part(x_test, y_test), num_classes, unit=255.0 if pixels else 1.0)
-
-
-def _stack(source: Any) -> tuple[Array, Array]:
-    """Inputs and labels of a torch dataset, read item by item."""
-    pairs = [source[i] for i in range(len(source))]
-    return np.stack([np.asarray(x) for x, _ in pairs]), np.asarray([int(y) for _, y in pairs])
-
-
-def _as_labels(labels: Array) -> npt.NDArray[np.int64]:
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise Misconfigured(
-            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
-        )
-    return labels.astype(np.int64)

@@ -1,12 +1,15 @@
 """A user's own arrays from an `.npz` file."""
 
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import datasets
-from fedblade.data._dataset import Dataset, as_dataset
+from fedblade.data._dataset import Dataset
+from fedblade.data._user import as_dataset
 
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
@@ -21,12 +24,15 @@ def arrays(path: str = "") -> Dataset:
             f"dataset.path '{path}' does not exist. Give the path of an .npz file with {', '.join(_NAMES)}."
         )
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise Misconfigured(f"'{path}' holds one array; expected an .npz file with {', '.join(_NAMES)}.")
+        with loaded as archive:
             missing = [name for name in _NAMES if name not in archive]
             if missing:
                 hint = nearest(missing[0], archive.files)
                 raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(_NAMES)}.{hint}")
             return as_dataset(tuple(archive[name] for name in _NAMES))
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(f"'{path}' cannot be read as an .npz file of plain arrays: {reason}.") from error

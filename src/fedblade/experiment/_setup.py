@@ -16,8 +16,7 @@ from fedblade.core.registry import engines, metrics
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Streams
-from fedblade.data import Dataset, as_dataset, to_samples
-from fedblade.data._augment import find_augment
+from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
 from fedblade.models import as_backbone
@@ -98,7 +97,7 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
     clients = split_clients(config, dataset)
-    augment = find_augment(config.dataset_settings.augment, dataset.input_shape)
+    dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
     train = to_samples(dataset, dataset.train, device, dtype, augment)
     test = to_samples(dataset, dataset.test, device, dtype, None)
     streams = Streams(config.general.seed)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fedblade.core.errors import Misconfigured
 from fedblade.core.plan import Planner
 from fedblade.core.streams import Streams
-from fedblade.data import Dataset, Part, to_samples
-from fedblade.data._augment import CropFlip, find_augment
+from fedblade.data import Dataset, Part, apply_recipe, to_samples
+from fedblade.data._augment import CropFlip
 from fedblade.partitions import IID
 
 
@@ -96,14 +96,19 @@ def test_images_are_untouched_without_draws():
 
 
 def test_no_augmentation_needs_no_draws():
-    assert find_augment("none", (5,)) is None
+    assert apply_recipe(flat(), "none")[1] is None
 
 
 def test_unknown_augmentations_and_unfit_inputs_are_refused():
     with pytest.raises(Misconfigured, match="'crop_flip'"):
-        find_augment("crop_flp", (1, 8, 8))
+        apply_recipe(flat(), "crop_flp")
     with pytest.raises(Misconfigured, match=r"\(64,\)"):
-        find_augment("crop_flip", (64,))
+        apply_recipe(flat(), "crop_flip")
+
+
+def flat() -> Dataset:
+    part = Part(np.zeros((4, 64), dtype=np.float32), np.arange(4) % 2)
+    return Dataset("d", part, part, 2)
 
 
 def test_the_padding_of_normalised_images_is_black():

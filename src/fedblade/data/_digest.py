@@ -1,0 +1,73 @@
+"""Digests of files, computed once: as long as nothing about the files changed, the stored digest is taken."""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_atomic
+from fedblade.data._progress import bar
+
+_CHUNK = 1 << 20
+# A file changed twice within one tick of the clock keeps its times; younger files are therefore hashed again.
+SETTLED_SECONDS = 2.0
+
+
+def num_workers() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def digest_files(root: Path, files: Sequence[Path], memory: Path) -> str:
+    """SHA-256 over the names (below `root`) and contents of `files`; `memory` is the folder of known digests."""
+    listing = hashlib.sha256()
+    newest = 0.0
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError as error:
+            raise Misconfigured(
+                f"'{file}' cannot be read ({error.strerror}). Restore the file or its rights."
+            ) from error
+        newest = max(newest, stat.st_mtime, stat.st_ctime)
+        facts = (file.absolute(), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        listing.update(repr(facts).encode())
+    known = memory / listing.hexdigest()
+    with contextlib.suppress(OSError):
+        stored = known.read_text()
+        if len(stored) == 64:
+            return stored
+    digest = _hash_all(root, files)
+    if time.time() - newest > SETTLED_SECONDS:
+        memory.mkdir(parents=True, exist_ok=True)
+        write_atomic(known, digest)
+    return digest
+
+
+def _hash_all(root: Path, files: Sequence[Path]) -> str:
+    total = hashlib.sha256()
+    with bar("checking files", len(files)) as advance, ThreadPoolExecutor(num_workers()) as pool:
+        for file, digest in zip(files, pool.map(hash_file, files), strict=True):
+            total.update(f"{_name_below(root, file)}\0{digest}\n".encode())
+            advance(1)
+    return total.hexdigest()
+
+
+def _name_below(root: Path, file: Path) -> str:
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+
+
+def hash_file(file: Path) -> str:
+    """SHA-256 of one file."""
+    digest = hashlib.sha256()
+    try:
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise Misconfigured(f"'{file}' cannot be read ({error.strerror}). Restore the file or its rights.") from error
+    return digest.hexdigest()

@@ -1,0 +1,101 @@
+"""From a data set's name to a `Dataset`: find the files, decode them once, map the result into memory."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from fedblade.core.errors import Misconfigured
+from fedblade.data._cache import VERSION, Decoded, Torn, open_decoded, open_or_build
+from fedblade.data._dataset import Dataset, Part
+from fedblade.data._digest import digest_files
+from fedblade.data._hub import download, downloads_allowed
+from fedblade.data._places import cache_root, decoded_root, find_place, missing, recognise
+from fedblade.data._source import PARTS, PartName, Source
+from fedblade.data._spec import Spec
+
+_log = logging.getLogger("fedblade.data")
+
+
+def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
+    """The data set of `spec`, from `path` or wherever it is found; decoded at the first call only."""
+    place = find_place(spec, path)
+    if place is None:
+        copies = decoded_copies(spec.name)
+        if copies:
+            return _from_copy(spec, copies, every_block)
+        if spec.hub is None or not downloads_allowed():
+            raise missing(spec)
+        place = cache_root() / spec.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        download(spec.name, spec.hub, place)
+    source = recognise(spec, place)
+    folder = decoded_root() / f"{spec.name}-{_key(spec, source)[:32]}"
+    decoded = open_or_build(folder, spec.name, source, measure=spec.measured, every_block=every_block)
+    return _as_dataset(spec, decoded)
+
+
+def decoded_copies(name: str) -> list[Path]:
+    """Decoded copies of a data set that this version can read, in no matter which state."""
+    found = []
+    for folder in sorted(decoded_root().glob(f"{name}-*")):
+        try:
+            meta = json.loads((folder / "meta.json").read_text())
+        except (OSError, ValueError):
+            continue
+        if meta.get("version") == VERSION and meta.get("name") == name:
+            found.append(folder)
+    return found
+
+
+def _from_copy(spec: Spec, copies: list[Path], every_block: bool) -> Dataset:
+    """Use what was decoded earlier although its files are gone."""
+    if len(copies) > 1:
+        raise Misconfigured(
+            f"dataset '{spec.name}' was decoded from {len(copies)} different sources and none of them is found now. "
+            f"Set FEDBLADE_DATA or dataset.path, or remove all but one of {', '.join(map(str, copies))}."
+        )
+    try:
+        return _as_dataset(spec, open_decoded(copies[0], every_block=every_block))
+    except Torn as reason:
+        raise Misconfigured(
+            f"the decoded copy of dataset '{spec.name}' is torn ({reason}) and its files are gone. Remove "
+            f"'{copies[0]}'. {missing(spec)}"
+        ) from reason
+
+
+def _key(spec: Spec, source: Source) -> str:
+    content = digest_files(source.root, source.files, cache_root() / "digests")
+    return hashlib.sha256(f"{VERSION}\n{spec.name}\n{source.options}\n{content}".encode()).hexdigest()
+
+
+def _as_dataset(spec: Spec, decoded: Decoded) -> Dataset:
+    meta, names = decoded.meta, tuple(decoded.meta["class_names"])
+    parts = {part: _part(decoded, part) for part in PARTS}
+    sizes = tuple(len(part) for part in parts.values())
+    if spec.published and sizes != spec.published:
+        _log.warning(
+            "dataset '%s' holds %d training and %d test samples here; the published set has %d and %d",
+            *(spec.name, *sizes, *spec.published),
+        )
+    groups = meta["group_names"]
+    return Dataset(
+        name=spec.name,
+        train=parts["train"],
+        test=parts["test"],
+        num_classes=len(names),
+        unit=spec.unit,
+        mean=tuple(meta.get("mean", spec.mean)),
+        std=tuple(meta.get("std", spec.std)),
+        class_names=names,
+        group_names=tuple(groups) if groups else None,
+        margin=spec.margin,
+        fingerprint=decoded.folder.name.rpartition("-")[2],
+    )
+
+
+def _part(decoded: Decoded, part: PartName) -> Part:
+    inputs, labels, groups = (decoded.arrays.get(f"{part}-{kind}") for kind in ("inputs", "labels", "groups"))
+    return Part(np.asarray(inputs), np.asarray(labels), None if groups is None else np.asarray(groups))

@@ -1,0 +1,67 @@
+"""Where data may lie: an explicit path, $FEDBLADE_DATA, the user's cache, a package manager's folder."""
+
+import os
+from pathlib import Path
+
+from fedblade.core.errors import Misconfigured
+from fedblade.data._source import Source
+from fedblade.data._spec import Spec
+
+VARIABLE = "FEDBLADE_DATA"
+
+
+def cache_root() -> Path:
+    """The user's cache: $XDG_CACHE_HOME/fedblade, by default ~/.cache/fedblade."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG rules say to ignore relative paths.
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "fedblade"
+
+
+def decoded_root() -> Path:
+    """Folder of the decoded copies."""
+    return cache_root() / "decoded"
+
+
+def _candidates(spec: Spec) -> list[Path]:
+    names = (spec.name, *spec.folders)
+    given = os.environ.get(VARIABLE, "")
+    if given and not Path(given).expanduser().is_dir():
+        raise Misconfigured(
+            f"{VARIABLE} is '{given}', which is not a folder; expected a folder with one subfolder per data set. "
+            f"Set it to an existing folder or unset it."
+        )
+    roots = [Path(given).expanduser()] if given else []
+    return [root / name for root in (*roots, cache_root()) for name in names] + list(spec.system)
+
+
+def find_place(spec: Spec, path: str = "") -> Path | None:
+    """The folder that holds the files of a data set, or None if there is none. An explicit path must exist."""
+    if path:
+        place = Path(path).expanduser()
+        if not place.exists():
+            raise Misconfigured(f"dataset.path '{path}' does not exist; expected {spec.wanted}. Give an existing path.")
+        return place
+    return next((place for place in _candidates(spec) if place.is_dir()), None)
+
+
+def recognise(spec: Spec, place: Path) -> Source:
+    """The source in a folder, whichever format it has."""
+    for read in spec.formats:
+        source = read(place)
+        if source is not None:
+            return source
+    found = sorted(entry.name for entry in place.iterdir())[:5] if place.is_dir() else [place.name]
+    raise Misconfigured(
+        f"'{place}' does not hold dataset '{spec.name}': found {', '.join(found) or 'nothing'}; "
+        f"expected {spec.wanted}. {spec.how}"
+    )
+
+
+def missing(spec: Spec) -> Misconfigured:
+    """The error for data that are nowhere: what is missing, where it was looked for, and how to get it."""
+    looked = ", ".join(str(place) for place in _candidates(spec))
+    unset = "" if os.environ.get(VARIABLE) else f" ({VARIABLE} is not set)"
+    online = f" Or get it from the hub: fedblade data {spec.name} --download" if spec.hub else ""
+    return Misconfigured(
+        f"dataset '{spec.name}' is not on this machine: looked for {spec.wanted} in {looked}{unset}. {spec.how}{online}"
+    )

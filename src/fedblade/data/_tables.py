@@ -1,0 +1,203 @@
+"""Parquet files with pictures and labels, as the Hugging Face hub stores data sets."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.data._extras import need
+from fedblade.data._pictures import Fit, Picture, decode_all
+from fedblade.data._source import PartName, Source, Task
+
+_SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev)(?=[/_.-]|$)")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the picture and label columns; empty names are guessed."""
+
+    image: str = ""
+    label: str = ""
+
+
+def find_tables(root: Path) -> dict[PartName, list[Path]]:
+    """Parquet files of the training and the test part, told apart by file or folder name."""
+    named: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*.parquet")):
+        match = _SPLIT.search(path.relative_to(root).as_posix().removesuffix(".parquet"))
+        if match:
+            named.setdefault(match[1], []).append(path)
+    test = next((named[name] for name in ("test", "validation", "valid", "val", "dev") if name in named), [])
+    found: dict[PartName, list[Path]] = {"train": named.get("train", []), "test": test}
+    for part, files in found.items():
+        _check_shards(root, part, files)
+    return found
+
+
+def _check_shards(root: Path, part: str, files: Sequence[Path]) -> None:
+    """Refuse a part with missing shards, or one mixed from several configurations of a data set."""
+    folders = sorted({str(file.parent) for file in files})
+    if len(folders) > 1:
+        raise Misconfigured(
+            f"'{root}' has {part} tables in several folders ({', '.join(folders)}); expected one. "
+            f"Give one of them as dataset.path."
+        )
+    shards = {int(match[1]): int(match[2]) for file in files if (match := _SHARD.search(file.name))}
+    absent = sorted(set(range(max(shards.values(), default=0))) - set(shards))
+    if absent:
+        raise Misconfigured(
+            f"'{folders[0]}' lacks {part} shard {absent[0]:05d} of {max(shards.values()):05d}. Download it again."
+        )
+
+
+def read_tables(root: Path, fit: Fit, columns: Columns, classes: Sequence[str] = ()) -> Source | None:
+    """Tables of pictures as a source, or None if there are none; `classes` are the expected names or stand-ins."""
+    tables = find_tables(root)
+    if not tables["train"] and not tables["test"]:
+        return None
+    for part, files in tables.items():
+        if not files:
+            raise Misconfigured(f"'{root}' has no {part} table; expected files like {part}.parquet. Add them.")
+    files = [*tables["train"], *tables["test"]]
+    opened = [_Table.open(file, columns) for file in files]
+    names = _class_names(opened, classes)
+    by_path = {table.path: table for table in opened}
+    return Source(
+        root=root,
+        files=tuple(files),
+        read=lambda part: (task for file in tables[part] for task in by_path[file].tasks(fit, len(names))),
+        class_names=names,
+        options=f"{fit} {opened[0].image} {opened[0].label}",
+        total=sum(table.rows for table in opened),
+    )
+
+
+def first_picture(root: Path, columns: Columns) -> Picture:
+    """The first picture of the training part, from which a size can be read."""
+    table = _Table.open(find_tables(root)["train"][0], columns)
+    pictures = next(table.batches(1), [])
+    if not pictures:
+        raise Misconfigured(f"'{table.path}' has no rows; expected pictures. Give a table with some.")
+    return pictures[0]
+
+
+def _class_names(tables: Sequence["_Table"], classes: Sequence[str]) -> tuple[str, ...]:
+    """Names stored in the tables; else the expected ones; else as many numbers as there are labels."""
+    stored = tables[0].class_names
+    if stored and classes and len(stored) != len(classes):
+        raise Misconfigured(
+            f"'{tables[0].path}' names {len(stored)} classes in column '{tables[0].label}'; expected {len(classes)}. "
+            f"Check that this is the right data set and label column."
+        )
+    if stored or classes:
+        return stored or tuple(classes)
+    return tuple(str(label) for label in range(max(table.largest_label() for table in tables) + 1))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One parquet file, opened: which columns hold what."""
+
+    path: Path
+    image: str
+    label: str
+    nested: bool
+    rows: int
+    class_names: tuple[str, ...]
+
+    @staticmethod
+    def open(path: Path, columns: Columns) -> "_Table":
+        parquet = need("pyarrow.parquet", "pyarrow", "reading parquet files")
+        try:
+            with parquet.ParquetFile(path) as file:
+                schema, rows = file.schema_arrow, file.metadata.num_rows
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from error
+        types = need("pyarrow.types", "pyarrow", "reading parquet files")
+        pictures = [field.name for field in schema if _holds_bytes(field.type, types)]
+        labels = [field.name for field in schema if types.is_integer(field.type)]
+        image = _pick(path, "image", columns.image, pictures, ("image", "img"))
+        label = _pick(path, "label", columns.label, labels, ("label", "fine_label", "labels"))
+        names = _names_in(schema.metadata, label)
+        return _Table(path, image, label, types.is_struct(schema.field(image).type), rows, names)
+
+    def batches(self, rows: int = _ROWS, image: bool = True) -> Iterator[list[Picture]]:
+        """Encoded pictures with labels, some rows at a time (`image=False`: labels only)."""
+        parquet = need("pyarrow.parquet", "pyarrow", "reading parquet files")
+        wanted = [self.label] + ([f"{self.image}.bytes" if self.nested else self.image] if image else [])
+        row = 0
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(rows, columns=wanted):
+                    labels = batch.column(self.label).to_pylist()
+                    data: list[Any] = batch.column(self.image).to_pylist() if image else [b""] * len(labels)
+                    yield [
+                        self._picture(row + i, each, label)
+                        for i, (each, label) in enumerate(zip(data, labels, strict=True))
+                    ]
+                    row += len(labels)
+        except (OSError, ValueError) as error:
+            raise _damaged(self.path, error) from error
+
+    def _picture(self, row: int, value: Any, label: int | None) -> Picture:
+        data = value["bytes"] if isinstance(value, dict) else value
+        if data is None or label is None:
+            lacking = self.label if label is None else self.image
+            raise Misconfigured(f"'{self.path}' row {row} has no '{lacking}'; expected a value. Restore the file.")
+        return Picture(data, label, where=f"{self.path} row {row}")
+
+    def tasks(self, fit: Fit, num_classes: int) -> Iterator[Task]:
+        """Blocks of decoded pictures; labels outside 0 … num_classes − 1 are refused."""
+        for pictures in self.batches():
+            for each in pictures:
+                if not 0 <= each.label < num_classes:
+                    raise Misconfigured(
+                        f"'{each.name}' has label {each.label}; expected 0 to {num_classes - 1}. Check that this is "
+                        f"the right data set and label column ('{self.label}')."
+                    )
+            yield partial(decode_all, pictures, fit)
+
+    def largest_label(self) -> int:
+        """Largest label of the file."""
+        return max((each.label for pictures in self.batches(1 << 14, image=False) for each in pictures), default=-1)
+
+
+def _holds_bytes(kind: Any, types: Any) -> bool:
+    if types.is_struct(kind):
+        return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _pick(path: Path, what: str, given: str, found: Sequence[str], usual: Sequence[str]) -> str:
+    """The column asked for, else one of the usual names, else the only one of its kind."""
+    if given:
+        if given in found:
+            return given
+        raise Misconfigured(f"'{path}' has no {what} column '{given}'.{nearest(given, found)}")
+    for name in usual:
+        if name in found:
+            return name
+    if len(found) == 1:
+        return found[0]
+    listed = f"candidates are {', '.join(found)}" if found else "no column fits"
+    raise Misconfigured(f"'{path}' does not say which column is the {what}: {listed}. Set dataset.{what}.")
+
+
+def _names_in(metadata: Any, label: str) -> tuple[str, ...]:
+    """Class names that the hub's writer stores in the file."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return tuple(str(name) for name in features[label]["names"])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
+def _damaged(path: Path, error: Exception) -> Misconfigured:
+    reason = str(error).partition("\n")[0]
+    return Misconfigured(f"'{path}' is damaged or not a parquet file ({reason}). Download it again.")

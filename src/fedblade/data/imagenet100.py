@@ -1,0 +1,67 @@
+"""ImageNet-100: a hundred classes from ImageNet's folders, stored at 256×256 with the inner 224×224 in use."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.registry import datasets
+from fedblade.data._dataset import Dataset
+from fedblade.data._folders import class_folders, find_test_folder, labelled_pictures, picture_source
+from fedblade.data._load import load
+from fedblade.data._pictures import Fit, Picture
+from fedblade.data._source import PartName, Source
+from fedblade.data._spec import IMAGENET, Spec, declare
+
+_NUM_CLASSES = 100
+_LIST = "classes.txt"
+
+
+def _read(list_file: str, root: Path) -> Source | None:
+    """train/ID/*.JPEG and val/ID/*.JPEG, of which the classes of a list are read."""
+    test = find_test_folder(root)
+    if not (root / "train").is_dir() or test is None:
+        return None
+    chosen = Path(list_file).expanduser() if list_file else root / _LIST
+    lists = (chosen,) if chosen.is_file() else ()
+    if list_file and not lists:
+        raise Misconfigured(
+            f"dataset.classes '{list_file}' does not exist; expected a file with one WordNet id per line."
+        )
+    classes = chosen.read_text().split() if lists else list(class_folders(root / "train")[:_NUM_CLASSES])
+    if len(set(classes)) != _NUM_CLASSES or len(classes) != _NUM_CLASSES:
+        where = str(chosen) if lists else f"{root / 'train'}"
+        raise Misconfigured(
+            f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Add the missing ones, "
+            f"or use dataset 'image_folder' for another number."
+        )
+    parts: dict[PartName, Sequence[Picture]] = {
+        "train": labelled_pictures(root / "train", classes),
+        "test": labelled_pictures(test, classes),
+    }
+    return picture_source(root, parts, Fit(256, "cover"), classes, lists=lists, options=" ".join(classes))
+
+
+def _spec(classes: str = "") -> Spec:
+    return Spec(
+        name="imagenet100",
+        formats=(partial(_read, classes),),
+        wanted="train/ID/*.JPEG and val/ID/*.JPEG",
+        how=f"Put (links to) the class folders of ImageNet there, and optionally the list of 100 ids as {_LIST}.",
+        mean=IMAGENET[0],
+        std=IMAGENET[1],
+        margin=16,
+    )
+
+
+declare(_spec())
+
+
+@datasets.register()
+def imagenet100(path: str = "", classes: str = "") -> Dataset:
+    """ImageNet-100 at 224×224: the classes of the file `classes`, of classes.txt, or the first 100 ids in order.
+
+    Pictures are stored with the shorter side at 256 and cut to the central square, so a random crop sees 256×256
+    pixels and not the strips beside them.
+    """
+    return load(_spec(classes), path)
