@@ -93,6 +93,8 @@ def test_inheritance_merges_tables_appends_cases_and_replaces_words():
     [
         ({"b": {"extends": "aa"}, "a": {}}, "extends 'aa', which does not exist"),
         ({"b": {"extends": "a"}, "a": {"extends": "b"}}, "extends itself (b > a > b)"),
+        ({"b": {"grid": 3}}, "grid = 3 of 'b' has the wrong shape"),
+        ({"b": {"cases": [1]}}, "cases = [1] of 'b' has the wrong shape"),
         ({"b": {"grdi": {}}}, "unknown key 'grdi' in 'b'. Did you mean 'grid'?"),
     ],
 )
@@ -110,3 +112,9 @@ def test_mistakes_in_grids(grid, message):
     with pytest.raises(Misconfigured) as error:
         cells({"two": []}, grid=grid)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("seeds", [[], [-1], [1.5], ["one"], [True]])
+def test_seeds_are_whole_numbers(seeds):
+    with pytest.raises(Misconfigured, match="are no seeds"):
+        cells(seeds=seeds)

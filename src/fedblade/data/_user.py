@@ -9,6 +9,8 @@ import numpy.typing as npt
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset, Part
 
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
 
 def as_dataset(given: object) -> Dataset:
     """A user's data as a `Dataset`: one already, four arrays (x, y, x_test, y_test), or two torch datasets.
@@ -38,7 +40,7 @@ def _four(given: object) -> tuple[Array, Array, Array, Array]:
         (x, y), (x_test, y_test) = (_stack(each) for each in items)
         return x, y, x_test, y_test
     if len(items) == 4:
-        x, y, x_test, y_test = (_as_array(each) for each in items)
+        x, y, x_test, y_test = (_as_array(name, each) for name, each in zip(NAMES, items, strict=True))
         return x, y, x_test, y_test
     raise Misconfigured(
         f"dataset is a {type(given).__name__}; expected a name, a fedblade.data.Dataset, four arrays "
@@ -46,14 +48,14 @@ def _four(given: object) -> tuple[Array, Array, Array, Array]:
     )
 
 
-def _as_array(given: Any) -> Array:
+def _as_array(name: str, given: Any) -> Array:
     try:
         array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise Misconfigured(f"data of type {type(given).__name__} make no array: {reason}.") from error
-    if array.dtype.kind == "O":
-        raise Misconfigured("data hold objects instead of numbers; expected arrays of one shape and type.")
+        raise Misconfigured(f"{name} is a {type(given).__name__} that makes no array: {reason}.") from error
+    if array.dtype.kind not in "biuf":
+        raise Misconfigured(f"{name} has type {array.dtype}; expected integers or real numbers.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -61,7 +63,7 @@ def _stack(source: Any) -> tuple[Array, Array]:
     """Inputs and labels of a torch dataset, read item by item."""
     try:
         pairs = [(np.asarray(x), int(y)) for x, y in (source[i] for i in range(len(source)))]
-        return _as_array(np.stack([x for x, _ in pairs])), np.asarray([y for _, y in pairs], dtype=np.int64)
+        return _as_array("inputs", np.stack([x for x, _ in pairs])), np.asarray([y for _, y in pairs], dtype=np.int64)
     except (ValueError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(
