@@ -55,4 +55,4 @@ def class_features(view: StepView) -> Tree:
 
 
 CLASS_FEATURES = DataPass("class_features", class_features)
-AUGMENTED_CLASS_FEATURES = DataPass("class_features", class_features, augmented=True)
+AUGMENTED_CLASS_FEATURES = DataPass("augmented_class_features", class_features, augmented=True)

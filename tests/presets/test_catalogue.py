@@ -4,6 +4,7 @@ import pytest
 from all_presets import GRIDS, lines, settled, shipped
 
 from fedblade.core.registry import datasets, methods, metrics, models, partitions, regularisers
+from fedblade.data._recipes import RECIPES
 from fedblade.experiment._grid import lookup
 from fedblade.experiment._pending import readiness
 from fedblade.experiment._presets import preset_names, preset_summary, read_config
@@ -91,6 +92,13 @@ def test_parts_are_registered_or_agreed_upon(name):
         assert lookup(cell.config, "dataset") in DATASETS
         assert lookup(cell.config, "partition") in partitions.names()
         assert {*(lookup(cell.config, "evaluation.metrics") or ()), *cell.needs} <= {*metrics.names(), *METRICS_TO_COME}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_augmentation_is_defined_for_its_data_set(name):
+    for cell in shipped(name).cells:
+        recipe, dataset = lookup(cell.config, "dataset.augment"), lookup(cell.config, "dataset")
+        assert recipe == "none" or dataset in RECIPES[recipe]
 
 
 @pytest.mark.parametrize("name", GRIDS)

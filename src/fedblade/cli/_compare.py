@@ -46,7 +46,7 @@ def compare(
     folder = out or next_run_folder("compare")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     single = [changes.pop("seed")] if "seed" in changes else None
-    cells = plan_comparison(source, changes, names, _parse_seeds(seeds) or single, folder)
+    cells = plan_comparison(source, changes, names, parse_seeds(seeds) or single, folder)
     console = Console()
     run_comparison(cells, lambda label: shown(console, quiet=quiet, label=label))
     folders = [cell.folder for cell in cells]
@@ -85,7 +85,8 @@ def _accuracy(mean: float | None, std: float | None, runs: int) -> str:
     return f"{mean:.2f}" if std is None or runs < 2 else f"{mean:.2f} ± {std:.2f}"
 
 
-def _parse_seeds(text: str) -> list[int] | None:
+def parse_seeds(text: str) -> list[int] | None:
+    """Seeds written as `1,2,3`; None if nothing is written."""
     from fedblade.core.errors import Misconfigured
 
     parts = [part.strip() for part in text.split(",") if part.strip()]

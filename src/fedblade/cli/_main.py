@@ -11,7 +11,7 @@ import click
 import typer
 
 from fedblade._version import __version__
-from fedblade.cli import _compare, _data, _doctor, _list, _partition, _report, _run, _show
+from fedblade.cli import _compare, _data, _doctor, _list, _partition, _report, _reproduce, _run, _show, _sweep
 from fedblade.core.errors import FedbladeError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app = typer.Typer(
 for command in (
     _run.run,
     _compare.compare,
+    _sweep.sweep,
+    _reproduce.reproduce,
     _list.list_,
     _show.show,
     _partition.partition,

@@ -11,6 +11,10 @@ Source = Annotated[
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given many times.")
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="COLUMN=VALUE", help="Choose cells by a column; may be given many times."),
+]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.")]
 Engine = Annotated[str | None, typer.Option("--engine", help="How clients are run; see `fedblade list engines`.")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]

@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from fedblade.experiment._reproduce import Plan
     from fedblade.experiment._tables import Outcome
 
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="COLUMN=VALUE", help="Choose cells by a column; may be given many times."),
-]
 _MOST_PENDING = 8
 
 
 def reproduce(
     preset: Annotated[str, typer.Argument(metavar="PRESET-ID or FILE.toml", help="See `fedblade list presets`.")],
-    where: Where = None,
+    where: opt.Where = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Shorten every run to so many rounds.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the paper's if left out.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and their cost, and stop.")] = False,
@@ -42,14 +38,14 @@ def reproduce(
     """
     from rich.console import Console
 
-    from fedblade.cli._compare import _parse_seeds
+    from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured, RunFailed
     from fedblade.experiment._progress import shown
     from fedblade.experiment._reproduce import plan_reproduction, run_cells
 
     changes = opt.overrides(assignments, engine=engine, device=device)
     plan = plan_reproduction(
-        preset, where=where or (), overrides=changes, rounds=rounds, seeds=_parse_seeds(seeds), out=out
+        preset, where=where or (), overrides=changes, rounds=rounds, seeds=parse_seeds(seeds), out=out
     )
     console = Console()
     if dry_run:
@@ -64,7 +60,7 @@ def reproduce(
     report = _publish(console, plan, failed)
     if failed:
         raise RunFailed(f"{len(failed)} of {len(runs)} runs failed: {next(iter(failed.values()))}")
-    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    typer.echo(str(report))
 
 
 def _announce(console: "Console", plan: "Plan") -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def run(
     source: opt.Source = None,
     assignments: opt.Assignments = None,
+    where: opt.Where = None,
     out: opt.Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
     engine: opt.Engine = None,
@@ -27,7 +28,8 @@ def run(
     from fedblade.experiment import execute, next_run_folder
     from fedblade.experiment._progress import shown
 
-    config = _config(source, opt.overrides(assignments, engine=engine, device=device, seed=seed), out, resume)
+    changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
+    config = _config(source, changes, where or [], out, resume)
     folder = out or next_run_folder(config.method.name)
     console = Console()
     with shown(console, quiet=quiet) as watcher:
@@ -38,7 +40,9 @@ def run(
     typer.echo(str(folder))
 
 
-def _config(source: str | None, changes: dict[str, Any], out: Path | None, resume: bool) -> "RunConfig":
+def _config(
+    source: str | None, changes: dict[str, Any], where: list[str], out: Path | None, resume: bool
+) -> "RunConfig":
     """The configuration asked for; `--resume` without any takes the one the folder was started with."""
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import load_config
@@ -49,7 +53,7 @@ def _config(source: str | None, changes: dict[str, Any], out: Path | None, resum
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
     if resume and out is not None and source is None and not changes and RunDirectory(out).exists:
         return resolve(RunDirectory(out).stored_config())
-    return load_config(source, changes)[0]
+    return load_config(source, changes, where)[0]
 
 
 def _sentence(summary: dict[str, Any]) -> str:

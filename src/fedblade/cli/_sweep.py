@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
-from fedblade.cli._reproduce import Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ def sweep(
         typer.Option("--grid", metavar="KEY=V1,V2", help="Values of a key, or METHOD:KEY=V1,V2; may be repeated."),
     ] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")] = "",
-    where: Where = None,
+    where: opt.Where = None,
     validation: Annotated[
         bool, typer.Option("--validation", help="Choose on samples held out of the clients' training data.")
     ] = False,
@@ -42,7 +41,7 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedblade.cli._compare import _parse_seeds
+    from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import RunFailed
     from fedblade.experiment import next_run_folder
     from fedblade.experiment._sweep import on_test_set, parse_axis, plan_sweep, select_best
@@ -55,7 +54,7 @@ def sweep(
         folder,
         overrides=opt.overrides(assignments, engine=engine, device=device),
         where=where or (),
-        seeds=_parse_seeds(seeds),
+        seeds=parse_seeds(seeds),
         uneven=uneven,
         validation=validation,
     )

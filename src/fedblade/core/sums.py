@@ -23,7 +23,7 @@ class DataPass:
     """A pass over a data set in evaluation mode whose per-batch trees are added in float64.
 
     The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees the samples
-    as training does, with draws of its own.
+    as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches.
     """
 
     name: str

@@ -112,8 +112,7 @@ def differentiate(
         strength = _strength(term, pull, own)
         slope = slope + strength * own
         _record(added.values, term.name, result.value.detach())
-        added.logs.update(result.logs)
-        _record(added.logs, "lambda_eff", strength)
+        _log(added.logs, {**result.logs, "lambda_eff": strength})
     through = _grad(features, list(leaves.values()), slope)
     gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
     return Slope(gradient, added.values, added.logs)
@@ -147,14 +146,25 @@ def _add_up(terms: Sequence[AnyTerm], view: StepView) -> _Added:
         if isinstance(term, Term) and term.supervised:
             added.supervised = added.supervised + share
         _record(added.values, term.name, result.value.detach())
-        added.logs.update(result.logs)
+        _log(added.logs, result.logs)
     return added
+
+
+def _log(logs: dict[str, Tensor], entries: Mapping[str, Tensor]) -> None:
+    """Add a term's log: counters of one name are added up, everything else is kept apart."""
+    for name, value in entries.items():
+        if name.startswith("count_") and name in logs:
+            logs[name] = logs[name] + value
+        else:
+            _record(logs, name, value)
 
 
 def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
     """Enter a value; the second of a name is called `name_2`, so that neither hides the other."""
-    number = sum(key == name or key.startswith(f"{name}_") for key in table)
-    table[name if number == 0 else f"{name}_{number + 1}"] = value
+    number = 1
+    while (key := name if number == 1 else f"{name}_{number}") in table:
+        number += 1
+    table[key] = value
 
 
 def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:

@@ -161,7 +161,7 @@ def _knobs(entry: Entry) -> dict[str, inspect.Parameter]:
         except TypeError as error:
             raise Misconfigured(
                 f"knob '{key}' of '{entry.name}' has the default {knob.default!r}, which TOML cannot hold. "
-                f"Use a number, a string such as \"none\", a list or a frozen dataclass."
+                f'Use a number, a string such as "none", a list or a frozen dataclass.'
             ) from error
     return knobs
 

@@ -14,7 +14,7 @@ from fedblade.core.streams import Streams
 from fedblade.data import Dataset
 from fedblade.experiment._config import Chosen, RunConfig
 from fedblade.experiment._presets import names_in_papers
-from fedblade.experiment._setup import Setup, _hold_validation, prepare, split_clients
+from fedblade.experiment._setup import Setup, hold_validation, prepare, split_clients
 from fedblade.partitions import Split
 
 _PROBE_BATCHES = 3
@@ -63,7 +63,7 @@ def epoch_steps(samples: IntArray, batch_size: int, last_batch: LastBatch, *, sk
 def training_split(config: RunConfig, dataset: Dataset) -> Split:
     """Who trains on what, after test and validation parts are taken out."""
     clients = split_clients(config, dataset)
-    return _hold_validation(config, clients)[0].train if config.evaluation.on == "validation" else clients.train
+    return hold_validation(config, clients)[0].train if config.evaluation.on == "validation" else clients.train
 
 
 def count_work(config: RunConfig, split: Split, *, skip_singletons: bool, first_round: int = 0) -> Work:

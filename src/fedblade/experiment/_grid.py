@@ -25,7 +25,20 @@ from fedblade.experiment._schema import FIXED, NAMED, ORDER, General
 
 Raw = dict[str, Any]
 
-WORDS = ("extends", "summary", "seeds", "grid", "cases", "tables", "measures", "notes", "needs", "baseline")
+WORDS: dict[str, type | tuple[type, ...]] = {
+    "extends": str,
+    "summary": str,
+    "seeds": list,
+    "grid": (dict, list),
+    "cases": list,
+    "tables": list,
+    "measures": dict,
+    "notes": dict,
+    "needs": list,
+    "baseline": str,
+}
+"""Words of a preset that are no settings of a run, and what they hold."""
+
 LEVELS = {
     "dirichlet": "alpha",
     "pathological": "classes_per_client",
@@ -67,9 +80,12 @@ def inherit(name: str, definitions: Mapping[str, Mapping[str, Any]], seen: tuple
         raise Misconfigured(f"preset '{name}' extends itself ({' > '.join((*seen, name))}). Break the circle.")
     own = copy.deepcopy(dict(definitions[name]))
     known = (*WORDS, *General.model_fields, *ORDER, "methods")
-    for key in own:
+    for key, value in own.items():
         if key not in known:
             raise Misconfigured(f"unknown key '{key}' in '{name}'.{nearest(key, known)}")
+        tables = value if key == "cases" or (key == "grid" and isinstance(value, list)) else ()
+        if not isinstance(value, WORDS.get(key, object)) or not all(isinstance(each, dict) for each in tables):
+            raise Misconfigured(f"{key} = {value!r} of '{name}' has the wrong shape. See the presets of the library.")
     parent = own.pop("extends", None)
     if parent is None:
         return own
@@ -194,6 +210,8 @@ def _cell(definition: Mapping[str, Any], point: _Point, name: str) -> GridCell:
     for key, template in definition.get("notes", {}).items():
         columns.setdefault("notes", template.replace("{}", show(lookup(config, key))))
     seeds = tuple(definition.get("seeds", (config.get("seed", 0),)))
+    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds):
+        raise Misconfigured(f"seeds = {list(seeds)} of '{name}' are no seeds; expected whole numbers such as [1, 2].")
     config.pop("seed", None)
     if lookup(config, "method") is None:
         raise Misconfigured(f"a cell of '{name}' has no method. Set method.name or an axis `method`.")

@@ -115,7 +115,7 @@ def is_grid(source: str | Path) -> bool:
     if name in _shipped():
         return True
     path = Path(_file_and_id(name)[0])
-    return path.is_file() and _has_grid(_parse(path.read_text(encoding="utf-8"), name))
+    return path.is_file() and _has_grid(_parse_file(path))
 
 
 def load_preset(source: str | Path) -> Preset:
@@ -180,8 +180,16 @@ def _read(name: str) -> dict[str, Any]:
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise Misconfigured(f"no such config file '{name}'. Give an existing .toml file or a preset.")
-        return _parse(path.read_text(encoding="utf-8"), name)
+        return _parse_file(path)
     raise Misconfigured(f"unknown preset '{name}'.{nearest(name, preset_names())}")
+
+
+def _parse_file(path: Path) -> dict[str, Any]:
+    """The tables of a file of the user's."""
+    try:
+        return _parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"'{path}' cannot be read as UTF-8 text: {error}. Save it as UTF-8.") from error
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -35,9 +35,11 @@ class Result:
     path: Path | None
 
 
-def load_config(source: str | Path | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, list[int]]:
-    """A checked configuration, and the seeds its preset suggests for comparisons."""
-    given = read_config(source)
+def load_config(
+    source: str | Path | None, overrides: Mapping[str, Any], where: Sequence[str] = ()
+) -> tuple[RunConfig, list[int]]:
+    """A checked configuration, and the seeds its preset suggests for comparisons; `where` chooses a grid's cell."""
+    given = read_config(source, where)
     if source is not None and Path(source).is_file():
         for method in given.get("methods", {}):
             compose(method)

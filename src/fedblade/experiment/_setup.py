@@ -81,7 +81,7 @@ def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 
-def _hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
+def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
     """The clients without the data that tuning measures on, and the training samples held back."""
     held = hold_out(clients.train, config.general.seed, _VALIDATION_PERCENT, VALIDATION)
     if len(held.order) == 0:
@@ -103,7 +103,7 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
     streams = Streams(config.general.seed)
     order = streams.numpy("eval").permutation(len(test))
     if config.evaluation.on == "validation":
-        clients, order = _hold_validation(config, clients)
+        clients, order = hold_validation(config, clients)
         test = replace(train, augment=None)
     problem, start = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()

@@ -4,7 +4,7 @@ import pytest
 
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment import load_config
-from fedblade.experiment._presets import preset_names, preset_summary
+from fedblade.experiment._presets import is_grid, preset_names, preset_summary
 from fedblade.experiment._schema import Optimizer
 
 
@@ -28,7 +28,8 @@ def test_nothing_named_means_the_quickstart():
 def test_every_preset_resolves_and_says_what_it_is():
     assert "quickstart" in preset_names()
     for name in preset_names():
-        load_config(name, {})
+        if not is_grid(name):
+            load_config(name, {})
         assert len(preset_summary(name)) > 10
 
 
