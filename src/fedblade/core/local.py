@@ -115,9 +115,12 @@ def _update(problem: Problem, row: Row, gradient: Tree, lr: float) -> None:
     if settings.clip is not None:
         factor = (settings.clip / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
         gradient = {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
-    for name, slope in gradient.items():
-        weight, buffer = row.params[name], row.momentum[name]
-        if settings.weight_decay:
-            slope = slope.add(weight, alpha=settings.weight_decay)
-        buffer.mul_(settings.momentum).add_(slope)
-        weight.add_(buffer, alpha=-lr)
+    if not gradient:
+        return
+    weights, buffers = ([tree[name] for name in gradient] for tree in (row.params, row.momentum))
+    slopes = list(gradient.values())
+    if settings.weight_decay:
+        slopes = list(torch._foreach_add(slopes, weights, alpha=settings.weight_decay))
+    torch._foreach_mul_(buffers, settings.momentum)
+    torch._foreach_add_(buffers, slopes)
+    torch._foreach_add_(weights, buffers, alpha=-lr)

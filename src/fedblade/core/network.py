@@ -22,7 +22,7 @@ class Network:
     """Extractor and head. The module is only a template for `functional_call`; every tensor is passed in.
 
     `skips_singletons` says that the body cannot train on one sample (batch statistics of one value, EC-4).
-    `autocast` is the reduced type of the body's forward pass, or None.
+    `autocast` is the reduced type of the body's forward pass, or None; `tied` says that layers share tensors.
     """
 
     body: nn.Module
@@ -31,15 +31,17 @@ class Network:
     num_classes: int
     skips_singletons: bool = False
     autocast: torch.dtype | None = None
+    tied: bool = False
 
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
         """Features [batch, dim]. In training, normalisation statistics in `buffers` are updated in place."""
         tensors = {name.removeprefix(_BODY): leaf for name, leaf in params.items() if name.startswith(_BODY)}
         tensors |= {name.removeprefix(_BODY): leaf for name, leaf in buffers.items()}
-        self.body.train(training)
+        if self.body.training != training:
+            self.body.train(training)
         reduced = self.autocast is not None
         with torch.autocast(inputs.device.type, dtype=self.autocast) if reduced else nullcontext():
-            features: Tensor = torch.func.functional_call(self.body, tensors, (inputs,))
+            features: Tensor = torch.func.functional_call(self.body, tensors, (inputs,), tie_weights=self.tied)
         return features.to(inputs.dtype)
 
     def output(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
@@ -91,7 +93,8 @@ def build_network(
     body = body.to(device=example.device, dtype=example.dtype)
     params = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_parameters()}
     buffers = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_buffers()}
-    network = Network(body, head, _probe_width(body, example), num_classes, autocast=autocast)
+    tied = len(params) < len(list(body.named_parameters(remove_duplicate=False)))
+    network = Network(body, head, _probe_width(body, example), num_classes, autocast=autocast, tied=tied)
     start = head.init(network.dim, num_classes, streams)
     network = replace(network, skips_singletons=_rejects_one_sample(network, params, buffers, example))
     params |= {name: leaf.to(example) for name, leaf in start.params.items()}
