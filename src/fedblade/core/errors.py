@@ -43,10 +43,15 @@ class CorruptFile(RunFailed):
     """A file of a run is torn or was changed by something else."""
 
 
+_MOST_OPTIONS = 12
+
+
 def nearest(given: str, options: Iterable[str]) -> str:
-    """A hint ` Did you mean 'x'?` with the closest option, or the list of options when nothing is close."""
+    """A hint ` Did you mean 'x'?` with the closest option, or the first options when nothing is close."""
     names = sorted(options)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     if close:
         return f" Did you mean '{close[0]}'?"
+    if len(names) > _MOST_OPTIONS:
+        return f" Choose from: {', '.join(names[:_MOST_OPTIONS])}, …"
     return f" Choose from: {', '.join(names)}." if names else ""

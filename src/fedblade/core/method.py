@@ -1,17 +1,37 @@
 """A method is a frozen value: head, losses, phases, sums, server step, state, exchanges, buffers, personal parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums
-from fedblade.core.terms import AnyTerm
+from fedblade.core.terms import AnyTerm, FeatureTerm, Term, active
 from fedblade.core.tree import Tree, tree_zeros
 from fedblade.core.views import EndView, Head
 
 ALL_GROUPS = ("body", "projector", "head", "scale")
 """Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
+
+
+GROUPS = (*ALL_GROUPS, "norm")
+
+
+def _check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise Misconfigured(f"{where} names '{name}', which does not exist.{nearest(name, known)}")
+
+
+def _check_balance(terms: tuple[AnyTerm, ...]) -> None:
+    """A balanced strength is a share of the supervised pull, so there must be one."""
+    balanced = [t.name for t in active(terms) if isinstance(t, FeatureTerm) and t.balance is not None]
+    if balanced and not any(isinstance(t, Term) and t.supervised for t in terms):
+        raise Misconfigured(
+            f"term '{balanced[0]}' is balanced against a supervised term, but none is marked supervised. "
+            f'Set supervised = True on the method\'s own loss, or use a fixed weight (balance = "none").'
+        )
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,9 @@ class Phase:
     epochs: int | None = None
     losses: tuple[AnyTerm, ...] | None = None
 
+    def __post_init__(self) -> None:
+        _check_names("Phase.trains", self.trains, GROUPS)
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -56,6 +79,10 @@ class Exchange:
     sums: tuple[Sum, ...]
     server: ServerStep
     clients: Literal["cohort", "all"] = "all"
+
+    def __post_init__(self) -> None:
+        if self.clients == "cohort" and self.when != "after_round":
+            raise Misconfigured(f"an exchange {self.when.replace('_', ' ')} has no cohort; use clients='all'.")
 
 
 @dataclass(frozen=True)
@@ -81,6 +108,13 @@ class Method:
     personal: tuple[str, ...] = ()
     accuracy_of: Literal["global", "personal"] = "global"
     gauges: Mapping[str, Callable[[ServerState], float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_names("Method.personal", self.personal, GROUPS)
+        _check_names("Method.client_update", self.client_update, self.client_state)
+        _check_names("Method.broadcast", self.broadcast or (), self.server_state)
+        for phase in self.phases:
+            _check_balance(self.losses if phase.losses is None else phase.losses)
 
     @property
     def sent(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput
 
 NORM_LAYERS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+HEAD_GROUPS = ("neck", "projector", "head", "scale")
 _BODY = "body."
 
 
@@ -50,8 +51,8 @@ class Network:
 
     @property
     def buffer_names(self) -> frozenset[str]:
-        """Names of the body's statistics."""
-        return frozenset(f"{_BODY}{name}" for name, _ in self.body.named_buffers())
+        """Names of the statistics of the body's normalisation layers; other buffers are constants."""
+        return norm_names(self.body) & {f"{_BODY}{name}" for name, _ in self.body.named_buffers()}
 
     def names_in(self, groups: tuple[str, ...], names: Iterable[str]) -> frozenset[str]:
         """Names of the tensors that belong to any of `groups`; a neck is part of `body`, `norm` lies within it."""
@@ -85,9 +86,15 @@ def build_network(
     The body is drawn from the stream `init` and the head from streams of its own, so that all methods of a seed start
     from the same body. Modules draw from torch's global generator, which is seeded from the stream and put back.
     """
+    usual = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.integer("init", 0))
-        body = make_body()
+        # Initial weights are drawn in float32 whatever the caller's default, so that they depend on the seed alone.
+        torch.set_default_dtype(torch.float32)
+        try:
+            body = make_body()
+        finally:
+            torch.set_default_dtype(usual)
     if norm_stats == "batch":
         _use_batch_statistics(body)
     body = body.to(device=example.device, dtype=example.dtype)
@@ -96,9 +103,20 @@ def build_network(
     tied = len(params) < len(list(body.named_parameters(remove_duplicate=False)))
     network = Network(body, head, _probe_width(body, example), num_classes, autocast=autocast, tied=tied)
     start = head.init(network.dim, num_classes, streams)
+    _check_groups(start.params)
     network = replace(network, skips_singletons=_rejects_one_sample(network, params, buffers, example))
     params |= {name: leaf.to(example) for name, leaf in start.params.items()}
     return network, params, buffers, {name: leaf.to(example) for name, leaf in start.fixed.items()}
+
+
+def _check_groups(params: Tree) -> None:
+    """A head's parameter outside the known groups would never be trained."""
+    for name in params:
+        if name.partition(".")[0] not in HEAD_GROUPS:
+            raise Misconfigured(
+                f"the head's parameter '{name}' belongs to no group; expected a name that starts with "
+                f"{', '.join(HEAD_GROUPS)}. Rename it, for example to 'head.{name}'."
+            )
 
 
 def _use_batch_statistics(body: nn.Module) -> None:

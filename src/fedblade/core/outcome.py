@@ -12,7 +12,7 @@ from fedblade.core.plan import ClientTask
 from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass, Sum, Sums, payload_bytes
-from fedblade.core.tree import State, Tree
+from fedblade.core.tree import State, Tree, tree_is_finite, tree_select
 from fedblade.core.views import EndView
 
 
@@ -50,8 +50,10 @@ class LocalResult:
 
 def train_client(problem: Problem, server: ServerState, task: ClientTask, own: State | None, lr: float) -> LocalResult:
     """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13)."""
-    received = receive(problem, server, task, own, lr)
-    row, trace = train(problem, received)
+    # A caller's no_grad or inference_mode must not switch training off.
+    with torch.inference_mode(False), torch.enable_grad():
+        received = receive(problem, server, task, own, lr)
+        row, trace = train(problem, received)
     log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
@@ -130,11 +132,17 @@ def _kept(problem: Problem, received: Received, row: Row, view: EndView) -> Stat
     own_params = {name: leaf for name, leaf in row.params.items() if name not in view.shared}
     if own_params:
         state[PERSONAL] = own_params
-    own_buffers = {name: leaf for name, leaf in row.buffers.items() if name not in view.shared}
+    own_buffers = tree_select(row.buffers, problem.network.buffer_names - view.shared)
     if own_buffers:
         state[BUFFERS] = own_buffers
     if problem.settings.persist:
         state[MOMENTUM] = row.momentum
+    for name, tree in state.items():
+        if not tree_is_finite(tree):
+            raise NonFinite(
+                f"client {received.task.client} would keep a non-finite '{name.lstrip('_')}' after round "
+                f"{received.task.round + 1}. Lower the learning rate (optimizer.lr) or the weights of the terms."
+            )
     return state
 
 

@@ -41,6 +41,7 @@ class Batch:
 class ClientTask:
     """All a client needs to know for one round. `phases` holds the batches of each training phase in order.
 
+    `indices` are all its samples in a fixed shuffle, because batch statistics need mixed classes in a pass.
     `seed` is for layers that draw by themselves, such as dropout.
     """
 
@@ -107,7 +108,7 @@ class Planner:
         return ClientTask(
             client=client,
             round=round_,
-            indices=self._tensor(held),
+            indices=self._tensor(held[self.streams.numpy("pass", client).permutation(len(held))]),
             counts=self._tensor(self.shards.counts(client, round_)),
             weight=self._weight(len(held), steps),
             phases=tuple(phases),

@@ -39,6 +39,9 @@ class ServerState:
         own = self.flat()
         if own.keys() != flat.keys():
             raise KeyError(f"checkpoint and method differ in {sorted(own.keys() ^ flat.keys())[:4]}")
+        for name, leaf in own.items():
+            if leaf.shape != flat[name].shape or leaf.dtype != flat[name].dtype:
+                raise KeyError(f"checkpoint and method differ in the shape or type of '{name}'")
         moved = {name: flat[name].to(leaf.device) for name, leaf in own.items()}
         parts = unflatten(moved)
         return ServerState(

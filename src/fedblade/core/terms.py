@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
 
@@ -99,6 +100,7 @@ def differentiate(
     balanced = [term for term in terms if isinstance(term, FeatureTerm) and term.balance is not None]
     if not balanced:
         added = _add_up(terms, view_at(features))
+        _refuse_detached(added, leaves)
         gradient = dict(zip(leaves, _grad(added.total, list(leaves.values())), strict=True))
         return Slope(gradient, added.values, added.logs)
     cut = features.detach().requires_grad_()
@@ -116,6 +118,15 @@ def differentiate(
     through = _grad(features, list(leaves.values()), slope)
     gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
     return Slope(gradient, added.values, added.logs)
+
+
+def _refuse_detached(added: "_Added", leaves: Tree) -> None:
+    """A loss that reaches no parameter at all is a broken model or term, not a gradient of zero."""
+    if added.values and leaves and not added.total.requires_grad:
+        raise Misconfigured(
+            f"the terms {', '.join(added.values)} do not depend on any trained parameter. "
+            f"Look for a detach() or no_grad in the model or in the terms."
+        )
 
 
 def _strength(term: FeatureTerm, pull: Tensor, own: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class Driver:
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
         if last:
             state = self._exchange("after_run", state, setup.eligible, sent)
-        _refuse_non_finite(state)
+        _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         if last or (round_ + 1) % config.evaluation.every == 0:
@@ -150,9 +150,10 @@ class _Bytes:
     down: int = 0
 
 
-def _refuse_non_finite(state: ServerState) -> None:
+def _refuse_non_finite(state: ServerState, shared: frozenset[str]) -> None:
     """Stop before a broken model is evaluated, recorded or saved (EC-11)."""
-    for part, tree in (("parameters", state.params), ("buffers", state.buffers), *state.extra.items()):
+    statistics = tree_select(state.buffers, shared)
+    for part, tree in (("parameters", state.params), ("statistics", statistics), *state.extra.items()):
         if not tree_is_finite(tree):
             raise NonFinite(
                 f"the server's {part} became non-finite in round {state.round}. "

@@ -38,4 +38,6 @@ def compose(name: str) -> Composition:
     """Read a method name such as `fedavg`, `fedprox+feddecorr` or `my_file.py:my_method+feddecorr`."""
     place, colon, parts = name.rpartition(":")
     base, *added = parts.split("+")
+    if "" in added or len(set(added)) < len(added):
+        raise Misconfigured(f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts.")
     return Composition(name, methods.get(place + colon + base), tuple(regularisers.get(each) for each in added))

@@ -196,7 +196,9 @@ def test_no_step_no_weight(weighting):
 
 def test_tasks_tell_what_the_client_holds():
     task = planner().task(0, 1)
-    assert task.indices.tolist() == list(range(10, 17))
+    assert sorted(task.indices.tolist()) == list(range(10, 17))
+    assert task.indices.tolist() != sorted(task.indices.tolist())
+    assert task.indices.tolist() == planner().task(5, 1).indices.tolist()
     assert task.counts.tolist() == [0, 7, 0]
 
 

@@ -1,16 +1,19 @@
 """The local objective: weights, switches, and the balance of decorrelation terms (X-1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 import torch
 
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Phase
 from fedblade.core.streams import Streams
 from fedblade.core.terms import FeatureTerm, TermValue, active, differentiate
 from fedblade.core.views import StepView
 from fedblade.heads import EtfProjectorHead, LinearHead
 from fedblade.losses import BalancedCrossEntropy, CrossEntropy, FedDecorr, LDDecorr, Proximal
+from fedblade.methods.fedavg import fedavg
 
 BATCH, DIM = 8, 6
 
@@ -99,8 +102,12 @@ def test_the_pull_counts_the_weight_of_the_supervised_term():
     assert (extra.norm() / Step().at_features(CrossEntropy()).norm()).item() == pytest.approx(1.0, rel=1e-10)
 
 
-def test_without_a_supervised_term_a_balanced_one_is_silent():
-    assert not Step().at_features(LDDecorr(balance=0.5)).any()
+def test_a_balanced_term_needs_a_supervised_one():
+    with pytest.raises(Misconfigured, match="none is marked supervised"):
+        replace(fedavg(), losses=(LDDecorr(balance=0.5),))
+    with pytest.raises(Misconfigured, match="none is marked supervised"):
+        replace(fedavg(), phases=(Phase(losses=(LDDecorr(balance=0.5),)),))
+    replace(fedavg(), losses=(LDDecorr(balance=0.0),))
 
 
 @pytest.mark.parametrize("kind", DECORR)
