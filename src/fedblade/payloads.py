@@ -43,15 +43,18 @@ MODEL: tuple[Sum, ...] = (delta, buffers, counters, weight)
 
 
 def class_features(view: StepView) -> Tree:
-    """Σ z and sample counts per class over one batch: `sum [classes, dim]`, `count [classes]`."""
-    num_classes = view.counts.shape[0]
-    present = torch.ones_like(view.labels, dtype=torch.float64) if view.mask is None else view.mask.double()
-    sums = torch.zeros(num_classes, view.features.shape[1], dtype=torch.float64, device=view.features.device)
-    counts = torch.zeros(num_classes, dtype=torch.float64, device=view.features.device)
-    return {
-        "sum": sums.index_add(0, view.labels, view.features.double() * present[:, None]),
-        "count": counts.index_add(0, view.labels, present),
-    }
+    """Σ z and sample counts per class over one batch: `sum [classes, dim]`, `count [classes]`.
+
+    Rows whose mask is 0 do not count, whatever they and their labels hold.
+    """
+    num_classes, rows, labels = view.counts.shape[0], view.features.double(), view.labels
+    present = torch.ones_like(labels, dtype=torch.float64)
+    if view.mask is not None:
+        real = view.mask != 0
+        rows, labels, present = torch.where(real[:, None], rows, 0.0), torch.where(real, labels, 0), real.double()
+    sums = torch.zeros(num_classes, rows.shape[1], dtype=torch.float64, device=rows.device)
+    counts = torch.zeros(num_classes, dtype=torch.float64, device=rows.device)
+    return {"sum": sums.index_add(0, labels, rows), "count": counts.index_add(0, labels, present)}
 
 
 CLASS_FEATURES = DataPass("class_features", class_features)

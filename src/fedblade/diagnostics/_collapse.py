@@ -14,6 +14,7 @@ from torch import Tensor
 from fedblade.core.metric import Metric
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
+from fedblade.diagnostics._checks import check_class_numbers, check_row_entries, check_samples
 from fedblade.diagnostics._moments import Moments, Space, moments_pass
 from fedblade.heads import normalise
 
@@ -46,13 +47,13 @@ def finish_nc1(moments: Moments) -> dict[str, float]:
     means, weights, units = _class_means(moments)
     if len(means) == 0:
         return dict.fromkeys(("nc1_pinv", "nc1_ratio", "nc1_unit"), math.nan)
-    centred = means - means.mean(0)
-    within = moments.outer / moments.count - (means.mT * weights) @ means
+    centred, about = means - means.mean(0), means - moments.total / moments.count
+    within = moments.covariance() - (about.mT * weights) @ about
     trace_within, trace_between = within.trace().clamp(min=0), centred.square().sum() / len(means)
     return {
         "nc1_pinv": _trace_pinv(within, centred),
         "nc1_ratio": float(trace_within / (trace_within + trace_between)),
-        "nc1_unit": float((1 - units.square().sum(1)).mean()),
+        "nc1_unit": float((1 - units.square().sum(1)).clamp(min=0).mean()),
     }
 
 
@@ -130,4 +131,7 @@ def _etf_cosines(means: Tensor) -> Tensor:
 
 
 def _moments(features: Tensor, labels: Tensor) -> Moments:
+    check_samples(features)
+    check_row_entries("labels", labels, features)
+    check_class_numbers(labels)
     return Moments.of(features, labels, int(labels.max()) + 1)

@@ -10,6 +10,7 @@ from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.metric import Metric
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
+from fedblade.diagnostics._checks import check_samples
 from fedblade.diagnostics._moments import Moments, Space, moments_pass
 
 Matrix = Literal["covariance", "correlation"]
@@ -72,4 +73,5 @@ def _erank(space: Space, key: str) -> Metric:
 
 
 def _moments(features: Tensor) -> Moments:
+    check_samples(features)
     return Moments.of(features, torch.zeros(len(features), dtype=torch.int64, device=features.device), 1)

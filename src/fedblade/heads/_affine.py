@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def draw_affine(inputs: int, outputs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Weight [outputs, inputs] and bias [outputs], uniform in ±1/sqrt(inputs)."""
+    """Weight [outputs, inputs] and bias [outputs] in float32, uniform in ±1/sqrt(inputs)."""
     bound = 1 / math.sqrt(inputs)
-    weight = torch.empty(outputs, inputs).uniform_(-bound, bound, generator=generator)
-    return weight, torch.empty(outputs).uniform_(-bound, bound, generator=generator)
+    weight = torch.empty(outputs, inputs, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+    return weight, torch.empty(outputs, dtype=torch.float32).uniform_(-bound, bound, generator=generator)

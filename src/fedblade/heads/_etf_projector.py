@@ -63,7 +63,7 @@ class EtfProjectorHead(Head):
         if self.projector:
             weight, bias = draw_affine(dim, space, streams.torch("init", 1))
             params |= {"projector.weight": weight, "projector.bias": bias}
-        scale = {"scale": torch.tensor(self.scale.init)}
+        scale = {"scale": torch.tensor(self.scale.init, dtype=torch.float32)}
         if self.scale.learnable:
             return HeadTensors(params | scale, {"etf": etf})
         return HeadTensors(params, {"etf": etf} | scale)

@@ -6,11 +6,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
 from fedblade.losses._checks import check_floor
 from fedblade.losses._cross_entropy import cross_entropy
+from fedblade.losses._masking import real_rows
+from fedblade.losses._shapes import check_counts, check_labels, check_mask, check_matrix
 
 
 def balanced_cross_entropy(
@@ -29,11 +32,34 @@ def balanced_cross_entropy(
 
     Deviation: the formula removes a class the client lacks (n_c = 0) from the softmax; the authors' code counts it
     once. `floor` 1 is the latter, 0 the former. With `gamma` 0 this is plain cross-entropy whatever the floor.
+
+    With `floor` 0 a sample of a class whose count is 0 has an infinite loss and is refused. That needs a look at the
+    values, so it is left out where looking is impossible or stalls (inside `torch.func` or `compile`, on an
+    accelerator): the loss is infinite there.
     """
     check_floor(floor)
+    check_matrix("logits", logits, "[batch, classes]")
+    check_counts(counts, logits.shape[1])
     if gamma == 0:
         return cross_entropy(logits, labels, mask=mask)
+    if floor == 0:
+        check_labels(labels, logits)
+        check_mask(mask, logits)
+        _check_held(labels, counts, mask)
     return cross_entropy(logits + gamma * log_counts(counts, floor, logits.dtype), labels, mask=mask)
+
+
+def _check_held(labels: Tensor, counts: Tensor, mask: Tensor | None) -> None:
+    """Refuse real samples of classes the client lacks, where their values can be read at no cost."""
+    on_cpu = labels.device.type == counts.device.type == "cpu"
+    if not on_cpu or torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+        return
+    lacking = counts[real_rows(labels, mask)] <= 0
+    if bool((lacking if mask is None else lacking & (mask != 0)).any()):
+        raise Misconfigured(
+            "a label whose class has count 0 given with floor 0, which removes the class from the softmax. "
+            "Take counts of the data the batch comes from, or floor=1."
+        )
 
 
 def log_counts(counts: Tensor, floor: float, dtype: torch.dtype) -> Tensor:

@@ -10,10 +10,14 @@ from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
 from fedblade.losses._masking import mean_of_real, real_rows
+from fedblade.losses._shapes import check_labels, check_mask, check_matrix
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean over real samples of -log softmax(logits)[label], for `logits [batch, classes]`."""
+    check_matrix("logits", logits, "[batch, classes]")
+    check_labels(labels, logits)
+    check_mask(mask, logits)
     return mean_of_real(
         functional.cross_entropy(real_rows(logits, mask), real_rows(labels, mask), reduction="none"), mask
     )

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from fedblade.heads import cosine
 from fedblade.losses._masking import mean_of_real, real_rows
+from fedblade.losses._shapes import check_etf, check_labels, check_mask, check_matrix
 
 
 def dot_regression(features: Tensor, labels: Tensor, etf: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -12,5 +13,9 @@ def dot_regression(features: Tensor, labels: Tensor, etf: Tensor, *, mask: Tenso
     `features [batch, dim]`, `etf [dim, classes]`. Only the cosine with the sample's own class is formed. A zero
     feature has cosine 0 and no gradient, where the formula's is undefined.
     """
+    check_matrix("features", features)
+    check_labels(labels, features)
+    check_etf(etf, features.shape[1])
+    check_mask(mask, features)
     targets = etf.mT[real_rows(labels, mask)]
     return mean_of_real((cosine(real_rows(features, mask), targets) - 1).square() / 2, mask)

@@ -14,6 +14,7 @@ from fedblade.losses._balanced_cross_entropy import log_counts
 from fedblade.losses._checks import check_floor, check_positive
 from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._masking import real_rows
+from fedblade.losses._shapes import check_counts, check_labels, check_mask, check_matrix, check_shape
 
 
 def feature_alignment(
@@ -38,6 +39,7 @@ def feature_alignment(
     """
     check_floor(floor)
     check_positive("tau", tau, 0.1)
+    _check_tensors(features, labels, prototypes, counts, mask, sample_mask)
     has = torch.ones_like(counts, dtype=torch.bool) if mask is None else mask != 0
     allowed = has & (counts > 0) if floor == 0 else has
     safe_labels = real_rows(labels, sample_mask)
@@ -46,6 +48,24 @@ def feature_alignment(
     cosines = normalise(real_rows(features, sample_mask)) @ normalise(points).mT
     logits = cosines / tau + torch.where(allowed, log_counts(counts, floor, features.dtype), -torch.inf)
     return cross_entropy(logits, safe_labels, mask=used)
+
+
+def _check_tensors(
+    features: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    counts: Tensor,
+    mask: Tensor | None,
+    sample_mask: Tensor | None,
+) -> None:
+    check_matrix("features", features)
+    check_labels(labels, features)
+    check_matrix("prototypes", prototypes, "[classes, dim]")
+    shape = (prototypes.shape[0], features.shape[1])
+    check_shape("prototypes", prototypes, shape, "Take them from the layer the features come from, one row per class.")
+    check_counts(counts, shape[0])
+    check_mask(mask, prototypes)
+    check_mask(sample_mask, features, "sample_mask")
 
 
 @losses.register("feature_alignment", paper="FedBlade, Eq. 16")

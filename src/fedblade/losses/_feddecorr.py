@@ -9,7 +9,8 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import FeatureTerm, TermValue
 from fedblade.losses._checks import check_choice
-from fedblade.losses._standardised import FORMS, Form, Part, ZScore, evaluate, is_dual
+from fedblade.losses._standardised import FORMS, Form, Part, evaluate, is_dual
+from fedblade.losses._zscore import ZScore
 
 Scale = Literal["paper", "official"]
 OwnOrFixed = Literal["own", "f64", "f32"]
@@ -41,7 +42,10 @@ def feddecorr(
 @losses.register("feddecorr", paper="arXiv:2210.00226, Eq. 9")
 @dataclass(frozen=True, kw_only=True)
 class FedDecorr(FeatureTerm):
-    """Mean squared correlation between the features of a batch, see `feddecorr`."""
+    """Mean squared correlation between the features of a batch, see `feddecorr`.
+
+    Counts features of nearly no variance.
+    """
 
     name: ClassVar[str] = "decorr"
     scale: Scale = "official"
@@ -56,7 +60,11 @@ class FedDecorr(FeatureTerm):
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The loss of one batch of features."""
         result = evaluate(features, mask, *self._parts())
-        return TermValue((features * 0).sum() if result is None else result.value.to(features.dtype))
+        if result is None:
+            return TermValue((features * 0).sum(), {"count_dead_features": features.new_zeros(())})
+        return TermValue(
+            result.value.to(features.dtype), {"count_dead_features": result.count_dead(mask).to(features.dtype)}
+        )
 
     def _parts(self) -> "tuple[ZScore, _Frobenius]":
         return ZScore(self.var_eps, self.ddof), _Frobenius(self.scale, self.form, self.precision)

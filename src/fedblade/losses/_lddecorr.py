@@ -10,11 +10,10 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import FeatureTerm, TermValue
 from fedblade.losses._checks import check_choice, check_positive
-from fedblade.losses._standardised import FORMS, Evaluation, Form, Part, ZScore, evaluate, is_dual
+from fedblade.losses._standardised import FORMS, Evaluation, Form, Part, evaluate, is_dual
+from fedblade.losses._zscore import ZScore
 
 Precision = Literal["f64", "f32"]
-DEAD_VARIANCE = 1e-6
-"""A feature whose variance in the batch is below this counts as dead."""
 
 
 def lddecorr(
@@ -77,9 +76,8 @@ class LDDecorr(FeatureTerm):
         value = result.value.detach()
         n = torch.full_like(value, rows) if mask is None else (mask != 0).sum().to(value.dtype)
         centred = value + (dim - (n - 1).clamp(max=dim)) * math.log(self.eps)
-        dead = (result.inverse_std > (DEAD_VARIANCE + self.var_eps) ** -0.5).sum()
         failed = (result.failed != 0).to(value.dtype)
-        counted = torch.stack((centred, failed, dead.to(value.dtype)))
+        counted = torch.stack((centred, failed, result.count_dead(mask)))
         return _logs(torch.where(n > 1, counted, 0.0).to(features.dtype))
 
 

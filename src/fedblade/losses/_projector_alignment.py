@@ -11,6 +11,7 @@ from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
 from fedblade.heads import cosine
 from fedblade.losses._checks import check_choice
+from fedblade.losses._shapes import check_etf, check_mask, check_matrix
 
 Reduction = Literal["sum", "mean"]
 
@@ -26,6 +27,9 @@ def projector_alignment(
     Deviation: the paper's sum runs over all classes and does not say what happens before a class has been seen.
     """
     check_choice("reduction", reduction, ("sum", "mean"))
+    check_matrix("projected_prototypes", projected_prototypes, "[classes, space]")
+    check_etf(etf, projected_prototypes.shape[1], projected_prototypes.shape[0])
+    check_mask(mask, projected_prototypes)
     has = mask != 0
     rows = torch.where(has[:, None], projected_prototypes, torch.zeros_like(projected_prototypes))
     distance = (1 - cosine(rows, etf.mT)).square() / 2

@@ -6,14 +6,14 @@ arithmetic runs on plain tensors, once for all clients.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from fedblade.core.errors import Misconfigured, Unsupported
-from fedblade.losses._checks import check_ddof, check_positive
+from fedblade.core.errors import Unsupported
+from fedblade.losses._shapes import check_mask, check_matrix
+from fedblade.losses._zscore import ZScore, num_real, standardise, standardise_backward
 
 Form = Literal["auto", "dual", "primal"]
 FORMS: tuple[Form, ...] = ("auto", "dual", "primal")
@@ -40,38 +40,29 @@ class Kernel(Protocol):
         """∂value/∂Z, 0 where the value was given up."""
 
 
-@dataclass(frozen=True)
-class ZScore:
-    """Column-wise z-score (x - mean)/sqrt(var + var_eps), var with n - ddof degrees of freedom."""
-
-    var_eps: float
-    ddof: int
-
-    def __post_init__(self) -> None:
-        check_positive("var_eps", self.var_eps, 1e-8)
-        check_ddof(self.ddof)
-
-
 class Evaluation(NamedTuple):
     """A loss of the standardised batch: its value, whether it was given up, and 1/sqrt(var + var_eps) [1, dim]."""
 
     value: Tensor
     failed: Tensor
     inverse_std: Tensor
+    score: ZScore
+
+    def count_dead(self, mask: Tensor | None) -> Tensor:
+        """Number of features of nearly no variance, in the dtype of the value; 0 with a single real sample."""
+        dead = self.score.count_dead(self.inverse_std).to(self.value.dtype)
+        return dead if mask is None else torch.where((mask != 0).sum() > 1, dead, 0.0)
 
 
 def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> Evaluation | None:
     """Evaluate `kernel` on `features [batch, dim]`, or None where the batch is too small by its shape."""
-    if features.dim() != 2:
-        raise Misconfigured(
-            f"features of shape {tuple(features.shape)} given; [batch, dim] expected. "
-            f"Flatten or pool them, and use torch.func.vmap for a client axis."
-        )
+    check_matrix("features", features)
+    check_mask(mask, features)
     if features.shape[0] < 2:
         return None
     wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
     value, failed, inverse_std, *_ = _apply(_Standardised, wide, mask, score, kernel)
-    return Evaluation(value, failed, inverse_std)
+    return Evaluation(value, failed, inverse_std, score)
 
 
 def is_dual(form: Form, Z: Tensor) -> bool:
@@ -101,8 +92,8 @@ class _Standardised(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> tuple[Tensor, ...]:
-        n = _num_real(z, mask)
-        Z, inverse_std = _standardise(z, n, mask, score)
+        n = num_real(z, mask)
+        Z, inverse_std = standardise(z, n, mask, score)
         Z = Z.to(kernel.dtype(z.dtype))
         with exact_products(z.device):
             value, failed, work = kernel.value(Z, n)
@@ -148,13 +139,13 @@ class _Gradient(torch.autograd.Function):
         score: ZScore,
         kernel: Kernel,
     ) -> Tensor:
-        n = _num_real(z, mask)
+        n = num_real(z, mask)
         with exact_products(z.device):
             slope = kernel.gradient(Z, n, Part(value, failed, work))
         if mask is not None:
             upstream = torch.where((mask != 0).sum(-1) > 1, upstream, 0.0)
         scale = inverse_std * upstream[..., None, None]
-        return _standardise_backward(slope, Z, scale, n, mask, score).to(z.dtype)
+        return standardise_backward(slope, Z, scale, n, mask, score).to(z.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -182,40 +173,3 @@ def _to_front(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...
         return each.expand(size, *each.shape) if dim is None else each.movedim(dim, 0)
 
     return [move(each, dim) for each, dim in zip(inputs, in_dims, strict=True)]
-
-
-def _num_real(z: Tensor, mask: Tensor | None) -> float | Tensor:
-    """Real rows: a number without a mask, else [..., 1, 1] and at least 1."""
-    if mask is None:
-        return float(z.shape[-2])
-    return (mask != 0).sum(-1).clamp(min=1).to(z.dtype)[..., None, None]
-
-
-def _real(rows: Tensor, mask: Tensor | None) -> Tensor:
-    return rows if mask is None else torch.where((mask != 0)[..., None], rows, 0.0)
-
-
-def _degrees(n: float | Tensor, ddof: int) -> float | Tensor:
-    return max(n - ddof, 1.0) if isinstance(n, float) else (n - ddof).clamp(min=1)
-
-
-def _mean(rows: Tensor, n: float | Tensor) -> Tensor:
-    """Mean over the batch of rows that are zero in padding; one operation where there is none."""
-    return rows.mean(-2, keepdim=True) if isinstance(n, float) else rows.sum(-2, keepdim=True) / n
-
-
-def _standardise(z: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore) -> tuple[Tensor, Tensor]:
-    """Z with zero rows for padding, and 1/sqrt(var + var_eps)."""
-    z = _real(z, mask)
-    centred = _real(z - _mean(z, n), mask)
-    variance = centred.square().sum(-2, keepdim=True) / _degrees(n, score.ddof)
-    inverse_std = (variance + score.var_eps).rsqrt()
-    return centred * inverse_std, inverse_std
-
-
-def _standardise_backward(
-    slope: Tensor, Z: Tensor, scale: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore
-) -> Tensor:
-    """Chain rule through the z-score: scale·(s - mean s - Z·Σ(s∘Z)/(n - ddof)) for a slope s at Z."""
-    spread = (slope * Z).sum(-2, keepdim=True) / _degrees(n, score.ddof)
-    return _real(torch.addcmul(slope - _mean(slope, n), Z, spread, value=-1) * scale, mask)

@@ -259,6 +259,9 @@ def test_metrics_are_the_functions_on_features_and_projections():
 def test_moments_add_up():
     z, labels = labelled()
     parts = Moments.of(z[:11], labels[:11], 4) + Moments.of(z[11:], labels[11:], 4)
-    for name, leaf in Moments.of(z, labels, 4).tree().items():
-        torch.testing.assert_close(parts.tree()[name], leaf)
+    whole = Moments.of(z, labels, 4)
+    for name in ("count", "total", "class_count", "class_total", "class_unit"):
+        torch.testing.assert_close(parts.tree()[name], whole.tree()[name])
+    torch.testing.assert_close(parts.covariance(), whole.covariance())
+    torch.testing.assert_close(parts.scatter + parts.outer, whole.scatter + whole.outer)
     assert set(registry.names()) >= set(METRICS)

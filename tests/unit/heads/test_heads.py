@@ -163,3 +163,24 @@ def test_registry_and_refusals():
         Scale(min=2.0)
     with pytest.raises(Misconfigured, match="needs at least 9 dimensions"):
         EtfProjectorHead(proj_dim=5).init(6, 10, STREAMS)
+
+
+@pytest.fixture
+def wide_default():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+HEADS = (LinearHead(), EtfProjectorHead(), EtfProjectorHead(scale=Scale(learnable=False)))
+EXPECTED = [head.init(6, 3, STREAMS) for head in HEADS]
+
+
+@pytest.mark.usefixtures("wide_default")
+@pytest.mark.parametrize(("head", "expected"), list(zip(HEADS, EXPECTED, strict=True)))
+def test_initial_tensors_do_not_depend_on_the_default_dtype(head, expected):
+    made = head.init(6, 3, STREAMS)
+    for ours, theirs in ((made.params, expected.params), (made.fixed, expected.fixed)):
+        assert ours.keys() == theirs.keys()
+        assert all(leaf.dtype == torch.float32 and torch.equal(leaf, theirs[name]) for name, leaf in ours.items())

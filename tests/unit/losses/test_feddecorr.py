@@ -92,6 +92,21 @@ def test_single_samples_and_constant_features(double):
     assert feddecorr(double(5, 1), "official") == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("term", [FedDecorr(), LDDecorr(), FedDecorr(var_eps=1e-4), LDDecorr(ddof=1)])
+def test_both_terms_count_dead_features(term, double):
+    z = double(6, 5)
+    z[:, 1], z[:, 3] = 0.25, 1e-4 * z[:, 3]
+    assert term(z, None).logs["count_dead_features"] == 2
+    padded = torch.cat((z, double(2, 5, seed=1)))
+    for real, expected in ((6, 2), (1, 0), (0, 0)):
+        mask = (torch.arange(8) < real).double()
+        assert term(padded, mask).logs["count_dead_features"] == expected
+    assert term(z[:1], None).logs["count_dead_features"] == 0
+    assert term(z.float(), None).logs["count_dead_features"].dtype == torch.float32
+    stacked = torch.func.vmap(lambda x: term(x, None).logs["count_dead_features"])(torch.stack((z, double(6, 5))))
+    assert stacked.tolist() == [2, 0]
+
+
 @pytest.mark.parametrize("scale", ["paper", "official"])
 def test_padding_and_vmap(scale, laws, double):
     laws.padding(lambda z, mask: feddecorr(z, scale, mask=mask), double(5, 8))
