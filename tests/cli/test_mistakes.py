@@ -13,6 +13,10 @@ import pytest
         ("dataset=digit", "digit", "'digits'"),
         ("partition=dirichle", "dirichle", "'dirichlet'"),
         ("roundz=3", "roundz", "'rounds'"),
+        ("methd=fedavg", "methd", "'method'"),
+        ("dtaset=digits", "dtaset", "'dataset'"),
+        ("mdel=mlp", "mdel", "'model'"),
+        ("metrics=acuracy", "acuracy", "'accuracy'"),
         ("federation.roundz=3", "federation.roundz", "'federation.rounds'"),
         ("metrics=['acuracy']", "acuracy", "'accuracy'"),
         ("augment=crop_flp", "crop_flp", "'crop_flip'"),
@@ -144,7 +148,9 @@ def test_a_single_array_is_refused(cli, tmp_path):
         (["report", "nowhere"], ["nowhere"]),
         (["partition", "--plot", "map.gif"], ["map.gif", ".svg"]),
         (["partition", "--set", "partition=nope"], ["nope"]),
-        (["list", "method"], ["method"]),
+        (["list", "method"], ["'method'", "'methods'"]),
+        (["list", "modles"], ["'modles'", "'models'"]),
+        (["list", "xyzzy"], ["'xyzzy'", "methods"]),
         (["lst"], ["lst"]),
         (["run", "--rounds", "3"], ["--rounds"]),
         (["run", "--seed", "one"], ["one"]),
@@ -238,3 +244,8 @@ def test_debug_shows_a_traceback_wherever_it_stands(cli, argv):
 
 def test_debug_keeps_the_exit_status_of_the_mistake(cli):
     assert cli("run", "--debug", "--set", "alpha=-1").status == 2
+
+
+@pytest.mark.parametrize("argv", [["list", "method"], ["run", "--set", "methd=fedavg"]])
+def test_a_misspelt_word_gets_a_short_answer(cli, argv):
+    assert len(cli(*argv).mistake()) < 90

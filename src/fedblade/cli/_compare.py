@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._cells import conclude
+from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from rich.console import Console
     from rich.table import Table
 
     from fedblade.report import ComparisonRow
@@ -28,15 +32,16 @@ def compare(
 ) -> None:
     """Run methods × seeds, print a table; the last line printed is the path of the report.
 
-    Runs that are finished are skipped and runs that were cut short go on, so the same command can be repeated.
+    Runs that are finished are skipped and runs that were cut short go on, so the same command can be repeated. A run
+    that fails does not stop the others.
     """
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import next_run_folder
-    from fedblade.experiment._compare import plan_comparison, run_comparison
+    from fedblade.experiment._compare import plan_comparison
     from fedblade.experiment._progress import shown
-    from fedblade.report import build_report, comparison_rows
+    from fedblade.experiment._reproduce import run_cells
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -48,11 +53,24 @@ def compare(
     single = [changes.pop("seed")] if "seed" in changes else None
     cells = plan_comparison(source, changes, names, parse_seeds(seeds) or single, folder)
     console = Console()
-    run_comparison(cells, lambda label: shown(console, quiet=quiet, label=label))
-    folders = [cell.folder for cell in cells]
-    console.print(comparison_table(comparison_rows(folders, threshold)))
-    report = build_report([folder], folder / "report.html", threshold=threshold)
-    typer.echo(str(report))
+    with resumable(folder, given=out is not None):
+        failed = run_cells(cells, lambda label: shown(console, quiet=quiet, label=label))
+        report = _publish(console, [cell.folder for cell in cells], folder, threshold)
+    conclude(report, failed, len({cell.folder for cell in cells}))
+
+
+def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", threshold: float) -> "Path":
+    """Print the table and write the report: the runs in the order given, then whatever else is in the folder.
+
+    Returns the path of the report, or the folder where no run left anything to report.
+    """
+    from fedblade.report import build_report, comparison_rows
+
+    found = [run for run in runs if (run / "summary.json").is_file()]
+    if not found:
+        return folder
+    console.print(comparison_table(comparison_rows(found, threshold)))
+    return build_report([*found, folder], folder / "report.html", threshold=threshold)
 
 
 def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
@@ -69,7 +87,7 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     for row in rows:
         table.add_row(
             row.label,
-            f"{row.finished}/{row.runs}",
+            f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""),
             ("* " if row.last10_rank == 1 else "") + _accuracy(row.last10_mean, row.last10_std, row.finished),
             _accuracy(row.final_mean, row.final_std, row.finished),
             row.rounds_to_text,

@@ -1,33 +1,34 @@
 """`fedblade list`: what there is."""
 
 import json
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-
-class Kind(StrEnum):
-    """Kinds of parts."""
-
-    METHODS = "methods"
-    LOSSES = "losses"
-    HEADS = "heads"
-    MODELS = "models"
-    DATASETS = "datasets"
-    PARTITIONS = "partitions"
-    PRESETS = "presets"
-    METRICS = "metrics"
-    ENGINES = "engines"
-    REGULARISERS = "regularisers"
+KINDS = (
+    "methods",
+    "losses",
+    "heads",
+    "models",
+    "datasets",
+    "partitions",
+    "presets",
+    "metrics",
+    "engines",
+    "regularisers",
+)
 
 
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to list; the kinds are named above.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
 ) -> None:
     """List methods, losses, heads, models, datasets, partitions, presets, metrics, engines or regularisers."""
-    rows = _presets() if kind is Kind.PRESETS else _parts(kind)
+    if kind not in KINDS:
+        from fedblade.core.errors import Misconfigured, nearest
+
+        raise Misconfigured(f"there is no kind '{kind}' to list.{nearest(kind, KINDS)}")
+    rows = _presets() if kind == "presets" else _parts(kind)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -42,8 +43,8 @@ def _presets() -> list[dict[str, str]]:
     return [{"name": name, "summary": preset_summary(name)} for name in preset_names()]
 
 
-def _parts(kind: Kind) -> list[dict[str, str]]:
+def _parts(kind: str) -> list[dict[str, str]]:
     from fedblade.core import registry
 
-    found: registry.Registry = getattr(registry, kind.value)
+    found: registry.Registry = getattr(registry, kind)
     return [{"name": entry.name, "summary": entry.summary, **entry.info} for entry in found.entries()]

@@ -12,6 +12,7 @@ import typer
 
 from fedblade._version import __version__
 from fedblade.cli import _compare, _data, _doctor, _list, _partition, _report, _reproduce, _run, _show, _sweep
+from fedblade.cli._stop import Stopped
 from fedblade.core.errors import FedbladeError
 
 app = typer.Typer(
@@ -35,14 +36,6 @@ for command in (
     _doctor.doctor,
 ):
     app.command(name=command.__name__.rstrip("_"))(command)
-
-
-class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived. Not an `Exception`, so that nothing but the run's own clean-up catches it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 @app.callback(invoke_without_command=True)
@@ -79,7 +72,7 @@ def _status(arguments: list[str], debug: bool) -> int:
         result: Any = app(arguments, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except Stopped as stopped:
-        print("stopped; a run with a folder goes on with: fedblade run --resume --out FOLDER", file=sys.stderr)
+        print(stopped.advice(arguments), file=sys.stderr)
         return 128 + stopped.number
     except click.ClickException as error:
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._cells import conclude
+from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,7 @@ def reproduce(
     from rich.console import Console
 
     from fedblade.cli._compare import parse_seeds
-    from fedblade.core.errors import Misconfigured, RunFailed
+    from fedblade.core.errors import Misconfigured
     from fedblade.experiment._progress import shown
     from fedblade.experiment._reproduce import plan_reproduction, run_cells
 
@@ -56,11 +58,10 @@ def reproduce(
     runs = plan.present_runs
     if plan.runs and not runs:
         raise Misconfigured(next(iter(plan.absent.values())))
-    failed = run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
-    report = _publish(console, plan, failed)
-    if failed:
-        raise RunFailed(f"{len(failed)} of {len(runs)} runs failed: {next(iter(failed.values()))}")
-    typer.echo(str(report))
+    with resumable(plan.folder, given=out is not None):
+        failed = run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+        report = _publish(console, plan, failed)
+    conclude(report, failed, len(runs))
 
 
 def _announce(console: "Console", plan: "Plan") -> None:

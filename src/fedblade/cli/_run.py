@@ -1,14 +1,11 @@
 """`fedblade run`: one training run."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fedblade.cli import _options as opt
-
-if TYPE_CHECKING:
-    from fedblade.experiment._config import RunConfig
+from fedblade.cli._stop import resumable
 
 
 def run(
@@ -25,35 +22,23 @@ def run(
     """Train once; the last line printed is the folder of the run."""
     from rich.console import Console
 
+    from fedblade.core.errors import Misconfigured
     from fedblade.experiment import execute, next_run_folder
     from fedblade.experiment._progress import shown
+    from fedblade.experiment._run import requested_config
 
+    if resume and out is None:
+        raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
-    config = _config(source, changes, where or [], out, resume)
+    config = requested_config(source, changes, where or (), out=out, resume=resume)
     folder = out or next_run_folder(config.method.name)
-    console = Console()
-    with shown(console, quiet=quiet) as watcher:
+    again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
+    with again, shown(Console(), quiet=quiet) as watcher:
         result = execute(config, out=folder, resume=resume, watcher=watcher)
     if not quiet:
         typer.echo(_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
     typer.echo(str(folder))
-
-
-def _config(
-    source: str | None, changes: dict[str, Any], where: list[str], out: Path | None, resume: bool
-) -> "RunConfig":
-    """The configuration asked for; `--resume` without any takes the one the folder was started with."""
-    from fedblade.core.errors import Misconfigured
-    from fedblade.experiment import load_config
-    from fedblade.experiment._config import resolve
-    from fedblade.experiment._directory import RunDirectory
-
-    if resume and out is None:
-        raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
-    if resume and out is not None and source is None and not changes and RunDirectory(out).exists:
-        return resolve(RunDirectory(out).stored_config())
-    return load_config(source, changes, where)[0]
 
 
 def _sentence(summary: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._cells import conclude
+from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,9 +44,8 @@ def sweep(
     from rich.console import Console
 
     from fedblade.cli._compare import parse_seeds
-    from fedblade.core.errors import RunFailed
     from fedblade.experiment import next_run_folder
-    from fedblade.experiment._sweep import on_test_set, parse_axis, plan_sweep, select_best
+    from fedblade.experiment._sweep import parse_axis, plan_sweep
     from fedblade.report import build_report
 
     folder = out or next_run_folder("sweep")
@@ -58,20 +59,34 @@ def sweep(
         uneven=uneven,
         validation=validation,
     )
-    console = Console()
-    failed = _run(console, [run for trial in trials for run in trial.runs], quiet=quiet)
+    with resumable(folder, given=out is not None):
+        failed, runs = _tune(Console(), trials, validation=validation, quiet=quiet)
+        report = build_report([folder], folder / "report.html")
+    conclude(report, failed, runs)
+
+
+def _tune(
+    console: "Console", trials: "Sequence[Trial]", *, validation: bool, quiet: bool
+) -> "tuple[dict[Path, str], int]":
+    """Run the trials and show the best of each method, tested; returns why runs failed, and how many runs there were.
+
+    Trials on a validation split are followed by runs of the chosen ones on the test set.
+    """
+    from fedblade.experiment._sweep import on_test_set, select_best
+
+    runs = [run for trial in trials for run in trial.runs]
+    failed = _run(console, runs, quiet=quiet)
     best = select_best(trials)
     _print(console, trials, best, "validation" if validation else "test")
     for method, trial in best.items():
         console.print(f"chosen for {method}: {_values(trial)}", markup=False, highlight=False)
-    if validation:
-        tested = [on_test_set(trial) for trial in best.values()]
-        failed |= _run(console, [run for trial in tested for run in trial.runs], quiet=quiet)
-        _print(console, tested, {}, "test")
-    report = build_report([folder], folder / "report.html")
-    if failed:
-        raise RunFailed(f"{len(failed)} runs failed: {next(iter(failed.values()))}")
-    console.print(str(report), markup=False, highlight=False, soft_wrap=True)
+    if not validation:
+        return failed, len(runs)
+    tested = [on_test_set(trial) for trial in best.values()]
+    again = [run for trial in tested for run in trial.runs]
+    failed |= _run(console, again, quiet=quiet)
+    _print(console, tested, {}, "test")
+    return failed, len(runs) + len(again)
 
 
 def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":

@@ -1,14 +1,13 @@
 """Several runs in one folder: methods × seeds, each resumable, finished ones skipped."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedblade.experiment._config import RunConfig
-from fedblade.experiment._driver import Watcher
-from fedblade.experiment._run import Result, execute, folder_name, load_config
+from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._run import check_folder, folder_name, load_config
 
 
 @dataclass(frozen=True)
@@ -27,20 +26,13 @@ def plan_comparison(
     seeds: Sequence[int] | None,
     out: Path,
 ) -> list[Cell]:
-    """The runs of a comparison, all configurations checked before the first one starts."""
+    """The runs of a comparison, all configurations and folders checked before the first one starts."""
     cells: list[Cell] = []
     for method in methods:
         _, suggested = load_config(source, {**overrides, "method": method})
         for seed in seeds or suggested:
             config, _ = load_config(source, {**overrides, "method": method, "seed": seed})
-            cells.append(Cell(f"{method} seed {seed}", out / f"{folder_name(method)}-seed{seed}", config))
+            folder = out / f"{folder_name(method)}-seed{seed}"
+            check_folder(RunDirectory(folder), config, resume=True)
+            cells.append(Cell(f"{method} seed {seed}", folder, config))
     return cells
-
-
-def run_comparison(cells: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> list[Result]:
-    """Run every cell; what is already finished is read back."""
-    results: list[Result] = []
-    for number, cell in enumerate(cells, start=1):
-        with watch(f"{cell.label} ({number}/{len(cells)})") as watcher:
-            results.append(execute(cell.config, out=cell.folder, resume=True, watcher=watcher))
-    return results

@@ -16,6 +16,8 @@ from fedblade.experiment._evaluate import evaluate
 from fedblade.experiment._setup import Setup
 
 Row = dict[str, Any]
+CALIBRATED = "calibrated_"
+"""Begins the fields of the last row that measure the model again, after the exchanges at the end of the run."""
 When = Literal["before_run", "after_round", "after_run"]
 
 
@@ -38,7 +40,8 @@ class Watcher(Protocol):
 class Driver:
     """Carries a run from its last checkpoint to its last round. `directory` None keeps everything in memory.
 
-    `state` and `history` always belong together: both change only when a round is complete.
+    `state` and `history` always belong together: both change only when a round is complete. The exchanges at the end
+    of the run complete the last round, so that a run cut short in them does that round again and them once.
     """
 
     def __init__(self, setup: Setup, directory: RunDirectory | None, watcher: Watcher) -> None:
@@ -103,16 +106,31 @@ class Driver:
         state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         sent.up += outcome.bytes_up
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
-        if last:
-            state = self._exchange("after_run", state, setup.eligible, sent)
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         if last or (round_ + 1) % config.evaluation.every == 0:
             row |= evaluate(setup, state, self._store)
-        row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
-        return state, row | outcome.log.means() | gauges
+        state, calibrated = self._after_run(state, sent) if last else (state, {})
+        row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
+        return state, row | outcome.log.means() | gauges | calibrated
+
+    def _after_run(self, state: ServerState, sent: "_Bytes") -> tuple[ServerState, Row]:
+        """The exchanges at the end of the run: the model they leave, what it is worth, and the time they took.
+
+        The last row's other fields stay those of the model before them, so that means over rounds mix nothing.
+        """
+        setup = self._setup
+        if all(exchange.when != "after_run" for exchange in setup.method.exchanges):
+            return state, {}
+        began = time.perf_counter()
+        state = self._exchange("after_run", state, setup.eligible, sent)
+        _refuse_non_finite(state, setup.problem.shared)
+        seconds = time.perf_counter() - began
+        measured = evaluate(setup, state, self._store)
+        row = {f"{CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
+        return state, row | {"exchange_seconds": seconds}
 
     def _exchange(self, when: When, state: ServerState, clients: IntArray, sent: "_Bytes") -> ServerState:
         """Run the method's exchanges of this moment and add what they send to `sent`."""

@@ -1,4 +1,4 @@
-"""What a round's model is worth on the test set."""
+"""What a round's model is worth on the samples that are measured."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -10,7 +10,7 @@ import torch
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
-from fedblade.experiment._setup import Setup
+from fedblade.experiment._setup import Setup, shuffled
 
 
 def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, Any]:
@@ -22,9 +22,8 @@ def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, 
     row: dict[str, Any] = {}
     for metric in setup.metrics:
         row |= metric.finish(totals)
-    groups = setup.dataset.test.groups
-    if setup.config.evaluation.protocol == "domain" and groups is not None:
-        row["domain_accuracy"] = _by_domain(setup, state, groups)
+    if setup.config.evaluation.protocol == "domain" and setup.test_groups is not None:
+        row["domain_accuracy"] = _by_domain(setup, state, setup.test_groups)
     return row
 
 
@@ -46,8 +45,9 @@ def _own_accuracy(setup: Setup, state: ServerState, store: ClientStore) -> dict[
     samples = setup.test if setup.clients.source == "test" else replace(setup.problem.samples, augment=None)
     values: list[float] = []
     for client in setup.eligible:
-        mine = torch.from_numpy(setup.clients.part(int(client))).to(setup.test_order.device)
-        if len(mine):
+        part = setup.clients.part(int(client))
+        if len(part):
+            mine = torch.from_numpy(shuffled(setup.config.general.seed, part)).to(setup.test_order.device)
             totals = setup.engine.measure_own(state, int(client), store, samples, mine, accuracy.passes)
             values.append(accuracy.finish(totals)["test_accuracy"])
     left_out = {"count_clients_without_test_samples": len(setup.eligible) - len(values)}
@@ -55,11 +55,11 @@ def _own_accuracy(setup: Setup, state: ServerState, store: ClientStore) -> dict[
 
 
 def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, float]:
-    """Accuracy on each domain's test samples."""
+    """Accuracy on each domain's samples; `groups` has the domain of each sample in the order they are measured."""
     accuracy = setup.metrics[0]
     table: dict[str, float] = {}
     for group in np.unique(groups):
-        mine = torch.from_numpy(np.flatnonzero(groups == group)).to(setup.test_order.device)
+        mine = setup.test_order[torch.from_numpy(np.flatnonzero(groups == group)).to(setup.test_order.device)]
         totals = setup.engine.measure(state, setup.test, mine, accuracy.passes)
         table[str(group)] = accuracy.finish(totals)["test_accuracy"]
     return table

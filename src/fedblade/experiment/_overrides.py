@@ -3,7 +3,7 @@
 import copy
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_origin
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.experiment._config import _REGISTRIES, OBJECT, check_tables, knob_tables
@@ -37,7 +37,8 @@ def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
         preset = per_method.get(config["method"].get("name"), {})
         config["method"] = _merged({**preset, "name": config["method"].get("name")}, config["method"])
     for key, value in rest.items():
-        _put(config, find(config, key), value)
+        path = find(config, key)
+        _put(config, path, _listed(path, value))
     return config
 
 
@@ -52,7 +53,7 @@ def find(config: Mapping[str, Any], key: str) -> str:
         return key
     matches = [path for path, last in fixed.items() if last == key]
     matches = matches or [path for path, last in method.items() if last == key]
-    return _only(key, matches, [*General.model_fields, *fixed.values(), *method.values()])
+    return _only(key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
 
 
 def _only(key: str, matches: list[str], known: list[str]) -> str:
@@ -103,6 +104,15 @@ def _put(config: Raw, path: str, value: Any) -> None:
     if isinstance(value, Mapping) and isinstance(table.get(last), Mapping):
         value = _merged(table[last], value)
     table[last] = value
+
+
+def _listed(path: str, value: Any) -> Any:
+    """A name given where a fixed section takes a list of names, as that list: `metrics=nc1,nc2`."""
+    section, _, key = path.partition(".")
+    field = FIXED[section].model_fields.get(key) if section in FIXED else None
+    if isinstance(value, str) and field is not None and get_origin(field.annotation) is list:
+        return [name.strip() for name in value.split(",")]
+    return value
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:

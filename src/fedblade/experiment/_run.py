@@ -20,7 +20,7 @@ from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import Setup, prepare
-from fedblade.experiment._summary import check_partition, record_partition, summarise
+from fedblade.experiment._summary import check_partition, check_sources, record_partition, summarise
 from fedblade.methods import compose
 from fedblade.models import as_backbone
 
@@ -49,6 +49,23 @@ def load_config(
     return config, [config.general.seed] if seeds is None else _check_seeds(seeds)
 
 
+def requested_config(
+    source: str | Path | None,
+    overrides: Mapping[str, Any],
+    where: Sequence[str] = (),
+    *,
+    out: str | Path | None,
+    resume: bool,
+) -> RunConfig:
+    """The configuration asked for; resuming without asking for any takes the one the folder was started with."""
+    asked = [value for value in overrides.values() if value != OBJECT]
+    if resume and out is not None and source is None and not where and not asked:
+        directory = RunDirectory(Path(out))
+        if directory.exists:
+            return resolve(apply(directory.stored_config(), overrides))
+    return load_config(source, overrides, where)[0]
+
+
 def _check_seeds(seeds: Any) -> list[int]:
     if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
         return seeds
@@ -67,11 +84,11 @@ def run(
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
     (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short.
+    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
     model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
-    checked, _ = load_config(config, overrides)
+    checked = requested_config(config, overrides, out=out, resume=resume)
     return execute(checked, out=out, resume=resume, watcher=watcher, dataset=dataset, model=model)
 
 
@@ -92,7 +109,7 @@ def execute(
         driver.run()
         return _result(setup, driver, None)
     directory = RunDirectory(Path(out))
-    directory.check(config.table(), resume=resume)
+    check_folder(directory, config, resume=resume)
     finished = _finished(directory, model)
     if finished is not None:
         if dataset is not None:
@@ -106,6 +123,12 @@ def execute(
         return _drive(setup, directory, watcher)
     finally:
         directory.close()
+
+
+def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
+    """Refuse a folder that cannot take this run: another configuration, other contents, or a user's file edited."""
+    directory.check(config.table(), resume=resume)
+    check_sources(directory, config)
 
 
 def folder_name(method: str) -> str:

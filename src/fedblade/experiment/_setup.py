@@ -27,7 +27,12 @@ _VALIDATION_PERCENT = 10
 
 @dataclass(frozen=True)
 class Setup:
-    """A run ready to start. `clients` holds the split and each client's test part, `test_order` a fixed shuffle."""
+    """A run ready to start.
+
+    `test` and `test_order` are the samples that are measured, in a fixed shuffle, and `test_groups` the group of each
+    in that order. `clients` holds the split and each client's own part to be measured on. With
+    `evaluation.on = "validation"` all of these are training samples held back, and the test set is not looked at.
+    """
 
     config: RunConfig
     dataset: Dataset
@@ -39,6 +44,7 @@ class Setup:
     eligible: IntArray
     test: Samples
     test_order: Tensor
+    test_groups: IntArray | None
     metrics: tuple[Metric, ...]
     start: ServerState
 
@@ -81,15 +87,20 @@ def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 
+def shuffled(seed: int, indices: IntArray) -> IntArray:
+    """The samples in a fixed random order, so that batches mix classes; statistics of a batch depend on its mix."""
+    return Streams(seed).numpy("eval", 1).permutation(indices)
+
+
 def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
-    """The clients without the data that tuning measures on, and the training samples held back."""
+    """The clients with the part of their data that tuning measures on held back, and all such samples, shuffled."""
     held = hold_out(clients.train, config.general.seed, _VALIDATION_PERCENT, VALIDATION)
     if len(held.order) == 0:
         raise Misconfigured(
             f"evaluation.on = 'validation' holds {_VALIDATION_PERCENT} % of each client's data back, but no client has "
             f"enough samples. Use fewer clients or evaluation.on = 'test'."
         )
-    return replace(clients, train=held.train), held.order
+    return held, shuffled(config.general.seed, held.order)
 
 
 def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
@@ -101,10 +112,10 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
     train = to_samples(dataset, dataset.train, device, dtype, augment)
     test = to_samples(dataset, dataset.test, device, dtype, None)
     streams = Streams(config.general.seed)
-    order = streams.numpy("eval").permutation(len(test))
+    order, measured = streams.numpy("eval").permutation(len(test)), dataset.test
     if config.evaluation.on == "validation":
         clients, order = hold_validation(config, clients)
-        test = replace(train, augment=None)
+        test, measured = replace(train, augment=None), dataset.train
     problem, start = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()
     eligible = np.flatnonzero(sizes > 0)
@@ -125,6 +136,7 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
         eligible=eligible,
         test=test,
         test_order=torch.from_numpy(order).to(device),
+        test_groups=None if measured.groups is None else measured.groups[order],
         metrics=tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics))),
         start=start,
     )

@@ -1,7 +1,10 @@
 """What is written about a run beside its history: the summary and the partition."""
 
+import hashlib
 import platform
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,18 +13,28 @@ import torch
 from fedblade import protocols
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
+from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import PARTITION, RunDirectory
-from fedblade.experiment._driver import Row
+from fedblade.experiment._driver import CALIBRATED, Row
+from fedblade.experiment._schema import NAMED
 from fedblade.experiment._setup import Setup
 
+CHECKOUT = Path(__file__).resolve().parents[3]
+"""Where the library's repository is, if it runs from one."""
 _MAX_TABLE_CELLS = 1_000_000
 _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 """Health counters that stay at zero in a normal run (EC-9, EC-10)."""
 
 
 def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
-    """The contents of `summary.json`."""
+    """The contents of `summary.json`.
+
+    Where a method ends the run with exchanges, `final_accuracy` is that of the model they leave, which is the one that
+    is saved; means and maxima over rounds are of the models before them. `seconds` does not count them,
+    `exchange_seconds` does.
+    """
     config = setup.config
+    protocol, ended, commit = config.evaluation.protocol, _after_exchanges(history), _commit(CHECKOUT / ".git")
     return {
         "method": config.method.name,
         "dataset": setup.dataset.name,
@@ -31,20 +44,22 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         "device": str(setup.test_order.device),
         "seed": config.general.seed,
         "rounds": len(history),
-        "protocol": config.evaluation.protocol,
-        "accuracy": protocols.headline(history, config.evaluation.protocol),
-        "final_accuracy": protocols.final(history),
+        "protocol": protocol,
+        "accuracy": protocols.headline(ended if protocol in ("final", "domain") else history, protocol),
+        "final_accuracy": protocols.final(ended),
         "last10_accuracy": protocols.last_mean(history, 10),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
-        **_personal(history),
+        **_last(ended, "personal_accuracy"),
         "evaluated_on": config.evaluation.on,
         "seconds": sum(row["seconds"] for row in history),
+        **_last(history, "exchange_seconds"),
         "bytes_up": sum(row["bytes_up"] for row in history),
         "bytes_down": sum(row["bytes_down"] for row in history),
         "flags": flags(history),
         "versions": {
             "fedblade": __version__,
+            **({"commit": commit} if commit else {}),
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
@@ -53,10 +68,20 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
     }
 
 
-def _personal(history: list[Row]) -> dict[str, float]:
-    """The last accuracy of the clients' own models on their own test samples, where it was measured."""
-    values = [row["personal_accuracy"] for row in history if "personal_accuracy" in row]
-    return {"personal_accuracy": values[-1]} if values else {}
+def _after_exchanges(history: list[Row]) -> list[Row]:
+    """The history whose last row measures the model after the exchanges at the end of the run, if there were any."""
+    return [*history[:-1], *(row | _calibrated(row) for row in history[-1:])]
+
+
+def _calibrated(row: Row) -> Row:
+    own = {key.removeprefix(CALIBRATED): value for key, value in row.items() if key.startswith(CALIBRATED)}
+    return {f"test_{key}" if key in ("accuracy", "loss") else key: value for key, value in own.items()}
+
+
+def _last(history: list[Row], key: str) -> dict[str, float]:
+    """The last value of a field that only some rows have, if any has."""
+    values = [row[key] for row in history if key in row]
+    return {key: values[-1]} if values else {}
 
 
 def flags(history: list[Row]) -> list[str]:
@@ -69,13 +94,48 @@ def record_partition(directory: RunDirectory, setup: Setup) -> None:
     """Write `partition.json`; a resumed run must find the same split and the same data."""
     split = setup.clients.train
     digests = {"digest": split.digest(), "data": setup.dataset.digest()}
+    sources = {"sources": _sources(setup.config)}
     if directory.read_json(PARTITION) is not None:
         check_partition(directory, digests)
         return
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS
     facts = {"draws": split.draws, "class_names": setup.dataset.class_names}
     counts = {"counts": split.table().tolist() if small else None}
-    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | facts | counts)
+    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | sources | facts | counts)
+
+
+def check_sources(directory: RunDirectory, config: RunConfig) -> None:
+    """Refuse to go on when a user's file with a part of the run was edited since the run was started."""
+    known = (directory.read_json(PARTITION) or {}).get("sources", {})
+    for path, digest in _sources(config).items():
+        if known.get(path, digest) != digest:
+            raise Misconfigured(
+                f"the file '{path}' was changed since '{directory.path}' was started. "
+                f"Put it back as it was, or choose another --out."
+            )
+
+
+def _sources(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of every file that a part is taken from by reference, `file.py:name`."""
+    table = config.table()
+    places = (Path(table[kind]["name"].rpartition(":")[0]) for kind in NAMED)
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in places if path.suffix == ".py"}
+
+
+@cache
+def _commit(folder: Path) -> str | None:
+    """The commit that the git folder of a checkout is at, read without running git; None where there is no such."""
+    try:
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+        name = head.removeprefix("ref: ")
+        if name == head:
+            return head
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8").strip()
+        packed = (folder / "packed-refs").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
 
 
 def check_partition(directory: RunDirectory, digests: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ class ComparisonRow:
     accuracy_of: str
     runs: int
     finished: int
+    failed: int
     seeds: tuple[int | None, ...]
     last10_mean: float | None
     last10_std: float | None
@@ -89,6 +90,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         accuracy_of=group.runs[0].accuracy_of,
         runs=len(group.runs),
         finished=group.finished,
+        failed=sum(run.status == "failed" for run in group.runs),
         seeds=tuple(run.seed for run in runs),
         last10_mean=last10_mean,
         last10_std=last10_std,

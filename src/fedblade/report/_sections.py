@@ -123,7 +123,9 @@ def _result_cells(index: int, row: ComparisonRow) -> list[str]:
 def _tags(row: ComparisonRow) -> str:
     tags = ['<span class="tag">personal models</span>'] if row.accuracy_of == "personal" else []
     if row.finished < row.runs:
-        tags.append(f'<span class="tag warn">{row.finished} of {row.runs} finished</span>')
+        broken = row.finished + row.failed == row.runs
+        state = f"{row.failed} of {row.runs} failed" if broken else f"{row.finished} of {row.runs} finished"
+        tags.append(f'<span class="tag warn">{state}</span>')
     return f'<span class="tags">{" ".join(tags)}</span>' if tags else ""
 
 

@@ -163,7 +163,7 @@ def test_a_knob_of_another_method_is_refused(toml_file):
         ("persist", 1, "optimizer.persist", "1", "boolean"),
         ("clip", "soft", "optimizer.clip", '"soft"', "'none'"),
         ("schedule", "cosine", "optimizer.schedule", '"cosine"', "'step'"),
-        ("metrics", "accuracy", "evaluation.metrics", '"accuracy"', "array"),
+        ("metrics", 3, "evaluation.metrics", "3", "array"),
         ("dtype", "float16", "dtype", '"float16"', "'float64'"),
         ("cap", "yes", "partition.cap", '"yes"', "boolean"),
         ("dim", 1.5, "model.dim", "1.5", "integer"),

@@ -181,3 +181,26 @@ def test_assignments_are_toml_or_plain_words(text, pair):
 def test_what_is_no_assignment_is_refused(text):
     with pytest.raises(Misconfigured, match="key=value"):
         parse_assignment(text)
+
+
+@pytest.mark.parametrize(("key", "near"), [("methd", "method"), ("dtaset", "dataset"), ("mdel", "model")])
+def test_a_misspelt_section_is_answered_with_its_name(key, near):
+    with pytest.raises(Misconfigured) as caught:
+        table(**{key: "fedavg"})
+    assert str(caught.value) == f"unknown key '{key}'. Did you mean '{near}'?"
+
+
+def test_a_key_like_no_other_is_answered_with_a_few():
+    with pytest.raises(Misconfigured) as caught:
+        table(xyzzy=3)
+    assert "Choose from" in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [("nc1", ["nc1"]), ("nc1,nc2", ["nc1", "nc2"]), (["nc1"], ["nc1"]), ("nc1, nc2", ["nc1", "nc2"])],
+)
+def test_names_may_be_given_without_brackets(given, names):
+    assert at(table(metrics=given), "evaluation.metrics") == names
+    assert at(table(**{"evaluation.metrics": given}), "evaluation.metrics") == names

@@ -1,5 +1,6 @@
 """A run's folder: exactly the files and fields of the contract, whole, without pickle, and held by one process."""
 
+import hashlib
 import json
 import math
 import pickle
@@ -20,7 +21,7 @@ from fedblade.core.sums import DataPass
 from fedblade.core.tensorfile import read_tensors
 from fedblade.core.tree import tree_digest
 from fedblade.data import Dataset, Part
-from fedblade.experiment import load_config
+from fedblade.experiment import _summary, load_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import split_clients
 
@@ -413,3 +414,79 @@ def test_a_damaged_configuration_is_reported(cut_short, small_run):
     (cut_short / "config.toml").write_text("seed = = 1")
     with pytest.raises(fedblade.core.errors.CorruptFile, match=r"config\.toml"):
         small_run(out=cut_short, resume=True)
+
+
+def test_resuming_without_a_word_takes_the_runs_own_configuration(cut_short, small_run, tmp_path):
+    resumed, whole = fedblade.run(out=cut_short, resume=True), small_run(out=tmp_path / "whole")
+    assert timeless(resumed.history) == timeless(whole.history)
+    assert fedblade.run(out=cut_short, resume=True).summary == resumed.summary
+    with pytest.raises(Misconfigured, match="was started with"):
+        fedblade.run(out=cut_short, resume=True, lr=0.5)
+    with pytest.raises(Misconfigured, match="already holds a run"):
+        fedblade.run(out=cut_short)
+
+
+def test_resuming_with_nothing_but_the_data_takes_the_runs_own_configuration(small_run, tmp_path):
+    keys = {"out": tmp_path / "run", "dataset": arrays()}
+    with pytest.raises(KeyboardInterrupt):
+        small_run(partition="iid", watcher=StopAfter(1), **keys)
+    with pytest.raises(Misconfigured, match="Python"):
+        fedblade.run(out=tmp_path / "run", resume=True)
+    assert fedblade.run(resume=True, **keys).summary["rounds"] == 3
+
+
+def test_an_object_in_place_of_a_name_is_another_configuration(cut_short):
+    with pytest.raises(Misconfigured, match="model"):
+        fedblade.run(out=cut_short, resume=True, model=torch.nn.Linear(64, 8))
+
+
+OWN = """
+from fedblade.methods.fedavg import fedavg
+
+def mine():
+    return fedavg()
+"""
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_an_edited_file_of_the_users_is_refused_by_name(small_run, tmp_path, finished):
+    path, keys = tmp_path / "own.py", {"out": tmp_path / "run"}
+    path.write_text(OWN)
+    keys["method"] = f"{path}:mine+feddecorr"
+    try:
+        small_run(watcher=None if finished else StopAfter(1), **keys)
+    except KeyboardInterrupt:
+        assert not finished
+    stored = json.loads((tmp_path / "run" / "partition.json").read_text())["sources"]
+    assert stored == {str(path): hashlib.sha256(OWN.encode()).hexdigest()}
+    path.write_text(OWN + "# edited\n")
+    with pytest.raises(Misconfigured, match=r"own\.py' was changed"):
+        small_run(resume=True, **keys)
+    path.write_text(OWN)
+    assert small_run(resume=True, **keys).summary["status"] == "finished"
+
+
+def test_built_in_parts_have_no_sources(cut_short):
+    assert json.loads((cut_short / "partition.json").read_text())["sources"] == {}
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("files", "commit"),
+    [
+        ({}, None),
+        ({"HEAD": COMMIT}, COMMIT),
+        ({"HEAD": "ref: refs/heads/main\n", "refs/heads/main": f"{COMMIT}\n"}, COMMIT),
+        ({"HEAD": "ref: refs/heads/main\n", "packed-refs": f"# pack\n{COMMIT} refs/heads/main\n"}, COMMIT),
+        ({"HEAD": "ref: refs/heads/main\n"}, None),
+    ],
+    ids=["none", "detached", "loose", "packed", "unborn"],
+)
+def test_the_commit_of_a_checkout_is_in_the_summary(small_run, tmp_path, monkeypatch, files, commit):
+    for name, text in files.items():
+        (tmp_path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".git" / name).write_text(text)
+    monkeypatch.setattr(_summary, "CHECKOUT", tmp_path)
+    assert small_run(rounds=1).summary["versions"].get("commit") == commit

@@ -1,0 +1,76 @@
+"""Comparisons in which a run fails, is in the way, or comes in an order of the user's."""
+
+import json
+import re
+
+import pytest
+
+BREAKS = """
+from dataclasses import replace
+
+from fedblade.methods.fedavg import fedavg
+
+def breaks():
+    def server(state, sums):
+        new = fedavg().server(state, sums)
+        broken = {key: value * float("nan") for key, value in new.params.items()}
+        return new.replace(params=broken if new.round == 1 else new.params)
+
+    return replace(fedavg(), server=server)
+"""
+
+
+@pytest.fixture
+def comparison(cli, small, tmp_path):
+    """Compare a method that breaks in its second round with one that does not."""
+    (tmp_path / "own.py").write_text(BREAKS)
+    return lambda: cli("compare", *small, "--methods", "own.py:breaks,fedavg", "--seeds", "1", "--out", "c")
+
+
+def statuses(folder):
+    return {path.parent.name: json.loads(path.read_text())["status"] for path in folder.glob("*/summary.json")}
+
+
+def test_a_run_that_fails_does_not_stop_the_others(comparison, tmp_path):
+    for _ in range(2):
+        answer = comparison()
+        assert answer.status == 1
+        assert len(answer.err.splitlines()) == 1
+        assert "1 of 2 runs failed" in answer.err
+        assert "non-finite" in answer.err
+        assert answer.last == "c/report.html"
+        assert "0/1, 1 failed" in answer.out
+        assert statuses(tmp_path / "c") == {"own.py-breaks-seed1": "failed", "fedavg-seed1": "finished"}
+    assert "1 of 1 failed" in (tmp_path / "c" / "report.html").read_text()
+
+
+def test_when_every_run_fails_there_is_a_table_all_the_same(cli, small, tmp_path):
+    answer = cli("compare", *small, "--methods", "fedavg,fedprox", "--seeds", "1", "--set", "lr=1e20", "--out", "c")
+    assert (answer.status, answer.last) == (1, "c/report.html")
+    assert "2 of 2 runs failed" in answer.err
+    assert answer.out.count("0/1, 1 failed") == 2
+    assert set(statuses(tmp_path / "c").values()) == {"failed"}
+
+
+def test_finished_runs_of_another_configuration_are_not_taken_for_these(cli, small):
+    command = ("compare", *small, "--methods", "fedavg", "--seeds", "1", "--out", "c")
+    cli(*command).done()
+    assert "optimizer.lr" in cli(*command, "--set", "lr=0.5").mistake()
+
+
+def test_an_edited_file_is_named_although_its_run_is_finished(cli, small, tmp_path):
+    (tmp_path / "mine.py").write_text("from fedblade.methods.fedavg import fedavg\ndef mine():\n    return fedavg()\n")
+    command = ("compare", *small, "--methods", "mine.py:mine", "--seeds", "1", "--out", "c")
+    cli(*command).done()
+    with (tmp_path / "mine.py").open("a") as file:
+        file.write("# edited\n")
+    assert "mine.py' was changed" in cli(*command).mistake()
+
+
+def test_table_and_report_keep_the_order_of_the_methods(cli, small, tmp_path):
+    methods = ["fedprox", "fedavg", "fedetf"]
+    answer = cli("compare", *small, "--methods", ",".join(methods), "--seeds", "1", "--out", "c", "--quiet").done()
+    assert re.findall(r"^ *(fed\w+) ", answer.out, re.MULTILINE) == methods
+    page = (tmp_path / "c" / "report.html").read_text()
+    results = page[page.index('id="results"') : page.index('id="accuracy"')]
+    assert re.findall(r"<span>(fed\w+)</span>", results) == methods

@@ -1,0 +1,196 @@
+"""What is measured: which samples, in which order, and where the exchanges at the end of a run are counted."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedblade.core.method import Exchange
+from fedblade.core.registry import Entry
+from fedblade.core.state import MemoryStore
+from fedblade.core.sums import Sum
+from fedblade.core.tensorfile import read_tensors
+from fedblade.data import Dataset, Part
+from fedblade.experiment import execute, load_config
+from fedblade.experiment._evaluate import evaluate
+from fedblade.experiment._setup import prepare
+from fedblade.methods import Composition
+from fedblade.methods.fedavg import fedavg
+
+KEYS = {
+    "dataset": "object", "partition": "iid", "model": "mlp", "hidden": [8], "dim": 6, "method": "fedavg",
+    "num_clients": 4, "clients_per_round": 2, "rounds": 3, "epochs": 5, "lr": 0.1, "device": "cpu",
+}  # fmt: skip
+
+
+def dataset():
+    """Three classes in two domains, more training than test samples."""
+    rng = np.random.default_rng(0)
+    labels, groups = np.sort(np.arange(300) % 3), np.arange(300) % 2
+    x = (rng.normal(size=(300, 5)) + labels[:, None]).astype(np.float32)
+    test = np.arange(300) % 5 == 0
+    parts = [Part(x[mine], labels[mine], groups[mine]) for mine in (~test, test)]
+    return Dataset("made", *parts, 3)
+
+
+def configure(method=None, **changes):
+    config, _ = load_config(None, KEYS | changes)
+    if method is None:
+        return config
+    return replace(config, method=Composition("value", Entry("value", lambda: method), ()), method_knobs={})
+
+
+class Recorder:
+    """An engine that remembers what was measured."""
+
+    def __init__(self, engine):
+        self.engine, self.shared, self.own = engine, [], {}
+
+    def measure(self, state, samples, indices, passes):
+        self.shared.append((samples, indices.numpy()))
+        return self.engine.measure(state, samples, indices, passes)
+
+    def measure_own(self, state, client, store, samples, indices, passes):
+        self.own.setdefault(client, []).append((samples, indices.numpy()))
+        return self.engine.measure_own(state, client, store, samples, indices, passes)
+
+
+def measured(config):
+    """The set-up of a configuration, the row of its initial model, and what was looked at for it."""
+    setup = prepare(config, dataset())
+    recorder = Recorder(setup.engine)
+    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore())
+    return setup, row, recorder
+
+
+PERSONAL = replace(fedavg(), personal=("head",), accuracy_of="personal")
+
+
+@pytest.mark.parametrize("method", [None, PERSONAL], ids=["global", "personal"])
+@pytest.mark.parametrize("split", ["global", "matched", "proportional", "holdout"])
+def test_on_validation_only_samples_held_out_of_training_are_looked_at(method, split):
+    changes = {"evaluation.on": "validation", "protocol": "domain", "test_split": split}
+    if split == "proportional":
+        changes |= {"partition": "dirichlet", "alpha": 10.0, "min_size": 10}
+    setup, row, seen = measured(configure(method, **changes))
+    looks = [*seen.shared, *(look for own in seen.own.values() for look in own)]
+    trained = np.concatenate([setup.clients.train.part(k) for k in range(4)])
+    assert looks
+    for samples, indices in looks:
+        assert samples.inputs is setup.problem.samples.inputs
+        assert not np.isin(indices, trained).any()
+    if method is None:
+        groups = setup.dataset.train.groups
+        assert [set(groups[indices]) for _, indices in seen.shared[1:]] == [{0}, {1}]
+        assert row["domain_accuracy"].keys() == {"0", "1"}
+    else:
+        for client, own in seen.own.items():
+            assert sorted(own[-1][1]) == sorted(setup.clients.part(client))
+        assert 0 <= row["personal_accuracy"] <= 100
+
+
+def test_on_validation_each_clients_part_is_of_its_own_data():
+    setup = prepare(configure(**{"evaluation.on": "validation"}), dataset())
+    whole = prepare(configure(), dataset()).clients.train
+    for client in range(4):
+        held, kept = setup.clients.part(client), setup.clients.train.part(client)
+        assert len(held) == len(whole.part(client)) // 10
+        assert sorted([*held, *kept]) == sorted(whole.part(client))
+
+
+@pytest.mark.parametrize("on", ["test", "validation"])
+@pytest.mark.parametrize("method", [None, PERSONAL], ids=["global", "personal"])
+def test_whatever_is_measured_is_in_a_fixed_shuffled_order(on, method):
+    changes = {"evaluation.on": on, "protocol": "domain", "test_split": "matched", "num_clients": 3}
+    looks = []
+    for _ in range(2):
+        _, _, seen = measured(configure(method, **changes))
+        looks.append([*seen.shared, *(look for own in seen.own.values() for look in own)])
+    for (samples, first), (_, second) in zip(*looks, strict=True):
+        assert first.tolist() == second.tolist()
+        labels = samples.labels[torch.from_numpy(first)].numpy()
+        changes_of_class = int((np.diff(labels) != 0).sum())
+        assert changes_of_class > len(set(labels)) - 1, labels
+
+
+def test_a_domain_is_measured_whole_and_alone():
+    setup, row, seen = measured(configure(protocol="domain"))
+    groups = setup.dataset.test.groups
+    for domain, (_, indices) in enumerate(seen.shared[1:]):
+        assert sorted(indices) == np.flatnonzero(groups == domain).tolist()
+    assert row["test_accuracy"] == pytest.approx(np.mean([*row["domain_accuracy"].values()]), abs=1e-9)
+
+
+COUNTS = Sum("counts", lambda view: {"n": view.counts}, bound=1e6, by_class=True)
+
+
+def calibrating(interrupt=()):
+    """FedAvg that ends by making its head always say class 0; the exchange counts itself, and may be interrupted."""
+    left = list(interrupt)
+
+    def server(state, _sums):
+        if left:
+            raise left.pop()
+        params = {key: value * 0 if key.startswith("head") else value for key, value in state.params.items()}
+        return state.replace(params=params, extra={"times": {"n": state.extra["times"]["n"] + 1}})
+
+    return replace(
+        fedavg(),
+        exchanges=(Exchange("after_run", (COUNTS,), server),),
+        server_state={"times": lambda view: {"n": torch.zeros(1)}},
+        broadcast=(),
+        gauges={"times": lambda state: float(state.extra["times"]["n"])},
+    )
+
+
+def timeless(history):
+    return [{key: value for key, value in row.items() if "seconds" not in key} for row in history]
+
+
+def test_exchanges_after_the_run_have_fields_of_their_own(tmp_path):
+    ended = execute(configure(calibrating()), dataset=dataset(), out=tmp_path / "run")
+    plain = execute(configure(fedavg()), dataset=dataset())
+    assert [row["test_accuracy"] for row in ended.history] == [row["test_accuracy"] for row in plain.history]
+    assert ended.summary["last10_accuracy"] == ended.summary["accuracy"] == plain.summary["last10_accuracy"]
+    assert ended.summary["best_accuracy"] == plain.summary["best_accuracy"]
+    share = 100 * float((dataset().test.labels == 0).mean())
+    assert ended.summary["final_accuracy"] == ended.history[-1]["calibrated_accuracy"] == pytest.approx(share)
+    assert ended.summary["final_accuracy"] != ended.history[-1]["test_accuracy"]
+    assert ended.history[-1]["calibrated_loss"] == pytest.approx(np.log(3), rel=1e-6)
+    assert ended.summary["exchange_seconds"] == ended.history[-1]["exchange_seconds"] > 0
+    assert ended.summary["seconds"] == sum(row["seconds"] for row in ended.history)
+    assert ended.summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert not any(value.any() for key, value in ended.model.state_dict().items() if "head" in key)
+    assert "exchange_seconds" not in plain.summary
+    assert not any(key.startswith("calibrated") for row in plain.history for key in row)
+
+
+def test_the_time_of_the_exchanges_is_not_that_of_the_last_round():
+    method = calibrating()
+    slow = method.exchanges[0].server
+    exchange = replace(method.exchanges[0], server=lambda *given: (time.sleep(0.5), slow(*given))[1])
+    result = execute(configure(replace(method, exchanges=(exchange,))), dataset=dataset())
+    assert result.history[-1]["seconds"] < 0.5 <= result.summary["exchange_seconds"]
+
+
+def test_the_protocol_final_reports_the_model_after_the_exchanges():
+    result = execute(configure(calibrating(), protocol="final"), dataset=dataset())
+    assert result.summary["accuracy"] == result.summary["final_accuracy"] == result.history[-1]["calibrated_accuracy"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_exchanges_that_are_cut_short_are_done_once_when_the_run_goes_on(tmp_path, error):
+    whole = execute(configure(calibrating()), dataset=dataset(), out=tmp_path / "whole")
+    config = configure(calibrating([error]))
+    with pytest.raises(error):
+        execute(config, dataset=dataset(), out=tmp_path / "cut")
+    resumed = execute(config, dataset=dataset(), out=tmp_path / "cut", resume=True)
+    assert timeless(resumed.history) == timeless(whole.history)
+    assert timeless([resumed.summary]) == timeless([whole.summary])
+    saved, _ = read_tensors(tmp_path / "cut" / "checkpoints" / "round-000003.safetensors")
+    assert saved["extra/times/n"].item() == 1
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[key], value), key
