@@ -96,7 +96,10 @@ def _number(kind: str, about: str, run: FinishedRun) -> float | None:
     match kind:
         case "best":
             return protocols.best(run.history)
-        case "last10" | "last5" | "final":
+        case "final":
+            # The summary knows the model after a calibration at the end of the run, the history does not.
+            return _stored(run, "final_accuracy") or protocols.final(run.history)
+        case "last10" | "last5":
             return protocols.headline(run.history, kind)
         case "domain":
             return _on_domain(run.history, about) if about else protocols.domain_mean(run.history)
@@ -107,13 +110,18 @@ def _number(kind: str, about: str, run: FinishedRun) -> float | None:
         case "minutes_per_round":
             return fmean(row["seconds"] for row in run.history) / 60
         case _:
-            stored = run.summary.get(about)
-            return None if stored is None else float(stored)
+            return _stored(run, about)
+
+
+def _stored(run: FinishedRun, key: str) -> float | None:
+    value = run.summary.get(key)
+    return None if value is None else float(value)
 
 
 def _on_domain(history: protocols.History, domain: str) -> float | None:
-    tables: list[Mapping[str, float]] = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
-    return tables[-1].get(domain) if tables else None
+    keys = ("calibrated_domain_accuracy", "domain_accuracy")
+    tables: list[Mapping[str, float]] = [row[key] for row in reversed(history) for key in keys if row.get(key)]
+    return tables[0].get(domain) if tables else None
 
 
 def _last(history: protocols.History, key: str) -> float | None:
