@@ -14,6 +14,7 @@ from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._evaluate import evaluate
 from fedblade.experiment._setup import Setup
+from fedblade.experiment._threads import fitting_threads
 
 Row = dict[str, Any]
 CALIBRATED = "calibrated_"
@@ -54,7 +55,11 @@ class Driver:
         self.history: list[Row] = []
 
     def run(self) -> None:
-        """Do the rounds that are left."""
+        """Do the rounds that are left, with as many threads as the network can use."""
+        with fitting_threads(self._setup):
+            self._run()
+
+    def _run(self) -> None:
         self._resume()
         config = self._setup.config
         self._watcher.on_start(self._setup, self.history)
