@@ -61,6 +61,20 @@ class Network:
         return frozenset(name for name in names if name.partition(".")[0] in prefixes or name in norm)
 
 
+class WithNeck(nn.Module):
+    """A body followed by a fully connected layer."""
+
+    def __init__(self, body: nn.Module, dim: int, width: int) -> None:
+        super().__init__()
+        self.body = body
+        self.neck = nn.Linear(dim, width)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Features [batch, width]."""
+        features: Tensor = self.neck(self.body(inputs))
+        return features
+
+
 def norm_names(body: nn.Module) -> frozenset[str]:
     """Names of parameters and buffers inside normalisation layers."""
     return frozenset(
@@ -79,11 +93,12 @@ def build_network(
     streams: Streams,
     *,
     norm_stats: str = "running",
+    neck: int | None = None,
     autocast: torch.dtype | None = None,
 ) -> tuple[Network, Tree, Tree, Tree]:
     """Make a network and its initial (params, buffers, fixed), like `example [1, …]` in type and device.
 
-    The body is drawn from the stream `init` and the head from streams of its own, so that all methods of a seed start
+    A `neck` is a linear layer of that width behind the body and part of it. The body is drawn from the stream `init` and the head from streams of its own, so that all methods of a seed start
     from the same body. Modules draw from torch's global generator, which is seeded from the stream and put back.
     """
     usual = torch.get_default_dtype()
@@ -93,6 +108,8 @@ def build_network(
         torch.set_default_dtype(torch.float32)
         try:
             body = make_body()
+            if neck is not None:
+                body = WithNeck(body, _probe_width(body.to(example), example), neck)
         finally:
             torch.set_default_dtype(usual)
     if norm_stats == "batch":

@@ -131,5 +131,6 @@ def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | 
         torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype)),
         Streams(config.general.seed),
         norm_stats=config.model_settings.norm_stats,
+        neck=config.model_settings.neck_width,
     )
     return network, ServerState(params, buffers, fixed)

@@ -32,9 +32,15 @@ class DatasetSettings(Section):
 
 
 class ModelSettings(Section):
-    """What is done with any model."""
+    """What is done with any model: its statistics, and a linear layer of `neck` features after it."""
 
     norm_stats: Literal["running", "batch"] = "running"
+    neck: Positive | Literal["none"] = "none"
+
+    @property
+    def neck_width(self) -> int | None:
+        """Width of the neck, or None without one."""
+        return None if self.neck == "none" else self.neck
 
 
 class Nothing(Section):

@@ -159,6 +159,7 @@ def _build_problem(
         example,
         streams,
         norm_stats=config.model_settings.norm_stats,
+        neck=config.model_settings.neck_width,
         autocast=torch.bfloat16 if config.general.autocast == "bf16" else None,
     )
     view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients)

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.network import build_network, norm_names
 from fedblade.core.streams import Streams
@@ -178,3 +179,23 @@ class Pair(nn.Module):
 def test_outputs_that_are_no_features_are_named(module, got):
     with pytest.raises(Misconfigured, match=rf"returned {got} .*expected features \[2, dim\]"):
         build(module)
+
+
+def test_a_neck_follows_the_body_and_belongs_to_it():
+    _, plain, _, _ = build()
+    network, params, _, _ = build(neck=7)
+    assert network.dim == 7
+    assert params["body.neck.weight"].shape == (7, 4)
+    assert params["head.weight"].shape == (3, 7)
+    assert "body.neck.weight" in network.names_in(("body",), params)
+    own = {name: leaf for name, leaf in plain.items() if name.startswith("body.")}
+    assert own
+    assert all(torch.equal(leaf, params["body." + name]) for name, leaf in own.items())
+
+
+def test_a_run_with_a_neck_is_read_back(tmp_path):
+    result = fedblade.run(**{"model.neck": 7}, rounds=1, num_clients=2, clients_per_round=1, out=tmp_path / "run")
+    again = fedblade.load(tmp_path / "run")
+    images = torch.rand(3, 1, 8, 8)
+    assert torch.equal(again(images), result.model(images))
+    assert again.features(images).shape == (3, 7)
