@@ -98,8 +98,9 @@ def build_network(
 ) -> tuple[Network, Tree, Tree, Tree]:
     """Make a network and its initial (params, buffers, fixed), like `example [1, …]` in type and device.
 
-    A `neck` is a linear layer of that width behind the body and part of it. The body is drawn from the stream `init` and the head from streams of its own, so that all methods of a seed start
-    from the same body. Modules draw from torch's global generator, which is seeded from the stream and put back.
+    A `neck` is a linear layer of that width behind the body and part of it. The body is drawn from the stream `init`
+    and the head from streams of its own, so that all methods of a seed start from the same body. Modules draw from
+    torch's global generator, which is seeded from the stream and put back.
     """
     usual = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
