@@ -39,7 +39,7 @@ def save_table(
     path: Path, images: np.ndarray, labels, image: str = "img", label: str = "label", names=None, **extra
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    cells = [{"bytes": as_png(each), "path": f"{i}.png"} for i, each in enumerate(images)]
+    cells = [{"bytes": as_png(each), "path": f"{path.stem}-{i}.png"} for i, each in enumerate(images)]
     table = pa.table({image: cells, label: pa.array(labels, pa.int64()), **extra})
     if names is not None:
         features = {"info": {"features": {label: {"names": list(names), "_type": "ClassLabel"}}}}

@@ -1,4 +1,8 @@
+import shutil
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_files import (
     as_png,
@@ -7,6 +11,7 @@ from made_files import (
     pixels,
     save_cifar10_binary,
     save_cifar100_binary,
+    save_fashion,
     save_picture,
     save_table,
 )
@@ -14,6 +19,8 @@ from made_files import (
 from fedblade.core.errors import Misconfigured
 from fedblade.data._cifar_names import CIFAR10, CIFAR100
 from fedblade.data.cifar import cifar10, cifar100
+from fedblade.data.fashion_mnist import _CLASSES, fashion_mnist
+from fedblade.data.image_folder import parquet
 
 
 def test_the_binary_version_is_read_extracted_and_packed(tmp_path):
@@ -128,6 +135,53 @@ def test_wrong_tables_are_named(tmp_path):
     refused(tmp_path, "train.parquet", "damaged", "again")
 
 
+def test_names_in_another_order_or_of_another_part_are_refused(tmp_path):
+    swapped = [CIFAR10[1], CIFAR10[0], *CIFAR10[2:]]
+    save_table(tmp_path / "train.parquet", pixels(4, 32), [0, 1, 2, 3], names=CIFAR10)
+    save_table(tmp_path / "test.parquet", pixels(2, 32), [0, 1], names=swapped)
+    refused(tmp_path, "test.parquet' names class 0 'automobile' in column 'label'", "expected 'airplane'", "Check")
+    save_table(tmp_path / "train.parquet", pixels(4, 32), [0, 1, 2, 3], names=swapped)
+    refused(tmp_path, "train.parquet' names class 0 'automobile'", "expected 'airplane'")
+    save_table(tmp_path / "train.parquet", pixels(4, 32), [0, 1, 2, 3])
+    refused(tmp_path, "test.parquet' names class 0 'automobile'", "expected 'airplane'")
+    broken = ["air\nplane", *CIFAR10[2:], "bus"]
+    save_table(tmp_path / "test.parquet", pixels(2, 32), [0, 1], names=broken)
+    refused(tmp_path, "test.parquet' names class 1 'bird'", "expected 'automobile'")
+
+
+def test_the_spelling_of_the_hub_is_understood(tmp_path):
+    written = ["cra" if name == "crab" else name.replace("_", " ").title() for name in CIFAR100]
+    for part, count in (("train", 3), ("test", 2)):
+        labels = list(range(count))
+        save_table(tmp_path / f"{part}.parquet", pixels(count, 32), labels, label="fine_label", names=written)
+    assert cifar100(str(tmp_path)).class_names == CIFAR100
+    written = ["T - shirt / top", *_CLASSES[1:]]
+    for part, count in (("train", 3), ("test", 2)):
+        save_table(tmp_path / "f" / f"{part}.parquet", pixels(count, 28, 1), list(range(count)), names=written)
+    assert fashion_mnist(str(tmp_path / "f")).class_names == _CLASSES
+
+
+def test_the_same_file_as_both_parts_is_refused(tmp_path):
+    save_table(tmp_path / "tables" / "train.parquet", pixels(2, 32), [0, 1])
+    shutil.copy(tmp_path / "tables" / "train.parquet", tmp_path / "tables" / "test.parquet")
+    refused(tmp_path / "tables", "train.parquet' and '", "test.parquet' are the same, byte for byte", "again")
+    save_cifar10_binary(tmp_path / "binary")
+    shutil.copy(tmp_path / "binary" / "data_batch_2.bin", tmp_path / "binary" / "test_batch.bin")
+    refused(tmp_path / "binary", "data_batch_2.bin' and '", "test_batch.bin' are the same")
+    save_fashion(tmp_path / "idx")
+    for kind in ("images-idx3", "labels-idx1"):
+        shutil.copy(tmp_path / "idx" / f"train-{kind}-ubyte.gz", tmp_path / "idx" / f"t10k-{kind}-ubyte.gz")
+    refused(tmp_path / "idx", "t10k-images-idx3-ubyte.gz' are the same", load=fashion_mnist)
+
+
+def test_labels_of_another_type_are_named(tmp_path):
+    for seed, part in enumerate(("train", "test")):
+        cells = [{"bytes": as_png(each)} for each in pixels(2, 32, seed=seed)]
+        pq.write_table(pa.table({"img": cells, "label": ["cat", "dog"]}), tmp_path / f"{part}.parquet")
+    refused(tmp_path, "train.parquet' has labels of type string in column 'label'", "expected integers", "Convert")
+    refused(tmp_path, "train.parquet' has labels of type string in column 'label'", load=parquet)
+
+
 def test_a_missing_shard_and_an_empty_cell_are_named(tmp_path):
     save_table(tmp_path / "test.parquet", pixels(2, 32), [0, 1])
     save_table(tmp_path / "train-00001-of-00003.parquet", pixels(2, 32), [0, 1])
@@ -140,9 +194,6 @@ def test_a_missing_shard_and_an_empty_cell_are_named(tmp_path):
 
 
 def test_a_damaged_picture_is_named_not_skipped(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     save_table(tmp_path / "test.parquet", pixels(2, 32), [0, 1])
     whole = [as_png(each) for each in pixels(3, 32)]
     for broken in (whole[1][:-900], b"no picture at all"):

@@ -1,5 +1,7 @@
 """Pictures in folders: ImageNet-100, the domain sets, Fed-ISIC2019 and a user's own."""
 
+import shutil
+
 import numpy as np
 import pytest
 from made_files import pixels, save_jpeg, save_picture, save_table
@@ -43,6 +45,28 @@ def test_imagenet100_refuses_other_numbers_of_classes(tmp_path):
         imagenet100(str(tmp_path))
     with pytest.raises(Misconfigured, match=r"nothing.txt' does not exist"):
         imagenet100(str(tmp_path), classes="nothing.txt")
+
+
+def test_imagenet100_without_its_files_answers_the_same_request_only(tmp_path, cache):
+    save_imagenet(cache / "imagenet100")
+    (tmp_path / "B.txt").write_text("\n".join(IDS[3:]))
+    default = imagenet100()
+    shutil.rmtree(cache / "imagenet100")
+    assert imagenet100().fingerprint == default.fingerprint
+    with pytest.raises(Misconfigured, match=r"'imagenet100' is not on this machine"):
+        imagenet100(classes=str(tmp_path / "B.txt"))
+    with pytest.raises(Misconfigured, match=r"nosuch.txt' does not exist"):
+        imagenet100(classes="nosuch.txt")
+    (tmp_path / "short.txt").write_text("n00000001")
+    with pytest.raises(Misconfigured, match=r"short.txt' names 1 different classes"):
+        imagenet100(classes=str(tmp_path / "short.txt"))
+    save_imagenet(cache / "imagenet100")
+    listed = imagenet100(classes=str(tmp_path / "B.txt"))
+    shutil.rmtree(cache / "imagenet100")
+    (tmp_path / "B.txt").rename(tmp_path / "C.txt")
+    again = imagenet100(classes=str(tmp_path / "C.txt"))
+    assert (again.fingerprint, again.class_names) == (listed.fingerprint, tuple(IDS[3:]))
+    assert imagenet100().fingerprint == default.fingerprint
 
 
 def test_covering_keeps_proportions_and_squashing_does_not(tmp_path):
@@ -239,3 +263,10 @@ def test_unclear_columns_are_asked_for(tmp_path):
     assert parquet(str(tmp_path), label="second").train.labels.tolist() == [1, 0, 0]
     with pytest.raises(Misconfigured, match=r"no label column 'secnd'. Did you mean 'second'"):
         parquet(str(tmp_path), label="secnd")
+
+
+def test_a_users_tables_must_name_the_classes_alike(tmp_path):
+    save_table(tmp_path / "train.parquet", pixels(2, 8), [0, 1], names=["C", "C++"])
+    save_table(tmp_path / "test.parquet", pixels(2, 8), [0, 1], names=["C++", "C"])
+    with pytest.raises(Misconfigured, match=r"test.parquet' names class 0 'C\+\+' .* expected 'C' as in '.*train"):
+        parquet(str(tmp_path))

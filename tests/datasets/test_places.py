@@ -1,5 +1,6 @@
 """Where data are looked for, in which order, and what is said when they are nowhere."""
 
+import json
 import shutil
 import sys
 import types
@@ -25,6 +26,13 @@ def test_path_goes_before_the_variable_and_the_variable_before_the_cache(tmp_pat
     assert len(cifar10().test) == 3
 
 
+def test_an_empty_folder_hides_no_other_place(tmp_path, cache, monkeypatch):
+    (tmp_path / "cifar10").mkdir()
+    save_cifar10_binary(cache / "cifar10", 3)
+    monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
+    assert len(cifar10().test) == 3
+
+
 def test_without_xdg_the_cache_is_below_home(tmp_path, monkeypatch):
     from fedblade.data._places import cache_root
 
@@ -36,20 +44,47 @@ def test_without_xdg_the_cache_is_below_home(tmp_path, monkeypatch):
     assert cache_root() == tmp_path / ".cache" / "fedblade"
 
 
-def test_a_decoded_copy_outlives_its_files(tmp_path, cache, monkeypatch):
-    save_cifar10_binary(tmp_path / "files")
-    first = cifar10(str(tmp_path / "files"))
-    shutil.rmtree(tmp_path / "files")
+def test_a_decoded_copy_outlives_its_files(tmp_path, cache):
+    save_cifar10_binary(cache / "cifar10")
+    first = cifar10()
+    shutil.rmtree(cache / "cifar10")
     assert cifar10().fingerprint == first.fingerprint
-    save_cifar10_binary(tmp_path / "files", count=2)
-    cifar10(str(tmp_path / "files"))
+    save_cifar10_binary(cache / "cifar10", count=2)
+    cifar10()
+    shutil.rmtree(cache / "cifar10")
     with pytest.raises(Misconfigured, match=r"decoded from 2 different sources.*FEDBLADE_DATA or dataset.path"):
         cifar10()
 
 
+def test_a_copy_of_an_explicit_path_never_becomes_the_data_set(tmp_path, cache):
+    save_cifar10_binary(tmp_path / "toy")
+    toy = cifar10(str(tmp_path / "toy"))
+    with pytest.raises(Misconfigured, match=r"'cifar10' is not on this machine"):
+        cifar10()
+    # The same content in a usual place is the data set, and its copy stays so whatever path is given later.
+    shutil.copytree(tmp_path / "toy", cache / "cifar10")
+    assert cifar10().fingerprint == toy.fingerprint
+    shutil.rmtree(cache / "cifar10")
+    cifar10(str(tmp_path / "toy"))
+    assert cifar10().fingerprint == toy.fingerprint
+
+
+def test_a_copy_that_does_not_say_where_it_came_from_is_not_trusted(tmp_path, cache):
+    save_cifar10_binary(cache / "cifar10")
+    cifar10()
+    shutil.rmtree(cache / "cifar10")
+    (meta,) = cache.glob("decoded/cifar10-*/meta.json")
+    facts = json.loads(meta.read_text())
+    assert facts.pop("requests") == [""]
+    meta.write_text(json.dumps(facts))
+    with pytest.raises(Misconfigured, match=r"'cifar10' is not on this machine"):
+        cifar10()
+
+
 def test_a_torn_copy_without_files_is_an_error(tmp_path, cache):
-    save_cifar10_binary(tmp_path / "files")
-    cifar10(str(tmp_path / "files"))
+    save_cifar10_binary(cache / "cifar10")
+    cifar10()
+    shutil.rmtree(cache / "cifar10")
     (copy,) = cache.glob("decoded/cifar10-*")
     (copy / "test-inputs.bin").write_bytes(b"")
     with pytest.raises(Misconfigured, match=r"torn .* and its files are gone. Remove"):

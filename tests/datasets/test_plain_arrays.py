@@ -14,8 +14,8 @@ from fedblade.data.svhn import svhn
 
 
 def save_svhn(folder, labels=(1, 10, 9, 5)):
-    images = pixels(len(labels), 32)
-    for part in ("train", "test"):
+    for part, seed in (("test", 1), ("train", 0)):
+        images = pixels(len(labels), 32, seed=seed)
         savemat(folder / f"{part}_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": np.array([labels]).T})
     return images
 

@@ -57,3 +57,18 @@ def test_mislabelled_and_missing_files_are_named(tmp_path):
     (base / "wnids.txt").unlink()
     with pytest.raises(Misconfigured, match=r"wnids.txt' is missing"):
         tiny_imagenet(str(tmp_path))
+
+
+def test_tables_may_name_the_classes_freely_but_all_alike(tmp_path):
+    save_table(tmp_path / "train.parquet", pixels(2, 32), [0, 1], image="image", names=TINY_IDS)
+    save_table(tmp_path / "valid.parquet", pixels(1, 32), [0], image="image", names=TINY_IDS)
+    assert tiny_imagenet32(str(tmp_path)).class_names == TINY_IDS
+    save_table(tmp_path / "valid.parquet", pixels(1, 32), [0], image="image", names=TINY_IDS[::-1])
+    with pytest.raises(
+        Misconfigured, match=r"valid.parquet' names class 0 .* as in '.*train.parquet'. Check"
+    ) as caught:
+        tiny_imagenet32(str(tmp_path))
+    assert "\n" not in str(caught.value)
+    save_table(tmp_path / "valid.parquet", pixels(1, 32), [0], image="image", names=TINY_IDS[:9])
+    with pytest.raises(Misconfigured, match=r"valid.parquet' names 9 classes in column 'label'; expected 200\. "):
+        tiny_imagenet32(str(tmp_path))

@@ -6,8 +6,9 @@ from all_presets import GRIDS, lines, settled, shipped
 from fedblade.core.registry import datasets, methods, metrics, models, partitions, regularisers
 from fedblade.data._recipes import RECIPES
 from fedblade.experiment._grid import lookup
+from fedblade.experiment._paper import select
 from fedblade.experiment._pending import readiness
-from fedblade.experiment._presets import preset_names, preset_summary, read_config
+from fedblade.experiment._presets import names_in_papers, preset_names, preset_summary, read_config
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),
@@ -38,7 +39,6 @@ METRICS_TO_COME = {
     "classifier_consistency", "nc_error", "alignment", "feature_drift",
 }  # fmt: skip
 PROTOCOLS_TO_COME = {"pers_etf", "gapa", "ft"}
-SETTINGS_TO_COME = {"model.neck"}
 
 CELLS = {
     "fb-t1": 3 * 3 * 9, "fb-t2": 2 * 4, "fb-t3": 2 * 3 * 4, "fb-t4": 3 * 4, "fb-t5": 3 * 2, "fb-t7": 3 * 3 * 9,
@@ -111,10 +111,23 @@ def test_what_is_pending_waits_for_something_that_is_really_missing(name):
                 assert part not in known[kind].names()
             elif kind == "protocol":
                 assert part in PROTOCOLS_TO_COME
-            elif kind == "setting:":
-                assert any(f"'{key}'" in part for key in SETTINGS_TO_COME), reason
             else:
                 assert reason == "measured by `fedblade bench`"
+
+
+def test_parts_to_come_are_those_of_the_contract():
+    to_come = names_in_papers()["to_come"]
+    assert set(to_come["methods"]) <= METHODS <= {*to_come["methods"], *methods.names()}
+    assert set(to_come["regularisers"]) <= ADDED <= {*to_come["regularisers"], *regularisers.names()}
+    assert (set(to_come["metrics"]), set(to_come["protocols"])) == (METRICS_TO_COME, PROTOCOLS_TO_COME)
+    assert to_come["suffixes"] == ["-ft"]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_label_chooses_exactly_its_own_lines(name):
+    for label in {line.columns["method"] for line in lines(name)}:
+        expected = [line for line in lines(name) if line.columns["method"] == label]
+        assert select(lines(name), [f"method={label}"]) == expected
 
 
 def test_cells_whose_parts_exist_are_ready():

@@ -106,7 +106,11 @@ def test_mistakes_in_definitions(definitions, message):
 
 @pytest.mark.parametrize(
     ("grid", "message"),
-    [({"method": "@tow"}, "Did you mean 'two'?"), ({"colour": ["red"]}, "axis 'colour' of 'mine' is no setting")],
+    [
+        ({"method": "@tow"}, "Did you mean 'two'?"),
+        ({"colour": ["red"]}, "axis 'colour' of 'mine' is no setting"),
+        ({"seed": [5, 6]}, "Use seeds = [1, 2]."),
+    ],
 )
 def test_mistakes_in_grids(grid, message):
     with pytest.raises(Misconfigured) as error:
@@ -114,7 +118,7 @@ def test_mistakes_in_grids(grid, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("seeds", [[], [-1], [1.5], ["one"], [True]])
+@pytest.mark.parametrize("seeds", [[], [-1], [1.5], ["one"], [True], [1, 1]])
 def test_seeds_are_whole_numbers(seeds):
     with pytest.raises(Misconfigured, match="are no seeds"):
         cells(seeds=seeds)

@@ -1,7 +1,7 @@
 """Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
 
 import pytest
-from all_presets import cell, settled, shipped
+from all_presets import GRIDS, cell, settled, shipped
 
 from fedblade.experiment._grid import lookup
 from fedblade.experiment._reproduce import cell_name
@@ -131,3 +131,10 @@ def test_a_derived_preset_has_the_runs_of_its_source():
     assert names("fr-t4") <= names("fr-t3")
     assert names("fb-f4") == names("fb-f3")
     assert len(names("fb-t3") & source) == 12
+
+
+@pytest.mark.parametrize("name", [name for name in GRIDS if name.startswith("fg-")])
+def test_gradients_are_clipped_as_by_the_authors_of_fedgela(name):
+    for each in shipped(name).cells:
+        clipped = lookup(each.config, "base") in ("fedgela", "fedge", "fedla")
+        assert lookup(settled(each), "optimizer.clip") == (20.0 if clipped else None)

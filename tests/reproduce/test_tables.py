@@ -137,6 +137,10 @@ def test_measures(how, value):
     assert found.mean == pytest.approx(value)
 
 
+def test_an_accuracy_of_zero_is_a_number():
+    assert measure("final", [[run([40.0], final_accuracy=0.0)]]).mean == 0.0
+
+
 def test_measures_of_history_fields_and_domains():
     rows = [{"round": 1, "erank": 3.0, "domain_accuracy": {"0": 10.0, "1": 30.0}}, {"round": 2}]
     one = [[FinishedRun(rows, {})]]

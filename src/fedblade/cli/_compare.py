@@ -51,7 +51,7 @@ def compare(
     folder = out or next_run_folder("compare")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     single = [changes.pop("seed")] if "seed" in changes else None
-    cells = plan_comparison(source, changes, names, parse_seeds(seeds) or single, folder)
+    cells = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
     console = Console()
     with resumable(folder, given=out is not None):
         failed = run_cells(cells, lambda label: shown(console, quiet=quiet, label=label))
@@ -103,14 +103,17 @@ def _accuracy(mean: float | None, std: float | None, runs: int) -> str:
     return f"{mean:.2f}" if std is None or runs < 2 else f"{mean:.2f} ± {std:.2f}"
 
 
-def parse_seeds(text: str) -> list[int] | None:
-    """Seeds written as `1,2,3`; None if nothing is written."""
+def parse_seeds(text: str, *, repeats: bool = False) -> list[int] | None:
+    """Seeds written as `1,2,3`, each once unless `repeats`; None if nothing is written."""
     from fedblade.core.errors import Misconfigured
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return [int(part) for part in parts] or None
+        seeds = [int(part) for part in parts]
     except ValueError as error:
         raise Misconfigured(
             f"--seeds '{text}' is not a list of numbers; expected for example --seeds 1,2,3."
         ) from error
+    if not repeats and len(set(seeds)) < len(seeds):
+        raise Misconfigured(f"--seeds '{text}' names a seed twice, which would count one run as two. Leave it out.")
+    return seeds or None

@@ -95,6 +95,24 @@ def open_or_build(folder: Path, name: str, source: Source, *, measure: bool, eve
     )
 
 
+def remember_request(decoded: Decoded, request: str) -> None:
+    """Note in `meta.json` that the usual places answered a request with this copy; explicit paths are never noted.
+
+    Only such a copy may stand in for its files once they are gone.
+    """
+    known = requests_in(decoded.meta)
+    if request not in known:
+        with contextlib.suppress(OSError):
+            meta = {**decoded.meta, "requests": [*known, request]}
+            write_atomic(decoded.folder / "meta.json", json.dumps(meta))
+
+
+def requests_in(meta: dict[str, Any]) -> list[str]:
+    """The requests that a copy may answer without its files; none for one that was read from an explicit path."""
+    known = meta.get("requests")
+    return known if isinstance(known, list) else []
+
+
 @contextlib.contextmanager
 def _explained(folder: Path) -> Iterator[None]:
     """Turn a full disk or missing rights into a message that says what to do."""

@@ -10,7 +10,7 @@ from fedblade.data._pictures import ENDINGS, Fit, Picture, picture_tasks
 from fedblade.data._source import PartName, Source
 
 TEST_NAMES = ("test", "val", "valid", "validation")
-_SPLIT_SEED = 20_24
+_SPLIT_SEED = 2024
 
 
 def list_pictures(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cache import VERSION, Decoded, Torn, open_decoded, open_or_build
+from fedblade.data._cache import VERSION, Decoded, Torn, open_decoded, open_or_build, remember_request, requests_in
 from fedblade.data._dataset import Dataset, Part
 from fedblade.data._digest import digest_files
 from fedblade.data._hub import download, downloads_allowed
@@ -23,7 +23,7 @@ def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
     """The data set of `spec`, from `path` or wherever it is found; decoded at the first call only."""
     place = find_place(spec, path)
     if place is None:
-        copies = decoded_copies(spec.name)
+        copies = decoded_copies(spec)
         if copies:
             return _from_copy(spec, copies, every_block)
         if spec.hub is None or not downloads_allowed():
@@ -34,18 +34,24 @@ def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
     source = recognise(spec, place)
     folder = decoded_root() / f"{spec.name}-{_key(spec, source)[:32]}"
     decoded = open_or_build(folder, spec.name, source, measure=spec.measured, every_block=every_block)
+    if not path:
+        remember_request(decoded, spec.request)
     return _as_dataset(spec, decoded)
 
 
-def decoded_copies(name: str) -> list[Path]:
-    """Decoded copies of a data set that this version can read, in no matter which state."""
+def decoded_copies(spec: Spec) -> list[Path]:
+    """Decoded copies that may stand in for the files of a data set, in no matter which state.
+
+    Those made from an explicit path or for other settings are left out: they hold other data than asked for.
+    """
     found = []
-    for folder in sorted(decoded_root().glob(f"{name}-*")):
+    for folder in sorted(decoded_root().glob(f"{spec.name}-*")):
         try:
             meta = json.loads((folder / "meta.json").read_text())
         except (OSError, ValueError):
             continue
-        if meta.get("version") == VERSION and meta.get("name") == name:
+        same = meta.get("version") == VERSION and meta.get("name") == spec.name
+        if same and spec.request in requests_in(meta):
             found.append(folder)
     return found
 

@@ -41,7 +41,17 @@ def find_place(spec: Spec, path: str = "") -> Path | None:
         if not place.exists():
             raise Misconfigured(f"dataset.path '{path}' does not exist; expected {spec.wanted}. Give an existing path.")
         return place
-    return next((place for place in _candidates(spec) if place.is_dir()), None)
+    return next((place for place in _candidates(spec) if _holds_something(place)), None)
+
+
+def _holds_something(place: Path) -> bool:
+    """Whether a folder may hold data; an empty one hides no other place, one that cannot be listed does."""
+    try:
+        return next(place.iterdir(), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def recognise(spec: Spec, place: Path) -> Source:

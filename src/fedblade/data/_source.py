@@ -1,7 +1,8 @@
 """What a reader of some file format offers: blocks of decoded samples, in order, each made when asked for."""
 
+import filecmp
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from fedblade.core.errors import Misconfigured
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -42,6 +45,21 @@ class Source:
     class_names: tuple[str, ...]
     options: str = ""
     total: int | None = None
+
+
+def refuse_twins(train: Sequence[Path], test: Sequence[Path]) -> None:
+    """Refuse a file that is in both parts under two names: testing on training samples says nothing."""
+    for one in train:
+        for other in test:
+            try:
+                same = filecmp.cmp(one, other, shallow=False)
+            except OSError:
+                continue
+            if same:
+                raise Misconfigured(
+                    f"'{one}' and '{other}' are the same, byte for byte; expected different samples for training and "
+                    f"testing. Download the wrong one again."
+                )
 
 
 def in_order(tasks: Iterator[Task], workers: int) -> Iterator[Block]:

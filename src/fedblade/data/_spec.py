@@ -25,6 +25,8 @@ class Spec:
     `formats` are tried in order on a folder; each gives a source, or None if the files are not of its kind. `wanted`
     completes the sentence "expected …" and `how` says where the files come from. `folders` are further names below the
     data folder, `system` places where a package manager puts the files. `published` holds the sizes of both parts.
+    `request` names the settings of the user's that choose among the samples of a place, so that an earlier decoded
+    copy is used for the same request only.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Spec:
     system: tuple[Path, ...] = ()
     published: tuple[int, int] | None = None
     measured: bool = False
+    request: str = ""
 
 
 SPECS: dict[str, Spec] = {}

@@ -39,7 +39,7 @@ def status(name: str) -> Status:
 
 
 def _of_spec(spec: Spec) -> Status:
-    copies, place = decoded_copies(spec.name), find_place(spec)
+    copies, place = decoded_copies(spec), find_place(spec)
     if copies:
         return Status(spec.name, "cached", str(place or copies[0]))
     if place is not None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.data._extras import need
 from fedblade.data._pictures import Fit, Picture, decode_all
-from fedblade.data._source import PartName, Source, Task
+from fedblade.data._source import PartName, Source, Task, refuse_twins
 
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev)(?=[/_.-]|$)")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
 _ROWS = 256
+# The hub's copy of CIFAR-100 writes so.
+_MISPRINTS = {"cra": "crab"}
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,23 @@ def _check_shards(root: Path, part: str, files: Sequence[Path]) -> None:
         )
 
 
-def read_tables(root: Path, fit: Fit, columns: Columns, classes: Sequence[str] = ()) -> Source | None:
-    """Tables of pictures as a source, or None if there are none; `classes` are the expected names or stand-ins."""
+def read_tables(
+    root: Path, fit: Fit, columns: Columns, classes: Sequence[str] = (), *, stand_ins: bool = False
+) -> Source | None:
+    """Tables of pictures as a source, or None if there are none.
+
+    `classes` are the expected names in label order, or as many `stand_ins` where copies name the classes freely.
+    """
     tables = find_tables(root)
     if not tables["train"] and not tables["test"]:
         return None
     for part, files in tables.items():
         if not files:
             raise Misconfigured(f"'{root}' has no {part} table; expected files like {part}.parquet. Add them.")
+    refuse_twins(tables["train"], tables["test"])
     files = [*tables["train"], *tables["test"]]
     opened = [_Table.open(file, columns) for file in files]
-    names = _class_names(opened, classes)
+    names = _class_names(opened, classes, stand_ins)
     by_path = {table.path: table for table in opened}
     return Source(
         root=root,
@@ -87,17 +95,41 @@ def first_picture(root: Path, columns: Columns) -> Picture:
     return pictures[0]
 
 
-def _class_names(tables: Sequence["_Table"], classes: Sequence[str]) -> tuple[str, ...]:
-    """Names stored in the tables; else the expected ones; else as many numbers as there are labels."""
-    stored = tables[0].class_names
-    if stored and classes and len(stored) != len(classes):
-        raise Misconfigured(
-            f"'{tables[0].path}' names {len(stored)} classes in column '{tables[0].label}'; expected {len(classes)}. "
-            f"Check that this is the right data set and label column."
-        )
-    if stored or classes:
-        return stored or tuple(classes)
+def _class_names(tables: Sequence["_Table"], classes: Sequence[str], stand_ins: bool) -> tuple[str, ...]:
+    """Names that the tables store or that are expected, which must agree; else as many numbers as there are labels."""
+    naming = [table for table in tables if table.class_names]
+    for table in naming:
+        if classes:
+            _check_names(table, classes, "", (lambda _: "") if stand_ins else _plain)
+        if stand_ins or not classes:
+            _check_names(table, naming[0].class_names, f" as in '{naming[0].path}'", str)
+    if classes and not (stand_ins and naming):
+        return tuple(classes)
+    if naming:
+        return naming[0].class_names
     return tuple(str(label) for label in range(max(table.largest_label() for table in tables) + 1))
+
+
+def _check_names(table: "_Table", expected: Sequence[str], where: str, form: Callable[[str], str]) -> None:
+    """Refuse a table whose labels mean something else; names are equal if their `form` is."""
+    stored, advice = table.class_names, "Check that this is the right data set and label column."
+    if len(stored) != len(expected):
+        raise Misconfigured(
+            f"'{table.path}' names {len(stored)} classes in column '{table.label}'; expected {len(expected)}{where}. "
+            f"{advice}"
+        )
+    for label, (found, wanted) in enumerate(zip(stored, expected, strict=True)):
+        if form(found) != form(wanted):
+            raise Misconfigured(
+                f"'{table.path}' names class {label} {found!r} in column '{table.label}'; expected {wanted!r}{where}. "
+                f"{advice}"
+            )
+
+
+def _plain(name: str) -> str:
+    """A class name without what copies spell differently: case, spaces and signs, and one misprint."""
+    letters = "".join(each for each in name.casefold() if each.isalnum())
+    return _MISPRINTS.get(letters, letters) or name
 
 
 @dataclass(frozen=True)
@@ -123,7 +155,10 @@ class _Table:
         pictures = [field.name for field in schema if _holds_bytes(field.type, types)]
         labels = [field.name for field in schema if types.is_integer(field.type)]
         image = _pick(path, "image", columns.image, pictures, ("image", "img"))
-        label = _pick(path, "label", columns.label, labels, ("label", "fine_label", "labels"))
+        usual = ("label", "fine_label", "labels")
+        if not labels or columns.label:
+            _check_type(path, schema, (columns.label,) if columns.label else usual, labels)
+        label = _pick(path, "label", columns.label, labels, usual)
         names = _names_in(schema.metadata, label)
         return _Table(path, image, label, types.is_struct(schema.field(image).type), rows, names)
 
@@ -172,6 +207,16 @@ def _holds_bytes(kind: Any, types: Any) -> bool:
     if types.is_struct(kind):
         return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _check_type(path: Path, schema: Any, wanted: Sequence[str], integers: Sequence[str]) -> None:
+    """Say so if a label column is there but does not hold class numbers."""
+    for name in wanted:
+        if name in schema.names and name not in integers:
+            raise Misconfigured(
+                f"'{path}' has labels of type {schema.field(name).type} in column '{name}'; expected integers, the "
+                f"numbers of the classes from 0. Convert the column or set dataset.label to another one."
+            )
 
 
 def _pick(path: Path, what: str, given: str, found: Sequence[str], usual: Sequence[str]) -> str:

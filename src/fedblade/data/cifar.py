@@ -16,7 +16,7 @@ from fedblade.data._dataset import Dataset
 from fedblade.data._folders import class_folders, read_folders
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import Block, PartName, Source, Task
+from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins
 from fedblade.data._spec import Hub, Spec, declare
 from fedblade.data._tables import Columns, read_tables
 
@@ -70,6 +70,7 @@ def _binary_source(layout: _Binary, root: Path, files: tuple[Path, ...], fetch: 
     for file in files:
         if not file.is_file():
             raise Misconfigured(f"'{file}' is missing from the binary version. Extract {layout.archive} again.")
+    refuse_twins(*([file for file in files if file.name in layout.files[part]] for part in PARTS))
 
     def tasks(part: PartName) -> Iterator[Task]:
         for name in layout.files[part]:

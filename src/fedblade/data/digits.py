@@ -7,7 +7,7 @@ from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset, Part
 
 _TEST_SHARE = 0.25
-_SPLIT_SEED = 20_24
+_SPLIT_SEED = 2024
 
 
 @datasets.register()

@@ -13,7 +13,7 @@ from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import Array, Block, PartName, Source, Task
+from fedblade.data._source import Array, Block, PartName, Source, Task, refuse_twins
 from fedblade.data._spec import Hub, Spec, declare
 from fedblade.data._tables import Columns, read_tables
 
@@ -43,6 +43,7 @@ def _read_idx_files(root: Path) -> Source | None:
             raise Misconfigured(
                 f"'{file}' (or {file.name}.gz) is missing. Download it from github.com/zalandoresearch/fashion-mnist."
             )
+    refuse_twins(pairs["train"][:1], pairs["test"][:1])
 
     def tasks(part: PartName) -> Iterator[Task]:
         yield partial(_decode, *pairs[part])

@@ -24,22 +24,37 @@ def _read(list_file: str, root: Path) -> Source | None:
         return None
     chosen = Path(list_file).expanduser() if list_file else root / _LIST
     lists = (chosen,) if chosen.is_file() else ()
-    if list_file and not lists:
-        raise Misconfigured(
-            f"dataset.classes '{list_file}' does not exist; expected a file with one WordNet id per line."
-        )
-    classes = chosen.read_text().split() if lists else list(class_folders(root / "train")[:_NUM_CLASSES])
-    if len(set(classes)) != _NUM_CLASSES or len(classes) != _NUM_CLASSES:
-        where = str(chosen) if lists else f"{root / 'train'}"
-        raise Misconfigured(
-            f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Add the missing ones, "
-            f"or use dataset 'image_folder' for another number."
-        )
+    train = root / "train"
+    classes = _listed(chosen) if lists else _checked(train, class_folders(train)[:_NUM_CLASSES])
     parts: dict[PartName, Sequence[Picture]] = {
         "train": labelled_pictures(root / "train", classes),
         "test": labelled_pictures(test, classes),
     }
     return picture_source(root, parts, Fit(256, "cover"), classes, lists=lists, options=" ".join(classes))
+
+
+def _listed(file: Path) -> Sequence[str]:
+    """The classes of a list, in its order."""
+    if not file.is_file():
+        raise Misconfigured(
+            f"dataset.classes '{file}' does not exist; expected a file with one WordNet id per line. Give one, or "
+            f"leave it out."
+        )
+    try:
+        return _checked(file, file.read_text().split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(
+            f"'{file}' cannot be read ({error}); expected a text file with one WordNet id per line. Restore it."
+        ) from error
+
+
+def _checked(where: Path, classes: Sequence[str]) -> Sequence[str]:
+    if len(set(classes)) != _NUM_CLASSES or len(classes) != _NUM_CLASSES:
+        raise Misconfigured(
+            f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Add the missing ones, "
+            f"or use dataset 'image_folder' for another number."
+        )
+    return classes
 
 
 def _spec(classes: str = "") -> Spec:
@@ -51,6 +66,7 @@ def _spec(classes: str = "") -> Spec:
         mean=IMAGENET[0],
         std=IMAGENET[1],
         margin=16,
+        request=" ".join(_listed(Path(classes).expanduser())) if classes else "",
     )
 
 

@@ -12,7 +12,7 @@ from fedblade.data._dataset import Dataset
 from fedblade.data._extras import need
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import Block, PartName, Source, Task
+from fedblade.data._source import Block, PartName, Source, Task, refuse_twins
 from fedblade.data._spec import Hub, Spec, declare
 from fedblade.data._tables import Columns, read_tables
 
@@ -30,6 +30,7 @@ def _read_mat(root: Path) -> Source | None:
     for file in files:
         if not file.is_file():
             raise Misconfigured(f"'{file}' is missing. Download it from http://ufldl.stanford.edu/housenumbers.")
+    refuse_twins(files[:1], files[1:])
 
     def tasks(part: PartName) -> Iterator[Task]:
         yield partial(_decode, _file(root, part))
@@ -46,7 +47,8 @@ def _decode(file: Path) -> Block:
     except KeyError as error:
         raise Misconfigured(f"'{file}' has no variable {error}; expected X and y. Download it again.") from error
     except Exception as error:  # the reader raises whatever a torn file leads it to
-        raise Misconfigured(f"'{file}' is damaged or not a .mat file ({error}). Download it again.") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise Misconfigured(f"'{file}' is damaged or not a .mat file ({reason}). Download it again.") from error
     if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):
         raise Misconfigured(
             f"'{file}' holds X of shape {pixels.shape} and type {pixels.dtype} for {len(labels)} labels; expected "

@@ -59,7 +59,7 @@ def _describe(name: str, fit: Fit, folders: tuple[str, ...], hub: Hub | None) ->
             name=name,
             formats=(
                 partial(_read_original, fit),
-                lambda root: read_tables(root, fit, Columns(label="label"), classes),
+                lambda root: read_tables(root, fit, Columns(label="label"), classes, stand_ins=True),
             ),
             wanted=f"{_ARCHIVE_FOLDER}/ or train and valid .parquet files with {fit.size}×{fit.size} pictures",
             how=f"Extract tiny-imagenet-200.zip (http://cs231n.stanford.edu/tiny-imagenet-200.zip) to {name}/ there.",

@@ -53,7 +53,8 @@ class GridCell:
     """One setting of a preset: a run per seed.
 
     `config` holds the tables of a run; `axes` the cell's place in the grid, `columns` what it is called in published
-    results where that differs from its configuration, `measures` how each published metric is computed.
+    results where that differs from its configuration, `measures` how each published metric is computed, `chosen` the
+    dotted keys that its place in the grid sets.
     """
 
     config: Raw
@@ -63,6 +64,7 @@ class GridCell:
     columns: Mapping[str, str]
     measures: Mapping[str, Any]
     needs: tuple[str, ...] = field(default=())
+    chosen: frozenset[str] = field(default=frozenset())
 
 
 def expand(definition: Mapping[str, Any], lists: Mapping[str, Sequence[Any]], name: str) -> list[GridCell]:
@@ -178,6 +180,8 @@ def _settings(axis: str, value: Any, name: str) -> Raw:
         partition, _, level = str(value).partition(" ")
         number = float(level) if partition == "dirichlet" else int(level or 0)
         return {"partition": {"name": partition} | ({LEVELS[partition]: number} if level else {})}
+    if axis == "seed":
+        raise Misconfigured(f"seeds are no axis of '{name}': every cell is run with each of them. Use seeds = [1, 2].")
     path = f"{axis}.name" if axis in NAMED else axis
     if path.partition(".")[0] not in (*ORDER, *General.model_fields):
         raise Misconfigured(
@@ -210,13 +214,25 @@ def _cell(definition: Mapping[str, Any], point: _Point, name: str) -> GridCell:
     for key, template in definition.get("notes", {}).items():
         columns.setdefault("notes", template.replace("{}", show(lookup(config, key))))
     seeds = tuple(definition.get("seeds", (config.get("seed", 0),)))
-    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds):
-        raise Misconfigured(f"seeds = {list(seeds)} of '{name}' are no seeds; expected whole numbers such as [1, 2].")
+    if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
+        raise Misconfigured(
+            f"seeds = {list(seeds)} of '{name}' are no seeds; expected different whole numbers such as [1, 2]."
+        )
     config.pop("seed", None)
     if lookup(config, "method") is None:
         raise Misconfigured(f"a cell of '{name}' has no method. Set method.name or an axis `method`.")
     axes = {axis: str(value) for axis, value in point.axes.items()}
-    return GridCell(config, seeds, axes, label, columns, measures, tuple(definition.get("needs", ())))
+    needs, chosen = tuple(definition.get("needs", ())), frozenset(_leaves(point.settings))
+    return GridCell(config, seeds, axes, label, columns, measures, needs, chosen)
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted keys that nested tables set."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
 
 
 def matches(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

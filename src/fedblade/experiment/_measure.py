@@ -98,7 +98,8 @@ def _number(kind: str, about: str, run: FinishedRun) -> float | None:
             return protocols.best(run.history)
         case "final":
             # The summary knows the model after a calibration at the end of the run, the history does not.
-            return _stored(run, "final_accuracy") or protocols.final(run.history)
+            stored = _stored(run, "final_accuracy")
+            return protocols.final(run.history) if stored is None else stored
         case "last10" | "last5":
             return protocols.headline(run.history, kind)
         case "domain":

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources.abc import Traversable
@@ -117,12 +118,10 @@ def select(lines: Sequence[Line], where: Sequence[str]) -> list[Line]:
         if not equals:
             raise Misconfigured(f"--where '{choice}' is not a choice; expected column=value, such as level=0.05.")
         wanted.setdefault(_column(column.strip(), lines), []).append(value.strip())
+    chosen = list(lines)
     for column, values in wanted.items():
-        for value in values:
-            if not any(_has(line, column, value) for line in lines):
-                options = {line.facts[column] for line in lines if column in line.facts}
-                raise Misconfigured(f"no cell has {column} = '{value}'.{nearest(value, options)}")
-    chosen = [line for line in lines if all(any(_has(line, c, v) for v in vs) for c, vs in wanted.items())]
+        fitting = {id(line) for value in values for line in _having(lines, column, value)}
+        chosen = [line for line in chosen if id(line) in fitting]
     if not chosen:
         raise Misconfigured(f"no cell has {' and '.join(where)} together. Leave one of them out.")
     return chosen
@@ -140,7 +139,7 @@ def only_cell(preset: Preset, where: Sequence[str]) -> GridCell:
             facts.setdefault(column, {})[value] = None
     open_ = {column: list(values) for column, values in facts.items() if len(values) > 1 and column != "metric"}
     column, values = next(iter(open_.items()), ("seed", []))
-    example = f"--where {column}={values[0]}" if values else ""
+    example = f"--where {shlex.quote(f'{column}={values[0]}')}" if values else ""
     raise Misconfigured(
         f"'{preset.id}' is a grid and {len(cells)} of its cells fit. Choose one by {', '.join(open_)}, "
         f"for example {example}; `fedblade reproduce {preset.id} --dry-run` lists all."
@@ -180,9 +179,26 @@ def _column(given: str, lines: Sequence[Line]) -> str:
     raise Misconfigured(f"unknown column '{given}' in --where.{nearest(given, (*known, *short))}")
 
 
-def _has(line: Line, column: str, value: str) -> bool:
-    own = {lookup(cell.config, column) for cell in line.cells} if column in ("dataset", "model", "method") else ()
-    return any(_same(str(each), value) for each in (line.facts.get(column, ""), *own))
+def _having(lines: Sequence[Line], column: str, value: str) -> list[Line]:
+    """Lines with this text in the column; where none has it, those whose text says the same; then names of parts."""
+    ways: tuple[Callable[[Line], bool], ...] = (
+        lambda line: line.facts.get(column) == value,
+        lambda line: _same(line.facts.get(column, ""), value),
+        lambda line: any(_same(name, value) for name in _registered(line, column)),
+    )
+    for fits in ways:
+        if found := [line for line in lines if fits(line)]:
+            return found
+    options = {line.facts[column] for line in lines if column in line.facts}
+    raise Misconfigured(f"no cell has {column} = '{value}'.{nearest(value, options)}")
+
+
+def _registered(line: Line, column: str) -> set[str]:
+    """Names in the library of what the column is about; a variant of a method goes by its label only."""
+    if column not in ("dataset", "model", "method"):
+        return set()
+    named = (cell for cell in line.cells if column != "method" or not (cell.label or "method" in cell.columns))
+    return {str(lookup(cell.config, column)) for cell in named}
 
 
 def _same(known: str, given: str) -> bool:

@@ -1,20 +1,25 @@
-"""What of a preset cannot run yet: parts that are not registered, settings that do not exist, protocols to come."""
+"""What of a preset cannot run yet: parts that are agreed upon and not registered, protocols to come.
 
+Parts to come are listed in `presets/papers/names.toml`. Any other name that is not known is a mistake, and an error.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fedblade.core.errors import Misconfigured
-from fedblade.core.registry import Registry, datasets, methods, metrics, models, partitions, regularisers
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.registry import Registry, methods, metrics, regularisers
 from fedblade.experiment._config import resolve
 from fedblade.experiment._grid import GridCell, lookup, merge
 from fedblade.experiment._overrides import apply
+from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._schema import Evaluation
 from fedblade.methods import compose
 
-_PARTS: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
 _FROM_RUNS = {"last10", "last5", "final", "best", "domain", "rounds_to", "speedup_to", "history"}
 _FROM_RUNS |= {"seconds_per_round", "minutes_per_round", "prototype_kb"}
 _ELSEWHERE = {"bench": "measured by `fedblade bench`"}
+_TUNED = "-ft"
 
 
 @dataclass(frozen=True)
@@ -30,37 +35,33 @@ class Readiness:
 
 
 def readiness(cell: GridCell) -> Readiness:
-    """Look a cell's parts up."""
-    unmeasured = {metric: why for metric in cell.measures if (why := _unmeasurable(cell.measures[metric]))}
+    """Look a cell's parts up; a name or setting that neither exists nor is to come raises."""
     config = cell.config
-    if not _known_protocol(lookup(config, "evaluation.protocol")):
+    protocol = lookup(config, "evaluation.protocol")
+    if not _known_protocol(protocol) and protocol in _to_come("protocols"):
         config = merge(config, {"evaluation": {"protocol": _fallback(cell)}})
-    missing = [*_missing_parts(config), *(f"metric {name}" for name in cell.needs if name not in metrics.names())]
+    wanted = dict.fromkeys((*(lookup(config, "evaluation.metrics") or ()), *cell.needs))
+    absent = _missing("metric", wanted, metrics)
+    missing = [*missing_of_method(str(lookup(config, "method"))), *(f"metric {name}" for name in absent)]
+    _check(config, cell.seeds[0], stand_in=bool(missing))
+    unmeasured = {metric: why for metric in cell.measures if (why := _unmeasurable(cell.measures[metric]))}
     if len(unmeasured) == len(cell.measures):
         missing += sorted(set(unmeasured.values()))
-    if not missing:
-        try:
-            resolve({**apply(config, {}), "seed": cell.seeds[0]})
-        except Misconfigured as error:
-            missing.append(f"setting: {error}")
     return Readiness(config, tuple(missing), unmeasured)
 
 
-def _missing_parts(config: dict[str, Any]) -> list[str]:
-    missing = [
-        f"{kind} {name}" for kind, known in _PARTS.items() if (name := lookup(config, kind)) not in known.names()
-    ]
-    name = str(lookup(config, "method"))
-    base, *added = name.split("+")
-    parts = [] if base.removesuffix("-ft") in methods.names() else [f"method {base.removesuffix('-ft')}"]
-    parts += [f"regulariser {each}" for each in added if each not in regularisers.names()]
-    wanted = lookup(config, "evaluation.metrics") or []
-    unknown = [f"metric {each}" for each in wanted if each not in metrics.names()]
-    return [*missing, *(parts or _not_composable(name)), *unknown]
-
-
-def _not_composable(name: str) -> list[str]:
-    """A name whose parts exist may still use a way of joining them that does not."""
+def missing_of_method(name: str) -> list[str]:
+    """Parts to come of a method's name; one that is neither registered nor to come raises."""
+    place, _, parts = name.rpartition(":")
+    if place:
+        return []
+    base, *added = parts.split("+")
+    plain = base.removesuffix(_TUNED) if _TUNED in _to_come("suffixes") and base not in methods.names() else base
+    missing = [f"method {each}" for each in _missing("method", [plain], methods)]
+    missing += [f"regulariser {each}" for each in _missing("regulariser", added, regularisers)]
+    if missing or plain == base:
+        return missing
+    compose("+".join((plain, *added)))
     try:
         compose(name)
     except Misconfigured:
@@ -68,12 +69,38 @@ def _not_composable(name: str) -> list[str]:
     return []
 
 
+def _check(config: dict[str, Any], seed: int, *, stand_in: bool) -> None:
+    """Resolve the configuration; where parts are to come, what does not depend on them."""
+    raw = {**apply(config, {}), "seed": seed}
+    if stand_in:
+        known = [name for name in lookup(config, "evaluation.metrics") or () if name in metrics.names()]
+        raw["method"] = {"name": "fedavg"}
+        raw["evaluation"] = {**raw.get("evaluation", {}), "metrics": known or ["accuracy"]}
+    resolve(raw)
+
+
+def _missing(kind: str, names: Iterable[str], known: Registry) -> list[str]:
+    """Those of the names that are to come; one that is not known at all raises."""
+    missing = [name for name in names if name not in known.names()]
+    for name in missing:
+        if name not in _to_come(f"{kind}s"):
+            known.get(name)
+    return [name for name in missing if name in _to_come(f"{kind}s")]
+
+
+def _to_come(kind: str) -> list[str]:
+    names: list[str] = names_in_papers()["to_come"][kind]
+    return names
+
+
 def _unmeasurable(measure: Any) -> str | None:
     """Why a metric cannot be had, or None if it can."""
     how = next(iter(measure.values())) if isinstance(measure, dict) else measure
-    kind = how.partition(" ")[0]
+    kind = str(how).partition(" ")[0]
     if kind in _FROM_RUNS or _known_protocol(kind):
         return None
+    if kind not in (*_ELSEWHERE, *_to_come("protocols")):
+        raise Misconfigured(f"unknown measure '{how}'.{nearest(kind, (*_FROM_RUNS, *_to_come('protocols')))}")
     return _ELSEWHERE.get(kind, f"protocol {kind}")
 
 

@@ -98,9 +98,15 @@ def read_config(source: str | Path | None, where: Sequence[str] = ()) -> dict[st
     name = "quickstart" if source is None else str(source)
     if is_grid(name):
         from fedblade.experiment._paper import only_cell
+        from fedblade.experiment._pending import missing_of_method
 
         preset = load_preset(name)
         cell = only_cell(preset, where)
+        if missing := missing_of_method(cell.config["method"]["name"]):
+            raise Misconfigured(
+                f"this cell of '{preset.id}' waits for {' and '.join(missing)}, not there yet. Choose a cell of "
+                f"another method; `fedblade reproduce {preset.id} --dry-run` lists all."
+            )
         return {"id": preset.id, "seed": cell.seeds[0], "seeds": list(cell.seeds), **cell.config}
     if where:
         raise Misconfigured(f"'{name}' is a single run, so there is nothing to choose with --where. Leave it out.")
@@ -123,6 +129,8 @@ def load_preset(source: str | Path) -> Preset:
     name = str(source)
     if name in _shipped():
         return _shipped()[name].preset(name)
+    if name in _single_names():
+        raise Misconfigured(f"'{name}' is a single run and no grid. Use `fedblade run {name}`.")
     file, id_ = _file_and_id(name)
     path = Path(file)
     if path.suffix != ".toml" and not path.is_file():

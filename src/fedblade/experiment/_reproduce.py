@@ -23,6 +23,13 @@ from fedblade.experiment._run import execute, folder_name
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint")
 """What does not change a run's numbers, or is named beside the rest."""
 
+_COLUMN_KEYS = (
+    *(f"{kind}.name" for kind in ("dataset", "partition", "model", "method")),
+    "federation.num_clients",
+    "federation.clients_per_round",
+)
+"""Settings that are columns of published results."""
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -98,6 +105,7 @@ def plan_reproduction(
     preset = load_preset(source)
     if rounds is not None and rounds < 1:
         raise Misconfigured(f"--rounds {rounds} leaves nothing to run; expected 1 or more.")
+    _refuse_other_cells(preset, overrides or {})
     chosen = select(lines_of(preset), where)
     folder = out or Path("runs") / "papers" / preset.group
     asked = dict(overrides or {})
@@ -173,6 +181,20 @@ def _planned(
         for seed in seeds or cell.seeds
     )
     return Planned(cell, ready, name, tuple(runs) if _needs_runs(cell) else ())
+
+
+def _refuse_other_cells(preset: Preset, overrides: Mapping[str, Any]) -> None:
+    """Refuse changes that would put numbers of another setting under a cell's name."""
+    keys = {key for cell in preset.cells for key in cell.chosen} | set(_COLUMN_KEYS)
+    keys |= {f"partition.{knob}" for cell in preset.cells if (knob := LEVELS.get(lookup(cell.config, "partition")))}
+    for given in overrides:
+        if given in ("seed", "seeds"):
+            raise Misconfigured(f"--set {given}=… has no effect on a preset, which has seeds of its own. Use --seeds.")
+        if any(f".{given}." in f".{key}." for key in keys):
+            raise Misconfigured(
+                f"--set {given}=… would put other settings under the names of this preset's cells. Use --where to "
+                f"choose among its cells, or `fedblade run` for a setting that the preset does not have."
+            )
 
 
 def _needs_runs(cell: GridCell) -> bool:

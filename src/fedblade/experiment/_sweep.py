@@ -82,7 +82,8 @@ def plan_sweep(
     base = dict(overrides or {})
     if validation:
         base["evaluation.on"] = "validation"
-    own_seeds = list(seeds or raw.get("seeds") or ())
+    single = [base.pop("seed")] if "seed" in base else None
+    own_seeds = list(seeds or single or raw.get("seeds") or ())
     trials = [_trial(raw, base, values, own_seeds, out) for values in _points(axes)]
     if not uneven:
         _refuse_uneven(trials)
@@ -113,6 +114,8 @@ def _points(axes: Sequence[Axis]) -> list[Values]:
     """Every combination; the axis `method` comes first, and axes of one method multiply that method's part only."""
     if not axes:
         raise Misconfigured("nothing to sweep: expected at least one --grid key=v1,v2.")
+    if any(axis.key in ("seed", "seeds") for axis in axes):
+        raise Misconfigured("seeds are no axis: every trial is run with each of them. Use --seeds 5,6.")
     named = [axis for axis in axes if axis.key in ("method", "method.name")]
     own = dict.fromkeys(axis.method for axis in axes if axis.method is not None)
     names: Sequence[Any] = named[0].values if named else tuple(own) or (None,)
