@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fedblade.core.errors import Misconfigured
+from fedblade.experiment import execute
 from fedblade.experiment._measure import Value
 from fedblade.experiment._sweep import Axis, parse_axis, plan_sweep, select_best
 
@@ -130,3 +131,11 @@ def test_a_cell_of_a_grid_can_be_swept(tiny, tmp_path):
     found = plan_sweep(tiny("tn-t1"), axes, tmp_path, where=["method=FedProx", "level=0.1"])
     assert [len(each.runs) for each in found] == [2, 2]
     assert {run.config.method_knobs["mu"] for each in found for run in each.runs} == {0.1}
+
+
+def test_a_folder_with_results_of_other_settings_is_refused(tmp_path):
+    run = trials(tmp_path, "lr=0.01")[0].runs[0]
+    execute(run.config, out=run.folder)
+    trials(tmp_path, "lr=0.01")
+    with pytest.raises(Misconfigured, match=r"federation\.rounds = 2"):
+        trials(tmp_path, "lr=0.01", overrides={**SMALL, "rounds": 3})

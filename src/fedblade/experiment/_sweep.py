@@ -14,11 +14,12 @@ from fedblade import protocols
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment._compare import Cell
 from fedblade.experiment._config import resolve
+from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._grid import show
 from fedblade.experiment._measure import Value, read_finished
 from fedblade.experiment._overrides import apply, parse_assignment
 from fedblade.experiment._presets import read_config
-from fedblade.experiment._run import folder_name
+from fedblade.experiment._run import check_folder, folder_name
 
 Values = dict[str, Any]
 
@@ -73,7 +74,7 @@ def plan_sweep(
     uneven: bool = False,
     validation: bool = False,
 ) -> list[Trial]:
-    """The trials of a grid, all configurations checked before the first one starts.
+    """The trials of a grid, all configurations and folders checked before the first one starts.
 
     Methods must get the same number of trials, unless `uneven`. With `validation` accuracy is measured on samples that
     are held out of the clients' training data.
@@ -87,6 +88,8 @@ def plan_sweep(
     trials = [_trial(raw, base, values, own_seeds, out) for values in _points(axes)]
     if not uneven:
         _refuse_uneven(trials)
+    for run in (run for trial in trials for run in trial.runs):
+        check_folder(RunDirectory(run.folder), run.config, resume=True)
     return trials
 
 
