@@ -11,7 +11,7 @@ from fedblade.core.terms import AnyTerm, FeatureTerm, Term, active
 from fedblade.core.tree import Tree, tree_zeros
 from fedblade.core.views import EndView, Head
 
-ALL_GROUPS = ("body", "projector", "head", "scale")
+ALL_GROUPS = ("body", "projector", "head", "scale", "personal_head")
 """Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
 
 

@@ -14,7 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput
 
 NORM_LAYERS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-HEAD_GROUPS = ("neck", "projector", "head", "scale")
+HEAD_GROUPS = ("neck", "projector", "head", "scale", "personal_head")
 _BODY = "body."
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tree import Tree
-from fedblade.core.views import StepView
+from fedblade.core.views import StepView, Teacher
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,20 @@ class TermValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Term(ABC):
-    """A scalar loss, multiplied by `weight`."""
+    """A scalar loss, multiplied by `weight`.
+
+    A term that `taps` needs the outputs of the body's stages; `teachers` are the frozen models it compares with.
+    """
 
     name: ClassVar[str]
     supervised: ClassVar[bool] = False
+    taps: ClassVar[bool] = False
     weight: float = 1.0
+
+    @property
+    def teachers(self) -> tuple[Teacher, ...]:
+        """The teachers whose view of the batch the term reads."""
+        return ()
 
     @abstractmethod
     def __call__(self, view: StepView) -> TermValue:

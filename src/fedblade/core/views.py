@@ -5,7 +5,8 @@ Neither reaches a loader, a device, a loop or another client, so every engine ca
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from torch import Tensor
 
@@ -36,7 +37,7 @@ class HeadTensors:
 class Head(ABC):
     """Features to logits. A head is a frozen value; its tensors are passed in.
 
-    Parameter names start with their group: `neck.`, `projector.`, `head.` or `scale`.
+    Parameter names start with their group: `neck.`, `projector.`, `head.`, `scale` or `personal_head.`.
     """
 
     @abstractmethod
@@ -51,9 +52,34 @@ class Head(ABC):
         """Map `features [..., dim]` to the space of the class vectors."""
         return features
 
+    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - heads with class vectors use it
+        """Logits before any normalisation or scale, [batch, classes]: what logit distillation compares."""
+        return output.logits
+
     def constrain(self, params: Tree) -> dict[str, Tensor]:  # noqa: ARG002 - heads with bounds use it
         """Bring `params` back into their bounds in place, after a step; returns counters."""
         return {}
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A frozen model that is fed the student's batch: the received one, or the one in the client state named `of`.
+
+    `norm` "eval" normalises with its running statistics, "batch" with those of the batch, as the student does; neither
+    changes its buffers.
+    """
+
+    of: str = "anchor"
+    norm: Literal["eval", "batch"] = "eval"
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a teacher makes of the batch, without a graph: features, the head's output and its raw logits."""
+
+    features: Tensor
+    output: HeadOutput
+    raw_logits: Tensor
 
 
 @dataclass(frozen=True)
@@ -62,6 +88,8 @@ class StepView:
 
     `anchor` is the model received this round, `counts [classes]` the client's training samples per class, `server`
     the state the server sent, `client` the client's own. `mask [batch]` is 1 for real samples; None means all are.
+    `teachers` holds what the terms' teachers say of the batch, `stages` the outputs of the body's stages, averaged over
+    positions, if a term taps them, `noise [batch, n]` the uniform draws the method asked for.
     """
 
     params: Tree
@@ -76,11 +104,19 @@ class StepView:
     client: State
     round: int
     mask: Tensor | None = None
+    teachers: Mapping[Teacher, Taught] = field(default_factory=dict)
+    stages: tuple[Tensor, ...] = ()
+    noise: Tensor | None = None
 
     @property
     def logits(self) -> Tensor:
         """The head's logits [batch, classes]."""
         return self.output.logits
+
+    @property
+    def raw_logits(self) -> Tensor:
+        """The head's logits before any normalisation or scale [batch, classes]."""
+        return self.head.raw_logits(self.fixed, self.output)
 
 
 @dataclass(frozen=True)

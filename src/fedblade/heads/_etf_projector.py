@@ -80,6 +80,10 @@ class EtfProjectorHead(Head):
             return features
         return functional.linear(features, params["projector.weight"], params["projector.bias"])
 
+    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:
+        """Products Vᵀû of the class vectors with the projection before normalisation."""
+        return output.projected @ fixed["etf"]
+
     def constrain(self, params: Tree) -> dict[str, Tensor]:
         """Clamp the scale to its lower bound in place and say whether it was below."""
         bound = self.scale.min
