@@ -15,23 +15,7 @@ from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
 from fedblade.heads._directions import normalise
 from fedblade.heads._etf import draw_simplex_etf
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The factor s of the cosines: where it starts, whether it learns, and its lower bound after each step."""
-
-    init: float = 1.0
-    learnable: bool = True
-    min: float | Literal["none"] = 1e-3
-
-    def __post_init__(self) -> None:
-        if not self.init > 0:
-            raise Misconfigured(f"scale.init={self.init} must be positive: it multiplies the cosines.")
-        if self.min != "none" and not 0 <= self.min <= self.init:
-            raise Misconfigured(
-                f"scale.min={self.min!r} must lie between 0 and scale.init={self.init}, or be 'none' for no bound."
-            )
+from fedblade.heads._scale import Scale
 
 
 @heads.register("etf_projector", paper="arXiv:2303.10058, Eq. 4 and 5")
@@ -63,15 +47,13 @@ class EtfProjectorHead(Head):
         if self.projector:
             weight, bias = draw_affine(dim, space, streams.torch("init", 1))
             params |= {"projector.weight": weight, "projector.bias": bias}
-        scale = {"scale": torch.tensor(self.scale.init, dtype=torch.float32)}
-        if self.scale.learnable:
-            return HeadTensors(params | scale, {"etf": etf})
-        return HeadTensors(params, {"etf": etf} | scale)
+        learnt, held = self.scale.tensors()
+        return HeadTensors(params | learnt, {"etf": etf} | held)
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
         """Scaled cosines, and the projection before normalisation."""
         projected = self.project(params, features)
-        scale = params["scale"] if self.scale.learnable else fixed["scale"]
+        scale = self.scale.value(params, fixed)
         return HeadOutput(scale * (normalise(projected) @ fixed["etf"]), projected)
 
     def project(self, params: Tree, features: Tensor) -> Tensor:
@@ -86,10 +68,4 @@ class EtfProjectorHead(Head):
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:
         """Clamp the scale to its lower bound in place and say whether it was below."""
-        bound = self.scale.min
-        if not self.scale.learnable or bound == "none":
-            return {}
-        scale = params["scale"].detach()
-        below = (scale < bound).to(scale.dtype)
-        scale.clamp_(min=bound)
-        return {"count_scale_clamped": below}
+        return self.scale.constrain(params)

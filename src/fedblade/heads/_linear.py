@@ -1,27 +1,67 @@
 """The linear head: logits W z + b."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import heads
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
+from fedblade.heads._directions import normalise
+from fedblade.heads._etf import draw_simplex_etf
+
+Start = Literal["uniform", "etf"]
+
+
+@dataclass(frozen=True)
+class RawOutput(HeadOutput):
+    """An output that brings its raw logits [batch, classes], for heads that cannot make them from fixed tensors."""
+
+    raw: Tensor
 
 
 @heads.register("linear")
 @dataclass(frozen=True)
 class LinearHead(Head):
-    """Trainable affine classifier: `head.weight` [classes, dim] and `head.bias` [classes]."""
+    """Trainable affine classifier: `head.weight` [classes, dim] and `head.bias` [classes].
+
+    `start` "etf" begins with the vectors of a simplex ETF and a bias of 0. With `normalize` the logits are
+    W z/‖z‖ + b, and W z + b the raw ones.
+    """
+
+    bias: bool = True
+    start: Start = "uniform"
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start not in get_args(Start):
+            raise Misconfigured(f"unknown head.start {self.start!r}.{nearest(self.start, get_args(Start))}")
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
-        """PyTorch's default initial distribution, from the stream `init`."""
-        weight, bias = draw_affine(dim, num_classes, streams.torch("init", 1))
-        return HeadTensors({"head.weight": weight, "head.bias": bias}, {})
+        """PyTorch's default initial distribution, from the stream `init`, or an ETF from the stream `etf`."""
+        if self.start == "etf":
+            etf = draw_simplex_etf(dim, num_classes, streams.numpy("etf"))
+            weight, bias = etf.T.to(torch.float32).contiguous(), torch.zeros(num_classes, dtype=torch.float32)
+        else:
+            weight, bias = draw_affine(dim, num_classes, streams.torch("init", 1))
+        return HeadTensors({"head.weight": weight} | ({"head.bias": bias} if self.bias else {}), {})
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
         """W z + b; the features themselves are what the class vectors are compared with."""
-        return HeadOutput(functional.linear(features, params["head.weight"], params["head.bias"]), features)
+        raw = self._affine(params, features)
+        if not self.normalize:
+            return HeadOutput(raw, features)
+        return RawOutput(self._affine(params, normalise(features)), features, raw)
+
+    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - nothing is fixed
+        """W z + b, of features as long as they are."""
+        return output.raw if isinstance(output, RawOutput) else output.logits
+
+    def _affine(self, params: Tree, vectors: Tensor) -> Tensor:
+        return functional.linear(vectors, params["head.weight"], params["head.bias"] if self.bias else None)

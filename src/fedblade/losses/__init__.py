@@ -1,31 +1,61 @@
 """Loss functions for anyone's training loop, and the terms that plug them into a method."""
 
+from fedblade.losses._adapted_cross_entropy import AdaptedCrossEntropy, adaptation, adapted_cross_entropy, class_shares
+from fedblade.losses._anchor_matching import AnchorMatching, anchor_matching
 from fedblade.losses._balanced_cross_entropy import BalancedCrossEntropy, balanced_cross_entropy
+from fedblade.losses._calibrated_cross_entropy import CalibratedCrossEntropy, calibrated_cross_entropy
 from fedblade.losses._cross_entropy import CrossEntropy, cross_entropy
 from fedblade.losses._decorr import Decorr
-from fedblade.losses._dot_regression import dot_regression
+from fedblade.losses._decov import DeCov, decov
+from fedblade.losses._dot_regression import DotRegression, dot_regression
 from fedblade.losses._feature_alignment import FeatureAlignment, feature_alignment
 from fedblade.losses._feature_distillation import feature_distillation
 from fedblade.losses._feddecorr import FedDecorr, feddecorr
 from fedblade.losses._lddecorr import LDDecorr, lddecorr
 from fedblade.losses._projector_alignment import ProjectorAlignment, projector_alignment
+from fedblade.losses._prototype_distance import PrototypeDistance, prototype_distance
 from fedblade.losses._proximal import Proximal
+from fedblade.losses._restricted_cross_entropy import RestrictedCrossEntropy, restricted_cross_entropy
+from fedblade.losses._singular import Singular, singular
+from fedblade.losses._sphere_regression import SphereRegression, sphere_regression
+from fedblade.losses._structured_decov import StructuredDeCov, structured_decov
 
 __all__ = [
+    "AdaptedCrossEntropy",
+    "AnchorMatching",
     "BalancedCrossEntropy",
+    "CalibratedCrossEntropy",
     "CrossEntropy",
+    "DeCov",
     "Decorr",
+    "DotRegression",
     "FeatureAlignment",
     "FedDecorr",
     "LDDecorr",
     "ProjectorAlignment",
+    "PrototypeDistance",
     "Proximal",
+    "RestrictedCrossEntropy",
+    "Singular",
+    "SphereRegression",
+    "StructuredDeCov",
+    "adaptation",
+    "adapted_cross_entropy",
+    "anchor_matching",
     "balanced_cross_entropy",
+    "calibrated_cross_entropy",
+    "class_shares",
     "cross_entropy",
+    "decov",
     "dot_regression",
     "feature_alignment",
     "feature_distillation",
     "feddecorr",
     "lddecorr",
     "projector_alignment",
+    "prototype_distance",
+    "restricted_cross_entropy",
+    "singular",
+    "sphere_regression",
+    "structured_decov",
 ]

@@ -1,7 +1,13 @@
 """Dot regression: pull features to their class vector and push from none."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
+from fedblade.core.registry import losses
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.views import StepView
 from fedblade.heads import cosine
 from fedblade.losses._masking import mean_of_real, real_rows
 from fedblade.losses._shapes import check_etf, check_labels, check_mask, check_matrix
@@ -19,3 +25,16 @@ def dot_regression(features: Tensor, labels: Tensor, etf: Tensor, *, mask: Tenso
     check_mask(mask, features)
     targets = etf.mT[real_rows(labels, mask)]
     return mean_of_real((cosine(real_rows(features, mask), targets) - 1).square() / 2, mask)
+
+
+@losses.register("dot_regression", paper="arXiv:2203.09081")
+@dataclass(frozen=True, kw_only=True)
+class DotRegression(Term):
+    """Pull the projected features to the class vectors `etf` of the head, see `dot_regression`."""
+
+    name: ClassVar[str] = "supervised"
+    supervised: ClassVar[bool] = True
+
+    def __call__(self, view: StepView) -> TermValue:
+        """Mean over the real samples of the batch."""
+        return TermValue(dot_regression(view.output.projected, view.labels, view.fixed["etf"], mask=view.mask))

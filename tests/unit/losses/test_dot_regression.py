@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from fedblade.core.registry import losses as registry
 from fedblade.heads import simplex_etf
-from fedblade.losses import dot_regression, feature_distillation
+from fedblade.losses import DotRegression, dot_regression, feature_distillation
 
 ETF = simplex_etf(6, 4, seed=3, dtype=torch.float64)
 LABELS = torch.tensor([0, 3, 3, 1, 2])
@@ -62,6 +65,19 @@ def test_dot_regression_padding_and_vmap(laws, double):
     laws.padding(lambda z, labels, mask: dot_regression(z, labels, ETF, mask=mask), double(5, 6), LABELS)
     labels = torch.stack((LABELS, LABELS.flip(0), LABELS.roll(1)))
     laws.vmap(lambda z, y: dot_regression(z, y, ETF), double(3, 5, 6), labels)
+
+
+def test_the_term_reads_the_projected_features_of_the_step(step):
+    view = step()
+    term = registry.get("dot_regression").make()
+    assert term == DotRegression()
+    assert (term.name, term.supervised) == ("supervised", True)
+    assert view.output.projected.shape != view.features.shape
+    etf = view.fixed["etf"]
+    assert term(view).value == dot_regression(view.output.projected, view.labels, etf)
+    mask = torch.tensor([1, 1, 0, 0, 1, 0])
+    expected = dot_regression(view.output.projected, view.labels, etf, mask=mask)
+    assert term(replace(view, mask=mask)).value == expected
 
 
 def test_distillation_matches_the_loop_and_leaves_the_anchor_alone(laws, double):

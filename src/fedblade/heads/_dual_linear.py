@@ -1,0 +1,41 @@
+"""The dual linear head: a generic classifier for everyone and a personal one added to it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from fedblade.core.registry import heads
+from fedblade.core.streams import Streams
+from fedblade.core.tree import Tree
+from fedblade.core.views import Head, HeadOutput, HeadTensors
+from fedblade.heads._linear import LinearHead
+
+
+@heads.register("dual_linear", paper="arXiv:2107.00778")
+@dataclass(frozen=True)
+class DualLinearHead(Head):
+    """Logits G(z) of a generic affine head; G(z) + P(z) is the prediction of a client with personal head P (FedRoD).
+
+    G is `head.weight` [classes, dim] and `head.bias` [classes], P the same under `personal_head`.
+
+    Deviation: P is always linear; the paper also makes it from the client's label histogram by a hypernetwork.
+    """
+
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """G starts as the linear head does, bit for bit, and P as a copy of it."""
+        generic = LinearHead().init(dim, num_classes, streams).params
+        personal = {f"personal_{name}": leaf.clone() for name, leaf in generic.items()}
+        return HeadTensors(generic | personal, {})
+
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
+        """G(z), what the global model predicts."""
+        return HeadOutput(functional.linear(features, params["head.weight"], params["head.bias"]), features)
+
+    def residual(self, params: Tree, features: Tensor) -> Tensor:
+        """P(z) [batch, classes], what the personal head adds."""
+        return functional.linear(features, params["personal_head.weight"], params["personal_head.bias"])
+
+    def personal_logits(self, params: Tree, features: Tensor) -> Tensor:
+        """G(z) + P(z) [batch, classes], what the client predicts."""
+        return self(params, {}, features).logits + self.residual(params, features)

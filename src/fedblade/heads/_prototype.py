@@ -1,0 +1,55 @@
+"""The prototype head: scaled cosines between the features and prototypes that the server moves."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedblade.core.registry import heads
+from fedblade.core.streams import Streams
+from fedblade.core.tree import Tree
+from fedblade.core.views import Head, HeadOutput, HeadTensors
+from fedblade.heads._directions import normalise
+from fedblade.heads._linear import RawOutput
+from fedblade.heads._orthonormal import draw_orthonormal
+from fedblade.heads._scale import Scale
+
+
+@heads.register("proto_head", paper="arXiv:2212.02758")
+@dataclass(frozen=True)
+class PrototypeHead(Head):
+    """Logits s·P z/‖z‖ with one prototype per class, a unit row of P, and a scale s (FedNH).
+
+    P is `head.weight` [classes, dim]. It travels with the model, for the server moves it; a method that uses this head
+    does not train the group `head`.
+
+    Deviations: the authors' code orthogonalises a uniform draw; a normal one gives every orientation equal chance. s is
+    kept above `scale.min` after each step and the clamps are counted; "none" sets no bound.
+    """
+
+    scale: Scale = field(default_factory=Scale)
+
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """Unit rows from the stream `prototypes`, orthonormal unless there are more classes than dimensions.
+
+        Then the columns are orthonormal before the rows are brought to length 1.
+        """
+        rows = normalise(draw_orthonormal(num_classes, dim, streams.numpy("prototypes")))
+        learnt, held = self.scale.tensors()
+        return HeadTensors({"head.weight": rows.to(torch.float32).contiguous()} | learnt, held)
+
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
+        """Scaled cosines with the prototypes."""
+        prototypes = params["head.weight"]
+        cosines = normalise(features) @ prototypes.T
+        return RawOutput(self.scale.value(params, fixed) * cosines, features, features @ prototypes.T)
+
+    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - the prototypes are parameters
+        """Products P z with the features as long as they are."""
+        if not isinstance(output, RawOutput):
+            raise TypeError(f"expected what this head returned, with its raw logits; {type(output).__name__} given.")
+        return output.raw
+
+    def constrain(self, params: Tree) -> dict[str, Tensor]:
+        """Clamp the scale to its lower bound in place and say whether it was below."""
+        return self.scale.constrain(params)

@@ -1,0 +1,75 @@
+"""The covariance of a batch with padding, through the smaller of its two Gram matrices.
+
+With X the centred features over N real rows, Σ = XᵀX/N. Its squares are those of XXᵀ/N, so ‖Σ‖_F² never needs the
+larger matrix.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.terms import FeatureTerm, TermValue
+from fedblade.losses._masking import real_rows
+from fedblade.losses._shapes import check_mask, check_matrix
+from fedblade.losses._standardised import exact_products, is_dual
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """Σ = RᵀR by its root R [batch, dim], the centred features over sqrt(N): 0 in padding, and for a single sample."""
+
+    root: Tensor
+    squared_norm: Tensor
+
+    @property
+    def diagonal(self) -> Tensor:
+        """The variances [dim]."""
+        return self.root.square().sum(-2)
+
+    @property
+    def dim(self) -> int:
+        """Number of features."""
+        return self.root.shape[-1]
+
+
+def covariance(features: Tensor, mask: Tensor | None) -> Covariance:
+    """The covariance of `features [batch, dim]` over their real rows, half precision widened to float32."""
+    check_matrix("features", features)
+    check_mask(mask, features)
+    rows = real_rows(features.to(torch.promote_types(features.dtype, torch.float32)), mask)
+    n = rows.new_full((), rows.shape[0]) if mask is None else (mask != 0).sum().to(rows.dtype)
+    n = n.clamp(min=1)
+    root = real_rows(rows - rows.sum(0) / n, mask) * n.rsqrt()
+    return Covariance(root, squared_norm(root))
+
+
+def squared_norm(root: Tensor) -> Tensor:
+    """‖RᵀR‖_F² for R [..., batch, dim], from the smaller Gram matrix."""
+    with exact_products(root.device):
+        gram = root @ root.mT if is_dual("auto", root) else root.mT @ root
+    return gram.square().sum((-2, -1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CovarianceTerm(FeatureTerm):
+    """A loss of the batch covariance Σ.
+
+    Nothing divides by the features' scale, so their growth shows up in the gradient to the third power. Logs ‖Σ‖_F as
+    `{name}_norm` to make it visible.
+    """
+
+    def __post_init__(self) -> None:
+        if self.balance is not None and not (isinstance(self.balance, int | float) and self.balance >= 0):
+            raise Misconfigured(f"balance={self.balance!r} must be 0 or more, e.g. 0.1, or 'none' for a fixed weight.")
+
+    def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
+        """The loss of one batch of features."""
+        of_batch = covariance(features, mask)
+        return TermValue(self.of(of_batch), {f"{self.name}_norm": of_batch.squared_norm.detach().sqrt()})
+
+    @abstractmethod
+    def of(self, given: Covariance) -> Tensor:
+        """The loss of a covariance."""

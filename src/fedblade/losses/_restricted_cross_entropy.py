@@ -1,0 +1,43 @@
+"""Restricted cross-entropy: logits of classes the client lacks are scaled down, so that they are pushed away less."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblade.core.registry import losses
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.views import StepView
+from fedblade.losses._cross_entropy import cross_entropy
+from fedblade.losses._shapes import check_counts, check_matrix
+
+
+def restricted_cross_entropy(
+    logits: Tensor, labels: Tensor, counts: Tensor, alpha: float = 0.5, *, mask: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy of ρ_c·ℓ_c with ρ_c = 1 for classes the client holds and α for others (FedRS, restricted softmax).
+
+    `logits [batch, classes]` ℓ, `counts [classes]`; `alpha` is α. With α = 1, or with every class present, this is
+    plain cross-entropy bit for bit.
+
+    Deviation: the paper's logits have no bias; one that the head adds is scaled along.
+    """
+    check_matrix("logits", logits, "[batch, classes]")
+    check_counts(counts, logits.shape[1])
+    factors = torch.where(counts > 0, logits.new_ones(()), alpha)
+    return cross_entropy(logits * factors, labels, mask=mask)
+
+
+@losses.register("restricted_cross_entropy", paper="doi:10.1145/3447548.3467254")
+@dataclass(frozen=True, kw_only=True)
+class RestrictedCrossEntropy(Term):
+    """Cross-entropy of the head's logits, restricted to the client's classes; see `restricted_cross_entropy`."""
+
+    name: ClassVar[str] = "supervised"
+    supervised: ClassVar[bool] = True
+    alpha_rs: float = 0.5
+
+    def __call__(self, view: StepView) -> TermValue:
+        """Mean over the real samples of the batch."""
+        return TermValue(restricted_cross_entropy(view.logits, view.labels, view.counts, self.alpha_rs, mask=view.mask))

@@ -1,0 +1,62 @@
+"""FedDyn: dynamic regularisation (Acar et al., ICLR 2021)."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+from fedblade import payloads
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method, zeros
+from fedblade.core.registry import methods
+from fedblade.core.sums import Sum
+from fedblade.core.terms import GradientTerm
+from fedblade.core.tree import Tree, tree_map
+from fedblade.core.views import EndView, StepView
+from fedblade.losses import CrossEntropy, Proximal
+from fedblade.methods.fedavg import fedavg
+from fedblade.server import average_less_h
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamic(GradientTerm):
+    """Gradient −h_k of the linear term −⟨h_k, w⟩."""
+
+    name: ClassVar[str] = "dynamic"
+
+    def gradient(self, view: StepView) -> Tree:
+        """What the client has gathered, with its sign turned."""
+        return tree_map(lambda h: -h, view.client["h"])
+
+
+@methods.register(paper="arXiv:2111.04263")
+def feddyn(alpha_dyn: float = 0.01) -> Method:
+    """Make the stationary points of clients and server agree.
+
+    Objective: L_k = CE − ⟨h_k, w⟩ + (α/2)·‖w − w^t‖², added as gradients. Then h_k ← h_k − α(w_k − w^t).
+    Server: h ← h − (α/K)·Σ_k (w_k − w^t) over the cohort, w ← Σ_k a_k w_k − h/α.
+    Deviation: the mean has the run's weights, which the paper takes equal; Σ_k (w_k − w^t) has none, so it is sent too.
+    """
+    if not 0 < alpha_dyn < math.inf:
+        raise Misconfigured(f"alpha_dyn={alpha_dyn!r}: expected a number above 0, such as 0.01; fedavg does without.")
+
+    def new_h(view: EndView) -> Tree:
+        own, anchor = view.client["h"], view.anchor
+        new = {n: own[n].double() - alpha_dyn * (view.params[n].double() - anchor[n].double()) for n in own}
+        # What stays on the client has no global counterpart to agree with: its h remains 0.
+        return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
+
+    def change(view: EndView) -> Tree:
+        new, old = new_h(view), view.client["h"]
+        return {n: (new[n].double() - old[n].double()) / view.population for n in new if n in view.shared}
+
+    return replace(
+        fedavg(),
+        losses=(CrossEntropy(), Proximal(weight=alpha_dyn), Dynamic()),
+        sums=(*payloads.MODEL, Sum("h", change, bound=1e3)),
+        server=partial(average_less_h, alpha=alpha_dyn),
+        client_state={"h": zeros},
+        client_update={"h": new_h},
+        server_state={"h": zeros},
+        broadcast=(),
+    )

@@ -1,0 +1,64 @@
+"""SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020, option II)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from fedblade import payloads
+from fedblade.core.method import Method, zeros
+from fedblade.core.registry import methods
+from fedblade.core.state import ServerState
+from fedblade.core.sums import Sum, Sums
+from fedblade.core.terms import GradientTerm
+from fedblade.core.tree import Tree, tree_map
+from fedblade.core.views import EndView, StepView
+from fedblade.losses import CrossEntropy
+from fedblade.methods.fedavg import fedavg
+from fedblade.server import accumulate, average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift(GradientTerm):
+    """Gradient c − c_k: the server's control less the client's."""
+
+    name: ClassVar[str] = "drift"
+
+    def gradient(self, view: StepView) -> Tree:
+        """What every local step is corrected by."""
+        return tree_map(torch.sub, view.server["c"], view.client["c"])
+
+
+def _server(state: ServerState, sums: Sums) -> ServerState:
+    return accumulate(average(state, sums), sums, "c")
+
+
+@methods.register(paper="arXiv:1910.06378")
+def scaffold(adaptive_division: bool = True) -> Method:
+    """Correct every local step by the gap between the server's and the client's control.
+
+    Objective: CE, with g + c − c_k in place of its gradient g (before weight decay and momentum).
+    Client, after q_k steps: c_k ← c_k − c + (w^t − w_k)/(lr·q_k). Server: averaging, c ← c + (1/K)·Σ_k (change of c_k).
+    Deviation: with momentum q_k is FedNova's effective step count (`adaptive_division`), not the number of steps.
+    """
+
+    def new_control(view: EndView) -> Tree:
+        own, c, anchor = view.client["c"], view.server["c"], view.anchor
+        scale = view.lr * (view.effective_steps if adaptive_division else view.num_steps)
+        new = {n: own[n].double() - c[n].double() + (anchor[n].double() - view.params[n].double()) / scale for n in own}
+        # What stays on the client drifts from nobody: its control remains 0.
+        return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
+
+    def change(view: EndView) -> Tree:
+        new, old = new_control(view), view.client["c"]
+        return {n: (new[n].double() - old[n].double()) / view.population for n in new if n in view.shared}
+
+    return replace(
+        fedavg(),
+        losses=(CrossEntropy(), Drift()),
+        sums=(*payloads.MODEL, Sum("c", change, bound=1e3)),
+        server=_server,
+        client_state={"c": zeros},
+        client_update={"c": new_control},
+        server_state={"c": zeros},
+    )

@@ -1,0 +1,31 @@
+"""Additions to trees that keep their type, and numbers the server keeps for the history."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedblade.core.method import InitView
+from fedblade.core.state import ServerState
+from fedblade.core.sums import Sums
+from fedblade.core.tree import Tree
+
+
+def add_to(tree: Tree, change: Mapping[str, Tensor]) -> Tree:
+    """The tree with `change` added in float64, then cast; names that `change` lacks stay as they are."""
+    return tree | {name: (tree[name].double() + leaf).to(tree[name].dtype) for name, leaf in change.items()}
+
+
+def accumulate(state: ServerState, sums: Sums, name: str) -> ServerState:
+    """Add the sum `name` to the server state of that name."""
+    return state.replace(extra={**state.extra, name: add_to(state.extra[name], sums[name])})
+
+
+def one(view: InitView) -> Tree:  # noqa: ARG001 - all initial state is made from a view
+    """A number that starts as 1, in float64."""
+    return {"value": torch.ones((), dtype=torch.float64)}
+
+
+def keep_number(state: ServerState, name: str, value: float) -> ServerState:
+    """Keep a number that starts as `one`."""
+    return state.replace(extra={**state.extra, name: {"value": torch.tensor(value, dtype=torch.float64)}})
