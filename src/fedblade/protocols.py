@@ -57,8 +57,10 @@ def headline(history: History, protocol: str) -> float | None:
     match protocol:
         case "last10":
             return last_mean(history, 10)
-        case "last5":
+        case "last5" | "pers_etf":
             return last_mean(history, 5)
+        case "gapa":
+            return best(history)
         case "domain":
             return domain_mean(history)
         case _:

@@ -3,14 +3,18 @@
 `check_*` raise AssertionError; the suite runs them over engines and methods, and over broken ones, which must fail.
 """
 
+from dataclasses import replace
 from functools import reduce
 
 import torch
 from small_federation import assert_close, tasks
 
-from fedblade.core.outcome import StepLog, collect_client, train_client
+from fedblade.core.outcome import StepLog, adapt_client, collect_client, train_client
+from fedblade.core.phase import Sgd
+from fedblade.core.plan import PhasePlan
 from fedblade.core.state import MemoryStore, flatten
 from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.engines.base import Holder
 
 TOLERANCE = 1e-10
 LR = 0.05
@@ -99,13 +103,28 @@ def check_measure(engine, setup):
 
     assert_close(engine.measure(start, setup.test, setup.test_order, look)["z"], expected(start.params), TOLERANCE)
     own = {name: leaf * 1.5 for name, leaf in start.params.items() if not name.startswith("body.")}
-    store = MemoryStore()
-    store.put(2, 0, {"_personal": own})
-    later = start.replace(round=1)
-    mine = engine.measure_own(later, 2, store, setup.test, setup.test_order, look)["z"]
+    counts = tasks(setup)[0].counts
+    mine = engine.measure_own(start, Holder(2, {"_personal": own}, counts), setup.test, setup.test_order, look)["z"]
     assert_close(mine, expected(start.params | own), TOLERANCE)
-    other = engine.measure_own(later, 1, store, setup.test, setup.test_order, look)["z"]
+    other = engine.measure_own(start, Holder(1, None, counts), setup.test, setup.test_order, look)["z"]
     assert_close(other, expected(start.params), TOLERANCE)
 
 
-CHECKS = [check_train, check_two_rounds, check_inputs_untouched, check_collect, check_measure]
+def check_adapt(engine, setup):
+    """Own models after tuning are those of the clients one by one, from what they keep, and nothing else changes."""
+    phases = tuple(replace(phase, epochs=1, sgd=Sgd(lr=0.02, momentum=0.5)) for phase in setup.method.phases)
+    plans = tuple(PhasePlan(1, phase.steps, phase.paired, phase.track) for phase in phases)
+    first = tasks(setup)
+    trained = reference(setup, setup.start, first, {})
+    states = {task.client: result.state for task, result in zip(first, trained, strict=True)}
+    cohort = [setup.planner.task(1, task.client, plans, first_epoch=3) for task in tasks(setup)]
+    before = {name: leaf.clone() for name, leaf in setup.start.flat().items()}
+    found = dict(engine.adapt(setup.start, iter(cohort), states.get, LR, phases))
+    assert found.keys() == {task.client for task in cohort}, "clients tuned"
+    for task in cohort:
+        expected = adapt_client(setup.problem, setup.start, task, states[task.client], LR, phases)
+        check_state(found[task.client], expected.state)
+    assert_close(setup.start.flat(), before, 0.0)
+
+
+CHECKS = [check_train, check_two_rounds, check_inputs_untouched, check_collect, check_measure, check_adapt]

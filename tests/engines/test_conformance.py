@@ -8,8 +8,9 @@ import pytest
 from conformance import CHECKS, check_collect, check_inputs_untouched, check_measure, check_train, check_two_rounds
 from small_federation import BATCH_NORM, CNN, build, images
 
-from fedblade.core.method import Phase, zeros
+from fedblade.core.method import zeros
 from fedblade.core.outcome import StepLog
+from fedblade.core.phase import Phase
 from fedblade.core.registry import engines
 from fedblade.core.sums import Sum
 from fedblade.core.terms import GradientTerm, Term, TermValue
@@ -219,7 +220,7 @@ class CollectsTwice(SequentialEngine):
 
 
 class IgnoresOwnParts(SequentialEngine):
-    def measure_own(self, server, client, store, samples, indices, passes):
+    def measure_own(self, server, client, samples, indices, passes):
         return self.measure(server, samples, indices, passes)
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade.core.plan import Planner, draw_cohorts
+from fedblade.core.plan import PhasePlan, Planner, draw_cohorts
 from fedblade.core.streams import Streams
 
 
@@ -27,7 +27,7 @@ def plans(draw):
     return Planner(
         streams=Streams(draw(st.integers(0, 9))),
         shards=Held(samples),
-        phase_epochs=tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))),
+        phases=tuple(PhasePlan(e) for e in draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))),
         batch_size=size,
         last_batch=draw(st.sampled_from(["keep", "drop", "wrap"])),
         weighting=draw(st.sampled_from(["samples", "uniform", "batches"])),
@@ -48,7 +48,7 @@ def test_each_epoch_holds_the_samples_the_rule_promises(plan, round_, client):
     assert all(set(b.indices.tolist()) <= set(held) for b in batches)
     assert all(len(b.indices) > 1 or not plan.skip_singletons for b in batches)
     used = sum(len(b.indices) for b in batches) + task.skipped_singletons
-    epochs = sum(plan.phase_epochs)
+    epochs = sum(phase.epochs for phase in plan.phases)
     full = -(-len(held) // size)
     promised = {"keep": len(held), "drop": len(held) // size * size, "wrap": full * size}[plan.last_batch]
     assert used == epochs * promised

@@ -2,58 +2,71 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
+from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
-from fedblade.core.terms import AnyTerm, GradientTerm, active, differentiate
+from fedblade.core.slope import Work, ahead, prepare, slope_at
 from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select, tree_zeros
-from fedblade.core.views import StepView
 
-Trace = list[Mapping[str, Tensor]]
+Trace = list[Mapping[str, torch.Tensor]]
 """What each step logged, in order; tensors stay on the device until the client has finished."""
 
 
 @dataclass
 class Row:
-    """The tensors a client changes while it trains."""
+    """The tensors of a model that a client changes while it trains; `tracks` are the models of its state beside it."""
 
     params: Tree
     buffers: Tree
     momentum: Tree
+    tracks: dict[str, "Row"] = field(default_factory=dict)
 
 
-def train(problem: Problem, received: Received) -> tuple[Row, Trace]:
-    """Run the client's phases, each over its planned batches.
+def train(problem: Problem, received: Received, phases: Sequence[Phase] | None = None) -> tuple[Row, Trace]:
+    """Run the phases (None: the method's), each over its planned batches.
 
     Momentum starts from zero in every phase unless the run keeps it between participations.
     """
-    start = received.momentum
-    row = Row(
+    chosen = problem.method.phases if phases is None else phases
+    zero = tree_zeros(received.anchor)
+    main = Row(
         params=tree_clone(received.anchor),
         buffers=tree_clone(received.buffers),
-        momentum=tree_zeros(received.anchor) if start is None else tree_clone(start),
+        momentum=zero if received.momentum is None else zero | tree_clone(received.momentum),
     )
+    main.tracks |= {phase.track: _track(received, phase.track) for phase in chosen if phase.track is not None}
     trace: Trace = []
+    begun: set[str | None] = set()
     with _own_randomness(received.task.seed, problem.samples.labels.device):
-        _run_phases(problem, received, row, trace)
-    for leaf in row.params.values():
+        for phase, batches in zip(chosen, received.task.phases, strict=True):
+            row = main if phase.track is None else main.tracks[phase.track]
+            if phase.track in begun and not problem.settings.persist:
+                row.momentum = tree_zeros(row.momentum)
+            begun.add(phase.track)
+            work = prepare(problem, phase, row.params)
+            trace.extend(_named(phase.track, step(problem, received, row, work, batch)) for batch in batches)
+    for leaf in (leaf for row in (main, *main.tracks.values()) for leaf in row.params.values()):
         leaf.requires_grad_(False)
-    return row, trace
+    return main, trace
 
 
-def _run_phases(problem: Problem, received: Received, row: Row, trace: Trace) -> None:
-    for number, (phase, batches) in enumerate(zip(problem.method.phases, received.task.phases, strict=True)):
-        if number and not problem.settings.persist:
-            row.momentum = tree_zeros(row.momentum)
-        terms = active(problem.method.losses if phase.losses is None else phase.losses)
-        trained = problem.network.names_in(phase.trains, row.params)
-        for batch in batches:
-            trace.append(step(problem, received, row, terms, trained, batch))
+def _named(track: str | None, entry: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """A step's log; what a model in the client's state logs carries the name of that state."""
+    if track is None:
+        return entry
+    return {name if name.startswith("count_") else f"{track}_{name}": value for name, value in entry.items()}
+
+
+def _track(received: Received, name: str) -> Row:
+    """The model in a client's state, ready to train."""
+    state = received.client[name]
+    params = tree_clone(tree_select(state, received.anchor))
+    buffers = tree_clone(received.buffers | tree_select(state, received.buffers))
+    return Row(params, buffers, tree_zeros(params))
 
 
 @contextmanager
@@ -64,63 +77,32 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def step(
-    problem: Problem,
-    received: Received,
-    row: Row,
-    terms: Sequence[AnyTerm],
-    trained: frozenset[str],
-    batch: Batch,
-) -> Mapping[str, Tensor]:
-    """Forward, backward and one SGD update of the `trained` parameters in place; returns what to log."""
-    inputs, labels = problem.samples.batch(batch.indices, batch.draws)
+def step(problem: Problem, received: Received, row: Row, work: Work, batch: Batch) -> Mapping[str, torch.Tensor]:
+    """Forward, backward and one SGD update of the trained parameters in place; returns what to log."""
     for name, leaf in row.params.items():
-        leaf.requires_grad_(name in trained)
-    features = problem.network.features(row.params, row.buffers, inputs, training=True)
-    view_at = partial(_view, problem, received, row, labels)
-    slope = differentiate(terms, features, view_at, tree_select(row.params, trained))
+        leaf.requires_grad_(name in work.trained)
+    look = work.phase.lookahead
+    if look is None:
+        slope = slope_at(problem, received, work, work.terms, batch, row.params, row.buffers)
+    else:
+        slope = ahead(problem, received, work, look, batch, row.params, row.buffers)
     with torch.no_grad():
-        for term in terms:
-            if isinstance(term, GradientTerm):
-                _add(slope.gradient, term, view_at(features))
-        _update(problem, row, slope.gradient, received.lr)
+        _update(problem, row, work, slope.gradient, received.lr)
         bounded = problem.network.head.constrain(row.params)
     return {f"loss_{name}": value for name, value in slope.values.items()} | dict(slope.logs) | bounded
 
 
-def _view(problem: Problem, received: Received, row: Row, labels: Tensor, features: Tensor) -> StepView:
-    return StepView(
-        params=row.params,
-        anchor=received.anchor,
-        fixed=received.fixed,
-        head=problem.network.head,
-        features=features,
-        output=problem.network.output(row.params, received.fixed, features),
-        labels=labels,
-        counts=received.task.counts,
-        server=received.server,
-        client=received.client,
-        round=received.task.round,
-    )
-
-
-def _add(gradient: Tree, term: GradientTerm, view: StepView) -> None:
-    for name, extra in tree_select(term.gradient(view), gradient).items():
-        gradient[name] = gradient[name].add(extra, alpha=term.weight)
-
-
-def _update(problem: Problem, row: Row, gradient: Tree, lr: float) -> None:
+def _update(problem: Problem, row: Row, work: Work, gradient: Tree, lr: float) -> None:
     """Clip, then SGD with PyTorch's semantics: g ← g + wd·w, buf ← mom·buf + g, w ← w − lr·buf."""
-    settings = problem.settings
-    if settings.clip is not None:
-        factor = (settings.clip / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
+    clip = problem.settings.clip
+    if clip is not None:
+        factor = (clip / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
         gradient = {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
-    if not gradient:
-        return
-    weights, buffers = ([tree[name] for name in gradient] for tree in (row.params, row.momentum))
-    slopes = list(gradient.values())
-    if settings.weight_decay:
-        slopes = list(torch._foreach_add(slopes, weights, alpha=settings.weight_decay))
-    torch._foreach_mul_(buffers, settings.momentum)
-    torch._foreach_add_(buffers, slopes)
-    torch._foreach_add_(weights, buffers, alpha=-lr)
+    for names, sgd in work.rates:
+        slopes = [gradient[name] for name in names]
+        weights, buffers = ([tree[name] for name in names] for tree in (row.params, row.momentum))
+        if sgd.weight_decay:
+            slopes = list(torch._foreach_add(slopes, weights, alpha=sgd.weight_decay))
+        torch._foreach_mul_(buffers, sgd.momentum)
+        torch._foreach_add_(buffers, slopes)
+        torch._foreach_add_(weights, buffers, alpha=-(lr if sgd.lr is None else sgd.lr))

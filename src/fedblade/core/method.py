@@ -1,27 +1,21 @@
 """A method is a frozen value: head, losses, phases, sums, server step, state, exchanges, buffers, personal parts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedblade.core.errors import Misconfigured, nearest
+import torch
+from torch import Tensor
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.neck import Neck
+from fedblade.core.phase import GROUPS, Phase, check_names
 from fedblade.core.state import ServerState
+from fedblade.core.streams import Streams
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.terms import AnyTerm, FeatureTerm, Term, active
-from fedblade.core.tree import Tree, tree_zeros
-from fedblade.core.views import EndView, Head
-
-ALL_GROUPS = ("body", "projector", "head", "scale", "personal_head")
-"""Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
-
-
-GROUPS = (*ALL_GROUPS, "norm")
-
-
-def _check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise Misconfigured(f"{where} names '{name}', which does not exist.{nearest(name, known)}")
+from fedblade.core.tree import Tree, tree_clone, tree_zeros
+from fedblade.core.views import EndView, Head, StepView
 
 
 def _check_balance(terms: tuple[AnyTerm, ...]) -> None:
@@ -36,12 +30,15 @@ def _check_balance(terms: tuple[AnyTerm, ...]) -> None:
 
 @dataclass(frozen=True)
 class InitView:
-    """What initial state is made from."""
+    """What initial state is made from: the model's first tensors, its sizes, and the streams of the run's seed."""
 
     params: Tree
     dim: int
     num_classes: int
     population: int
+    buffers: Tree = field(default_factory=dict)
+    fixed: Tree = field(default_factory=dict)
+    streams: Streams = field(default_factory=lambda: Streams(0))
 
 
 Init = Callable[[InitView], Tree]
@@ -53,19 +50,15 @@ def zeros(view: InitView) -> Tree:
     return tree_zeros(view.params)
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
+def model(view: InitView) -> Tree:
+    """State that starts as the initial model: its parameters and statistics."""
+    return tree_clone(view.params | view.buffers)
 
-    `losses` None means the method's own.
-    """
 
-    trains: tuple[str, ...] = ALL_GROUPS
-    epochs: int | None = None
-    losses: tuple[AnyTerm, ...] | None = None
-
-    def __post_init__(self) -> None:
-        _check_names("Phase.trains", self.trains, GROUPS)
+def no_model(view: InitView) -> Tree:
+    """State for a model that does not exist yet: the initial one, with a leaf `exists` that says 0."""
+    like = next(iter(view.params.values()))
+    return model(view) | {"exists": torch.zeros((), dtype=like.dtype, device=like.device)}
 
 
 @dataclass(frozen=True)
@@ -85,13 +78,34 @@ class Exchange:
             raise Misconfigured(f"an exchange {self.when.replace('_', ' ')} has no cohort; use clients='all'.")
 
 
+Stages = tuple[tuple[Phase, ...], ...]
+"""Training of a client's own model after the run; it is measured after each stage."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A client's own model: where it is, how it predicts, and how it is tuned before it is measured.
+
+    `state` names the client state that holds it; None means the global model with the client's parts in place. `logits`
+    is the client's prediction, None the head's. `tuning` has the stages of the protocols `ft`, `pers_etf` and `gapa`
+    where they differ from the protocol's rule; `finetune` the phases of fine-tuning, None the method's own.
+    """
+
+    state: str | None = None
+    logits: Callable[[StepView], Tensor] | None = None
+    finetune: tuple[Phase, ...] | None = None
+    tuning: Mapping[str, Stages] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Method:
     """A federated method. It holds no tensor and no loop; engines give it a client axis.
 
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
     statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client.
-    `gauges` are numbers of the server state that the history shows each round.
+    `participation` "all" trains every client in every round. `noise` uniform numbers per sample are drawn for each
+    step. `evaluated` gives the model to measure and save where it is not the one to train on. `gauges` are numbers of
+    the server state that the history shows each round.
     """
 
     head: Head
@@ -99,6 +113,8 @@ class Method:
     sums: tuple[Sum, ...]
     server: ServerStep
     phases: tuple[Phase, ...] = (Phase(),)
+    neck: Neck | None = None
+    noise: int = 0
     server_state: Mapping[str, Init] = field(default_factory=dict)
     broadcast: tuple[str, ...] | None = None
     client_state: Mapping[str, Init] = field(default_factory=dict)
@@ -106,17 +122,27 @@ class Method:
     exchanges: tuple[Exchange, ...] = ()
     buffers: Literal["average", "local"] = "average"
     personal: tuple[str, ...] = ()
+    own: Own = Own()
+    participation: Literal["cohort", "all"] = "cohort"
     accuracy_of: Literal["global", "personal"] = "global"
+    evaluated: Callable[[ServerState], ServerState] | None = None
     gauges: Mapping[str, Callable[[ServerState], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_names("Method.personal", self.personal, GROUPS)
-        _check_names("Method.client_update", self.client_update, self.client_state)
-        _check_names("Method.broadcast", self.broadcast or (), self.server_state)
+        check_names("Method.personal", self.personal, GROUPS)
+        check_names("Method.client_update", self.client_update, self.client_state)
+        check_names("Method.broadcast", self.broadcast or (), self.server_state)
+        check_names("Own.state", [self.own.state] if self.own.state else (), self.client_state)
         for phase in self.phases:
+            check_names("Phase.track", [phase.track] if phase.track else (), self.client_state)
             _check_balance(self.losses if phase.losses is None else phase.losses)
 
     @property
     def sent(self) -> tuple[str, ...]:
         """Names of the server state that clients receive each round."""
         return tuple(self.server_state) if self.broadcast is None else self.broadcast
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether clients have models of their own without any tuning."""
+        return bool(self.personal or self.own.state or self.own.logits or self.buffers == "local")

@@ -1,6 +1,6 @@
 """A body (any module that maps inputs to features) composed with a method's head, called with explicit tensors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.neck import Neck
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree
-from fedblade.core.views import Head, HeadOutput
+from fedblade.core.views import Head, HeadOutput, Tap
 
 NORM_LAYERS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 HEAD_GROUPS = ("neck", "projector", "head", "scale", "personal_head")
@@ -24,6 +25,7 @@ class Network:
 
     `skips_singletons` says that the body cannot train on one sample (batch statistics of one value, EC-4).
     `autocast` is the reduced type of the body's forward pass, or None; `tied` says that layers share tensors.
+    `stages` names the submodules of the body whose outputs can be tapped.
     """
 
     body: nn.Module
@@ -33,9 +35,31 @@ class Network:
     skips_singletons: bool = False
     autocast: torch.dtype | None = None
     tied: bool = False
+    stages: tuple[str, ...] = ()
 
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
         """Features [batch, dim]. In training, normalisation statistics in `buffers` are updated in place."""
+        return self._forward(params, buffers, inputs, training=training)
+
+    def tapped(
+        self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool, tap: Tap
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Features, and the output of each stage averaged over positions [batch, channels] if they are tapped."""
+        if tap == "none":
+            return self._forward(params, buffers, inputs, training=training), ()
+        seen: list[Tensor] = []
+
+        def keep(_module: nn.Module, _args: object, output: Tensor) -> None:
+            seen.append(_over_positions(output.relu() if tap == "relu" else output).to(inputs.dtype))
+
+        hooks = [self.body.get_submodule(name).register_forward_hook(keep) for name in self.stages]
+        try:
+            return self._forward(params, buffers, inputs, training=training), tuple(seen)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _forward(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
         tensors = {name.removeprefix(_BODY): leaf for name, leaf in params.items() if name.startswith(_BODY)}
         tensors |= {name.removeprefix(_BODY): leaf for name, leaf in buffers.items()}
         if self.body.training != training:
@@ -62,17 +86,34 @@ class Network:
 
 
 class WithNeck(nn.Module):
-    """A body followed by a fully connected layer."""
+    """A body followed by the layers of a neck."""
 
-    def __init__(self, body: nn.Module, dim: int, width: int) -> None:
+    def __init__(self, body: nn.Module, dim: int, neck: Neck) -> None:
         super().__init__()
         self.body = body
-        self.neck = nn.Linear(dim, width)
+        self.stages = tuple(f"body.{name}" for name in stages_of(body))
+        hidden = None if neck.hidden is None else max(1, round(neck.hidden * dim))
+        layers: list[nn.Module] = [] if hidden is None else [nn.Linear(dim, hidden), nn.ReLU()]
+        layers.append(nn.Linear(dim if hidden is None else hidden, neck.width))
+        if neck.norm == "batch":
+            layers.append(nn.BatchNorm1d(neck.width))
+        self.neck = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features [batch, width]."""
         features: Tensor = self.neck(self.body(inputs))
         return features
+
+
+def stages_of(body: nn.Module) -> tuple[str, ...]:
+    """Names of the submodules that a body offers to be tapped; none if it does not say."""
+    named = getattr(body, "stages", ())
+    return tuple(named) if isinstance(named, tuple | list) and all(isinstance(each, str) for each in named) else ()
+
+
+def _over_positions(activations: Tensor) -> Tensor:
+    """Mean over all axes behind the channels: [batch, channels, …] to [batch, channels]."""
+    return activations.flatten(2).mean(2) if activations.dim() > 2 else activations
 
 
 def norm_names(body: nn.Module) -> frozenset[str]:
@@ -93,12 +134,12 @@ def build_network(
     streams: Streams,
     *,
     norm_stats: str = "running",
-    neck: int | None = None,
+    necks: Sequence[Neck] = (),
     autocast: torch.dtype | None = None,
 ) -> tuple[Network, Tree, Tree, Tree]:
     """Make a network and its initial (params, buffers, fixed), like `example [1, …]` in type and device.
 
-    A `neck` is a linear layer of that width behind the body and part of it. The body is drawn from the stream `init`
+    `necks` are layers behind the body, in order, and part of it. The body is drawn from the stream `init`
     and the head from streams of its own, so that all methods of a seed start from the same body. Modules draw from
     torch's global generator, which is seeded from the stream and put back.
     """
@@ -109,7 +150,7 @@ def build_network(
         torch.set_default_dtype(torch.float32)
         try:
             body = make_body()
-            if neck is not None:
+            for neck in necks:
                 body = WithNeck(body, _probe_width(body.to(example), example), neck)
         finally:
             torch.set_default_dtype(usual)
@@ -119,7 +160,8 @@ def build_network(
     params = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_parameters()}
     buffers = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_buffers()}
     tied = len(params) < len(list(body.named_parameters(remove_duplicate=False)))
-    network = Network(body, head, _probe_width(body, example), num_classes, autocast=autocast, tied=tied)
+    width, stages = _probe_width(body, example), stages_of(body)
+    network = Network(body, head, width, num_classes, autocast=autocast, tied=tied, stages=stages)
     start = head.init(network.dim, num_classes, streams)
     _check_groups(start.params)
     network = replace(network, skips_singletons=_rejects_one_sample(network, params, buffers, example))

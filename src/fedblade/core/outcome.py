@@ -8,6 +8,7 @@ import torch
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, Trace, train
 from fedblade.core.passes import run_passes
+from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received, receive
 from fedblade.core.state import ServerState
@@ -60,7 +61,25 @@ def train_client(problem: Problem, server: ServerState, task: ClientTask, own: S
     method = problem.method
     view = _end_view(problem, received, row, method.sums)
     sums = Sums.of(method.sums, view, task.client)
-    return LocalResult(sums, _kept(problem, received, row, view), log, _upload_bytes(problem, task, method.sums, sums))
+    state = _kept(problem, received, row, view, problem.shared)
+    return LocalResult(sums, state, log, _upload_bytes(problem, task, method.sums, sums))
+
+
+def adapt_client(
+    problem: Problem,
+    server: ServerState,
+    task: ClientTask,
+    own: State | None,
+    lr: float,
+    phases: tuple[Phase, ...],
+) -> LocalResult:
+    """Train a client's own model on `phases` and send nothing; the state that results holds all of the model."""
+    with torch.inference_mode(False), torch.enable_grad():
+        received = receive(problem, server, task, own, lr, phases)
+        row, trace = train(problem, received, phases)
+    log = _summarise(trace, task)
+    view = _end_view(problem, received, row, ())
+    return LocalResult(None, _kept(problem, received, row, view, frozenset()), log, 0)
 
 
 def collect_client(
@@ -82,7 +101,7 @@ def effective_steps(steps: int, momentum: float) -> float:
 
 
 def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> EndView:
-    task = received.task
+    task, stretches = received.task, _stretches(problem, received.task)
     return EndView(
         params=row.params,
         buffers=row.buffers,
@@ -91,17 +110,27 @@ def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum
         head=problem.network.head,
         counts=task.counts,
         num_samples=len(task.indices),
-        num_steps=task.num_steps,
-        effective_steps=effective_steps(task.num_steps, problem.settings.momentum),
+        num_steps=sum(steps for steps, _ in stretches),
+        effective_steps=sum(effective_steps(steps, momentum) for steps, momentum in stretches),
         lr=received.lr,
         weight=task.weight,
         population=problem.start.population,
-        shared=problem.shared,
+        shared=problem.uploaded,
         round=task.round,
         server=received.server,
         client=received.client,
         passes=_own_passes(problem, received, row, sums),
     )
+
+
+def _stretches(problem: Problem, task: ClientTask) -> list[tuple[int, float]]:
+    """Steps and momentum of the phases that train the received model; momentum starts anew in each."""
+    usual = problem.settings.momentum
+    return [
+        (len(batches), usual if phase.sgd.momentum is None else phase.sgd.momentum)
+        for phase, batches in zip(problem.method.phases, task.phases, strict=False)
+        if phase.track is None
+    ]
 
 
 def _own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
@@ -125,14 +154,15 @@ def _own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[S
     return totals
 
 
-def _kept(problem: Problem, received: Received, row: Row, view: EndView) -> State:
-    """What the client keeps: the method's updated state, and its own parts of the model."""
+def _kept(problem: Problem, received: Received, row: Row, view: EndView, shared: frozenset[str]) -> State:
+    """What the client keeps: the method's updated state, and the parts of the model that are not `shared`."""
     method = problem.method
     state = dict(received.client) | {name: update(view) for name, update in method.client_update.items()}
-    own_params = {name: leaf for name, leaf in row.params.items() if name not in view.shared}
+    state |= {name: own.params | own.buffers for name, own in row.tracks.items()}
+    own_params = {name: leaf for name, leaf in row.params.items() if name not in shared}
     if own_params:
         state[PERSONAL] = own_params
-    own_buffers = tree_select(row.buffers, problem.network.buffer_names - view.shared)
+    own_buffers = tree_select(row.buffers, problem.network.buffer_names - shared)
     if own_buffers:
         state[BUFFERS] = own_buffers
     if problem.settings.persist:

@@ -1,6 +1,7 @@
 """Passes over data in evaluation mode: prototypes on a client, metrics on a test set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -36,8 +37,12 @@ def run_passes(
     server: State | None = None,
     client: State | None = None,
     round_: int = 0,
+    logits: Callable[[StepView], Tensor] | None = None,
 ) -> dict[str, Tree]:
-    """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched."""
+    """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched.
+
+    `logits` is a prediction other than the head's, such as a client's own.
+    """
     params, buffers, fixed = model
     totals: dict[str, Tree] = {}
     places = chunks(torch.arange(len(indices), device=indices.device)) if passes else []
@@ -61,6 +66,8 @@ def run_passes(
             round=round_,
             mask=mask,
         )
+        if logits is not None:
+            view = replace(view, output=replace(view.output, logits=logits(view)))
         for each in passes:
             part = tree_map(lambda leaf: leaf.to(torch.float64), each.of(view))
             known = totals.get(each.name)

@@ -4,7 +4,7 @@ Everything is drawn from (seed, round, client), never from a position in a cohor
 cannot change what a client sees.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -31,10 +31,29 @@ class Shards(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """Sample indices of one step and, with augmentation, the draws for each sample."""
+    """Sample indices of one step and the draws for each sample: for the augmentation, and those the method asked for.
+
+    `then` is the second batch of a step that takes two.
+    """
 
     indices: Tensor
     draws: Tensor | None
+    noise: Tensor | None = None
+    then: "Batch | None" = None
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """How long a phase lasts: so many epochs, or `steps` if that is less; `paired` steps take two batches.
+
+    Phases of one `track` count their epochs together and apart from other tracks, so that a model sees the batches it
+    would see alone.
+    """
+
+    epochs: int
+    steps: int | None = None
+    paired: bool = False
+    track: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,7 @@ class Planner:
 
     streams: Streams
     shards: Shards
-    phase_epochs: tuple[int, ...]
+    phases: tuple[PhasePlan, ...]
     batch_size: int
     last_batch: LastBatch
     weighting: Weighting
@@ -88,52 +107,69 @@ class Planner:
     num_draws: int
     augmented_pass: bool
     device: torch.device
+    noise: int = 0
 
-    def task(self, round_: int, client: int) -> ClientTask:
-        """The work of `client` in round `round_` (from 0)."""
+    def task(
+        self, round_: int, client: int, phases: tuple[PhasePlan, ...] | None = None, first_epoch: int = 0
+    ) -> ClientTask:
+        """The work of `client` in round `round_` (from 0): the method's phases, or others, counted from an epoch on."""
         held = self.shards.indices(client, round_)
-        phases: list[tuple[Batch, ...]] = []
-        skipped = epoch = 0
-        for epochs in self.phase_epochs:
-            batches: list[Batch] = []
-            for _ in range(epochs):
-                made = self._epoch(held, round_, client, epoch)
-                kept = [b for b in made if len(b.indices) > 1 or not self.skip_singletons]
-                skipped += len(made) - len(kept)
-                batches += kept
-                epoch += 1
-            phases.append(tuple(batches))
-        steps = sum(len(phase) for phase in phases)
-        pass_draws = self._draws("proto", len(held), round_, client) if self.augmented_pass else None
+        epochs: dict[str | None, int] = {}
+        planned: list[tuple[Batch, ...]] = []
+        skipped = 0
+        for phase in self.phases if phases is None else phases:
+            start = epochs.get(phase.track, first_epoch)
+            epochs[phase.track] = start + phase.epochs
+            batches, left_out = self._phase(phase, held, round_, client, start)
+            planned.append(batches)
+            skipped += left_out
+        pass_draws = self._draws("proto", self.num_draws, len(held), round_, client) if self.augmented_pass else None
         return ClientTask(
             client=client,
             round=round_,
             indices=self._tensor(held[self.streams.numpy("pass", client).permutation(len(held))]),
             counts=self._tensor(self.shards.counts(client, round_)),
-            weight=self._weight(len(held), steps),
-            phases=tuple(phases),
+            weight=self._weight(len(held), sum(len(batches) for batches in planned)),
+            phases=tuple(planned),
             skipped_singletons=skipped,
             pass_draws=pass_draws,
-            seed=self.streams.integer("layers", round_, client),
+            seed=self.streams.integer("layers", round_, client, *((first_epoch,) if first_epoch else ())),
         )
+
+    def _phase(
+        self, phase: PhasePlan, held: IntArray, round_: int, client: int, start: int
+    ) -> tuple[tuple[Batch, ...], int]:
+        """Batches of a phase, and how many were left out because they hold a single sample (EC-4)."""
+        batches: list[Batch] = []
+        skipped = 0
+        for epoch in range(start, start + phase.epochs):
+            if phase.steps is not None and len(batches) >= phase.steps:
+                break
+            made = self._epoch(held, round_, client, epoch)
+            kept = [b for b in made if len(b.indices) > 1 or not self.skip_singletons]
+            skipped += len(made) - len(kept)
+            batches += _pairs(kept) if phase.paired else kept
+        return tuple(batches[: phase.steps]), skipped
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
         """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""
         order = self._tensor(held[self.streams.numpy("client", round_, client, epoch).permutation(len(held))])
-        draws = self._draws("augment", len(held), round_, client, epoch)
+        draws = self._draws("augment", self.num_draws, len(held), round_, client, epoch)
+        noise = self._draws("method", self.noise, len(held), round_, client, epoch)
         size = self.batch_size
         short = len(held) % size
         if short and self.last_batch == "wrap":
             fill = torch.arange(size - short, device=self.device) % len(held)
             order = torch.cat([order, order[fill]])
-            draws = None if draws is None else torch.cat([draws, draws[fill]])
+            draws, noise = (None if part is None else torch.cat([part, part[fill]]) for part in (draws, noise))
         end = len(order) - short if short and self.last_batch == "drop" else len(order)
-        return [Batch(order[i : i + size], None if draws is None else draws[i : i + size]) for i in range(0, end, size)]
+        cuts = [slice(i, i + size) for i in range(0, end, size)]
+        return [Batch(order[cut], _cut(draws, cut), _cut(noise, cut)) for cut in cuts]
 
-    def _draws(self, stream: str, count: int, *key: int) -> Tensor | None:
-        if not self.num_draws:
+    def _draws(self, stream: str, width: int, count: int, *key: int) -> Tensor | None:
+        if not width:
             return None
-        return torch.from_numpy(self.streams.numpy(stream, *key).random((count, self.num_draws))).to(self.device)
+        return torch.from_numpy(self.streams.numpy(stream, *key).random((count, width))).to(self.device)
 
     def _weight(self, num_samples: int, num_steps: int) -> float:
         """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13)."""
@@ -149,3 +185,14 @@ class Planner:
 
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.device)
+
+
+def _cut(rows: Tensor | None, part: slice) -> Tensor | None:
+    return None if rows is None else rows[part]
+
+
+def _pairs(batches: list[Batch]) -> list[Batch]:
+    """Two batches for each step; a lone batch serves twice, an odd last one is left out."""
+    if len(batches) == 1:
+        return [replace(batches[0], then=batches[0])]
+    return [replace(first, then=second) for first, second in zip(batches[::2], batches[1::2], strict=False)]

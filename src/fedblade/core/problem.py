@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from fedblade.core.method import InitView, Method
 from fedblade.core.network import Network
+from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
-from fedblade.core.tree import State, Tree, tree_clone
+from fedblade.core.tree import State, Tree, tree_clone, tree_select
 
 PERSONAL, BUFFERS, MOMENTUM = "_personal", "_buffers", "_momentum"
 """Names under which a client keeps its own parameters, statistics and momentum beside the method's state."""
@@ -40,6 +41,13 @@ class Problem:
         names = frozenset(self.start.params) | buffers
         return names - self.network.names_in(self.method.personal, names)
 
+    @property
+    def uploaded(self) -> frozenset[str]:
+        """The shared names that clients change: parameters which no phase trains only travel down."""
+        groups = tuple({group for phase in self.method.phases if phase.track is None for group in phase.trains})
+        untrained = frozenset(self.start.params) - self.network.names_in(groups, self.start.params)
+        return self.shared - untrained
+
 
 @dataclass(frozen=True)
 class Received:
@@ -55,17 +63,39 @@ class Received:
     lr: float
 
 
-def receive(problem: Problem, server: ServerState, task: ClientTask, own: State | None, lr: float) -> Received:
-    """The global model with the client's own parts put in place, and the states of both sides."""
+def receive(
+    problem: Problem,
+    server: ServerState,
+    task: ClientTask,
+    own: State | None,
+    lr: float,
+    phases: tuple[Phase, ...] | None = None,
+) -> Received:
+    """The global model with the client's own parts put in place, and the states of both sides.
+
+    Fixed tensors that `phases` (None: the method's) free are among the parameters.
+    """
     own = own or {}
     method = problem.method
+    freed = {name for phase in (method.phases if phases is None else phases) for name in phase.frees}
     return Received(
         task=task,
-        anchor=tree_clone(server.params) | tree_clone(own.get(PERSONAL, {})),
-        buffers=tree_clone(server.buffers) | tree_clone(own.get(BUFFERS, {})),
+        anchor=tree_clone(server.params | tree_select(server.fixed, freed) | own.get(PERSONAL, {})),
+        buffers=tree_clone(server.buffers | own.get(BUFFERS, {})),
         fixed=server.fixed,
         server={name: server.extra[name] for name in method.sent},
         client={name: own[name] if name in own else init(problem.start) for name, init in method.client_state.items()},
         momentum=own.get(MOMENTUM),
         lr=lr,
     )
+
+
+def own_model(problem: Problem, server: ServerState, own: State | None) -> tuple[Tree, Tree, Tree]:
+    """Parameters, statistics and fixed tensors of a client's own model.
+
+    A client that has kept nothing yet has the global model.
+    """
+    own = own or {}
+    mine = own.get(PERSONAL, {}) | own.get(BUFFERS, {}) | own.get(problem.method.own.state or "", {})
+    params, buffers, fixed = (tree | tree_select(mine, tree) for tree in (server.params, server.buffers, server.fixed))
+    return params, buffers, fixed

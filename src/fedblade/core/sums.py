@@ -15,7 +15,12 @@ from fedblade.core.errors import NonFinite
 from fedblade.core.tree import Tree, tree_is_finite, tree_map
 from fedblade.core.views import EndView, StepView
 
-Reduce = Literal["sum", "max"]
+Reduce = Literal["sum", "max", "each"]
+_MERGE: Mapping[Reduce, Callable[..., Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "each": lambda a, b: torch.cat([a, b]),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Sum:
 
     `bound` is the largest absolute value an entry may reach, for fixed-point secure sums. With `by_class` the first
     axis is the class and rows of classes the client does not hold are zero, so they cost no bytes. `reduce="max"` is
-    for counters that are not additive.
+    for counters that are not additive. `reduce="each"` keeps the clients apart on a new first axis, in ascending client
+    id: a method that needs it shows single clients to the server, and secure sums refuse it.
     """
 
     name: str
@@ -59,7 +65,9 @@ class Sums:
     def of(declared: Iterable[Sum], view: EndView, client: int) -> "Sums":
         """What one client sends, checked for NaN and infinity before it can touch anything."""
         chosen = tuple(declared)
-        trees = {each.name: tree_map(_as_float64, each.of(view)) for each in chosen}
+        trees = {
+            each.name: tree_map(_as_row if each.reduce == "each" else _as_float64, each.of(view)) for each in chosen
+        }
         for name, tree in trees.items():
             if not tree_is_finite(tree):
                 raise NonFinite(
@@ -75,8 +83,7 @@ class Sums:
         if self.trees.keys() != other.trees.keys():
             raise KeyError(f"sums differ: {sorted(self.trees.keys() ^ other.trees.keys())}")
         merged = {
-            name: tree_map(torch.maximum if self.reduce[name] == "max" else torch.add, tree, other.trees[name])
-            for name, tree in self.trees.items()
+            name: tree_map(_MERGE[self.reduce[name]], tree, other.trees[name]) for name, tree in self.trees.items()
         }
         return Sums(merged, self.reduce)
 
@@ -97,10 +104,15 @@ def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_
     total = 0
     for each in declared:
         for leaf in sums[each.name].values():
-            rows = held_classes / leaf.shape[0] if each.by_class and leaf.dim() else 1.0
+            classes = leaf.shape[int(each.reduce == "each") :][:1]
+            rows = held_classes / classes[0] if each.by_class and classes else 1.0
             total += round(leaf.numel() * rows) * float_bytes
     return total
 
 
 def _as_float64(leaf: Tensor) -> Tensor:
     return leaf.detach().to(torch.float64)
+
+
+def _as_row(leaf: Tensor) -> Tensor:
+    return _as_float64(leaf)[None]

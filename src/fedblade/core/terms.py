@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tree import Tree
-from fedblade.core.views import StepView, Teacher
+from fedblade.core.views import StepView, Tap, Teacher
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,18 @@ class TermValue:
 class Term(ABC):
     """A scalar loss, multiplied by `weight`.
 
-    A term that `taps` needs the outputs of the body's stages; `teachers` are the frozen models it compares with.
+    `taps` asks for the outputs of the body's stages, as they are or rectified; `teachers` are the frozen models that
+    the term compares with.
     """
 
     name: ClassVar[str]
     supervised: ClassVar[bool] = False
-    taps: ClassVar[bool] = False
     weight: float = 1.0
+
+    @property
+    def taps(self) -> Tap:
+        """Which outputs of the body's stages the term reads."""
+        return "none"
 
     @property
     def teachers(self) -> tuple[Teacher, ...]:

@@ -13,6 +13,9 @@ from torch import Tensor
 from fedblade.core.streams import Streams
 from fedblade.core.tree import State, Tree
 
+Tap = Literal["none", "plain", "relu"]
+"""Whether the outputs of the body's stages are wanted, and whether they pass a ReLU before they are averaged."""
+
 
 @dataclass(frozen=True)
 class HeadOutput:
@@ -52,7 +55,7 @@ class Head(ABC):
         """Map `features [..., dim]` to the space of the class vectors."""
         return features
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - heads with class vectors use it
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - cosine heads use it
         """Logits before any normalisation or scale, [batch, classes]: what logit distillation compares."""
         return output.logits
 
@@ -116,7 +119,7 @@ class StepView:
     @property
     def raw_logits(self) -> Tensor:
         """The head's logits before any normalisation or scale [batch, classes]."""
-        return self.head.raw_logits(self.fixed, self.output)
+        return self.head.raw_logits(self.params, self.fixed, self.output)
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,9 @@ class EndView:
     """One client after its local work, as a sum sees it.
 
     `passes` holds what the declared passes over the client's data added up. `weight` is the client's aggregation
-    weight (0 if it made no step), `effective_steps` the step count corrected for momentum, `population` the number
-    of all clients, `shared` the names of the parameters and statistics that travel.
+    weight (0 if it made no step), `num_steps` counts the steps of the received model, `effective_steps` corrects them
+    for momentum, `population` is the number of all clients, `shared` the names of the parameters and statistics that
+    travel up: those that are neither personal nor left untrained.
     """
 
     params: Tree

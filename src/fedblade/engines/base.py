@@ -1,21 +1,25 @@
 """The protocol every engine fulfils, and what a round gives back."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from fedblade.core.outcome import StepLog
+from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
-from fedblade.core.tree import Tree
+from fedblade.core.tree import State, Tree
 
 OnClient = Callable[[int], None]
 """Called with a client's id when it has finished, for progress."""
+
+OwnStates = Callable[[int], State | None]
+"""The state that a client keeps, by its id."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,15 @@ class RoundOutcome:
     sums: Sums = field(default_factory=Sums)
     log: StepLog = field(default_factory=StepLog)
     bytes_up: int = 0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A client whose own model is measured: its id, what it keeps, and its training samples per class [classes]."""
+
+    client: int
+    state: State | None
+    counts: Tensor
 
 
 class Engine(Protocol):
@@ -47,16 +60,20 @@ class Engine(Protocol):
     ) -> Mapping[str, Tree]:
         """Run passes over a data set with the global model."""
 
-    def measure_own(
+    def adapt(
         self,
         server: ServerState,
-        client: int,
-        store: ClientStore,
-        samples: Samples,
-        indices: Tensor,
-        passes: Sequence[DataPass],
+        tasks: Iterable[ClientTask],
+        own: OwnStates,
+        lr: float,
+        phases: tuple[Phase, ...],
+    ) -> Iterator[tuple[int, State]]:
+        """Train each client's own model on `phases`, aggregate nothing, and give (client, its state) in any order."""
+
+    def measure_own(
+        self, server: ServerState, client: Holder, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
     ) -> Mapping[str, Tree]:
-        """Run passes with one client's model: the global one with the client's own parts in place."""
+        """Run passes with a client's own model and prediction."""
 
 
 MakeEngine = Callable[[Problem], Engine]

@@ -1,20 +1,21 @@
 """One client after another: the definition that every other engine is judged against."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from fedblade.core.outcome import LocalResult, collect_client, train_client
+from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
 from fedblade.core.passes import run_passes
+from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import BUFFERS, PERSONAL, Problem
+from fedblade.core.problem import Problem, own_model
 from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import OnClient, RoundOutcome
+from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
 
 
 class SequentialEngine:
@@ -48,43 +49,50 @@ class SequentialEngine:
             outcome = _add(outcome, collect_client(self._problem, server, task, own, sums))
         return outcome
 
+    def adapt(
+        self,
+        server: ServerState,
+        tasks: Iterable[ClientTask],
+        own: OwnStates,
+        lr: float,
+        phases: tuple[Phase, ...],
+    ) -> Iterator[tuple[int, State]]:
+        """Train each client's own model on `phases`, aggregate nothing, and give (client, its state)."""
+        for task in tasks:
+            mine = self._on_device(own(task.client))
+            yield task.client, adapt_client(self._problem, server, task, mine, lr, phases).state
+
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
     ) -> Mapping[str, Tree]:
         """Run passes over a data set with the global model."""
-        return self._passes(server, server.params, server.buffers, samples, indices, passes)
-
-    def measure_own(
-        self,
-        server: ServerState,
-        client: int,
-        store: ClientStore,
-        samples: Samples,
-        indices: Tensor,
-        passes: Sequence[DataPass],
-    ) -> Mapping[str, Tree]:
-        """Run passes with one client's model: the global one with the client's own parts in place."""
-        own = self._own(store, client, server.round) or {}
-        params, buffers = server.params | own.get(PERSONAL, {}), server.buffers | own.get(BUFFERS, {})
-        return self._passes(server, params, buffers, samples, indices, passes)
-
-    def _passes(
-        self,
-        server: ServerState,
-        params: Tree,
-        buffers: Tree,
-        samples: Samples,
-        indices: Tensor,
-        passes: Sequence[DataPass],
-    ) -> Mapping[str, Tree]:
         network = self._problem.network
         counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
-        model = (params, buffers, server.fixed)
+        model = (server.params, server.buffers, server.fixed)
         return run_passes(passes, network, model, samples, indices, counts=counts, server=server.extra)
+
+    def measure_own(
+        self, server: ServerState, client: Holder, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
+    ) -> Mapping[str, Tree]:
+        """Run passes with a client's own model and prediction."""
+        mine = self._on_device(client.state)
+        return run_passes(
+            passes,
+            self._problem.network,
+            own_model(self._problem, server, mine),
+            samples,
+            indices,
+            counts=client.counts,
+            server=server.extra,
+            client=mine,
+            logits=self._problem.method.own.logits,
+        )
 
     def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
-        state = store.get(client, before_round)
+        return self._on_device(store.get(client, before_round))
+
+    def _on_device(self, state: State | None) -> State | None:
         if state is None:
             return None
         device = self._problem.samples.labels.device

@@ -21,7 +21,8 @@ from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.experiment import _toml
 
 CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
-MODEL, CHECKPOINTS, LOCK = "model.safetensors", "checkpoints", ".lock"
+CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
+_BEST = "best.safetensors"
 
 
 class RunDirectory:
@@ -104,9 +105,9 @@ class RunDirectory:
             return None
         return value if isinstance(value, dict) else None
 
-    def append_history(self, row: Mapping[str, Any]) -> None:
+    def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Add one whole line, or none: what a full disk took of it is cut off again."""
-        path = self.path / HISTORY
+        path = self.path / name
         line = (json.dumps(_json_safe(row)) + "\n").encode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -124,9 +125,9 @@ class RunDirectory:
         except OSError as error:
             raise cannot_write(path, error) from error
 
-    def history(self) -> list[dict[str, Any]]:
-        """Whole lines in order of rounds; a torn last line is left out."""
-        path = self.path / HISTORY
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Whole lines in order; a torn last line is left out."""
+        path = self.path / name
         rows: list[dict[str, Any]] = []
         for line in path.read_bytes().splitlines() if path.is_file() else ():
             try:
@@ -135,6 +136,14 @@ class RunDirectory:
                 break
         return rows
 
+    def rewrite(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Replace a file of lines, so that lines to come follow whole ones."""
+        self.write(name, "".join(json.dumps(_json_safe(row)) + "\n" for row in rows))
+
+    def history(self) -> list[dict[str, Any]]:
+        """The rounds on record."""
+        return self.rows(HISTORY)
+
     def cut_history(self, rounds: int) -> list[dict[str, Any]]:
         """Keep the first `rounds` rounds, so that rounds done again are not written twice."""
         rows = [row for row in self.history() if row["round"] <= rounds]
@@ -142,7 +151,7 @@ class RunDirectory:
             raise CorruptFile(
                 f"'{self.path / HISTORY}' has {len(rows)} rounds, the checkpoint {rounds}. Start a new run elsewhere."
             )
-        self.write(HISTORY, "".join(json.dumps(row) + "\n" for row in rows))
+        self.rewrite(HISTORY, rows)
         return rows
 
     def save(self, state: ServerState, keep: int) -> int:
@@ -152,6 +161,17 @@ class RunDirectory:
         for old in saved[:-keep]:
             self._checkpoint(old).unlink(missing_ok=True)
         return saved[-keep:][0]
+
+    def save_best(self, state: ServerState, accuracy: float) -> None:
+        """Keep the model with the highest accuracy so far."""
+        write_tensors(self.checkpoints / _BEST, state.flat(), {"round": state.round, "accuracy": accuracy})
+
+    def best(self, start: ServerState) -> tuple[ServerState, float] | None:
+        """The best model kept so far and its accuracy, or None."""
+        if not (self.checkpoints / _BEST).is_file():
+            return None
+        tensors, facts = read_tensors(self.checkpoints / _BEST)
+        return start.restored(tensors, int(facts["round"])), float(facts["accuracy"])
 
     def restore(self, start: ServerState) -> tuple[ServerState, list[str]]:
         """The newest whole checkpoint that the history reaches (or `start`), and a note for each that was not used."""

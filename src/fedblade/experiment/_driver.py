@@ -11,8 +11,9 @@ from fedblade.core.errors import NonFinite
 from fedblade.core.plan import ClientTask, IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._evaluate import evaluate
+from fedblade.experiment._directory import CLIENTS, HISTORY, RunDirectory
+from fedblade.experiment._evaluate import evaluate, measured_state
+from fedblade.experiment._personal import measure_clients, stages_after_run
 from fedblade.experiment._setup import Setup
 from fedblade.experiment._threads import fitting_threads
 
@@ -34,6 +35,9 @@ class Watcher(Protocol):
     def on_round(self, row: Row) -> None:
         """A round has been recorded."""
 
+    def on_own_model(self, done: int, total: int) -> None:
+        """After the rounds, the own models of `done` of `total` clients have been tuned and measured."""
+
     def on_note(self, text: str) -> None:
         """Something a user should know."""
 
@@ -42,7 +46,9 @@ class Driver:
     """Carries a run from its last checkpoint to its last round. `directory` None keeps everything in memory.
 
     `state` and `history` always belong together: both change only when a round is complete. The exchanges at the end
-    of the run complete the last round, so that a run cut short in them does that round again and them once.
+    of the run complete the last round, so that a run cut short in them does that round again and them once. Own models
+    of clients come last: `clients` has a row for each that was tuned and measured, and a run cut short there goes on
+    with the next client.
     """
 
     def __init__(self, setup: Setup, directory: RunDirectory | None, watcher: Watcher) -> None:
@@ -53,6 +59,13 @@ class Driver:
         self._saved_round = 0
         self.state = setup.start
         self.history: list[Row] = []
+        self.clients: list[Row] = []
+        self._best: tuple[ServerState, float] | None = None
+
+    @property
+    def measured_state(self) -> ServerState:
+        """The model that is measured and saved."""
+        return measured_state(self._setup, self.state)
 
     def run(self) -> None:
         """Do the rounds that are left, with as many threads as the network can use."""
@@ -70,12 +83,13 @@ class Driver:
             state, row = self._round(round_, before)
             before = _Bytes()
             if self._directory is not None:
-                self._directory.append_history(row)
+                self._directory.append(HISTORY, row)
             self.state = state
             self.history.append(row)
             if state.round % config.checkpoint.every == 0 or state.round == config.federation.rounds:
                 self.save()
             self._watcher.on_round(row)
+        self._own_models()
 
     def save(self) -> None:
         """Checkpoint the last complete round, if that has not been done."""
@@ -91,12 +105,13 @@ class Driver:
         self.state, notes = self._directory.restore(self._setup.start)
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
+        self._best = self._directory.best(self._setup.start)
         for note in notes:
             self._watcher.on_note(note)
 
     def _round(self, round_: int, sent: "_Bytes") -> tuple[ServerState, Row]:
         """One round, from the plan to the new state and its line in the history; `sent` is what it starts with."""
-        setup, config, cohort = self._setup, self._setup.config, self._setup.cohorts[round_]
+        setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
         last = round_ + 1 == config.federation.rounds
         lr = config.optimizer.rate(round_, config.federation.rounds)
         sent.down += self._model_bytes(self.state, len(cohort)) + self._first_contact_bytes(round_, cohort)
@@ -116,10 +131,40 @@ class Driver:
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         if last or (round_ + 1) % config.evaluation.every == 0:
             row |= evaluate(setup, state, self._store)
+            self._keep_best(state, row)
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         state, calibrated = self._after_run(state, sent) if last else (state, {})
         row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
         return state, row | outcome.log.means() | gauges | calibrated
+
+    def _cohort(self, round_: int) -> IntArray:
+        """The clients of a round."""
+        return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
+
+    def _keep_best(self, state: ServerState, row: Row) -> None:
+        """P-GAPA tunes the best global model, so it must still be there after the last round."""
+        if self._setup.config.evaluation.protocol != "gapa" or self._setup.method.has_own_models:
+            return
+        if self._best is None or row["test_accuracy"] > self._best[1]:
+            self._best = (measured_state(self._setup, state), row["test_accuracy"])
+            if self._directory is not None:
+                self._directory.save_best(*self._best)
+
+    def _own_models(self) -> None:
+        """Tune and measure the clients' own models, as far as that was not done before."""
+        stages = stages_after_run(self._setup.method, self._setup.config.evaluation.protocol)
+        if stages is None:
+            return
+        state = self.measured_state if self._best is None else self._best[0]
+        if self._directory is not None:
+            self.clients = self._directory.rows(CLIENTS)
+            self._directory.rewrite(CLIENTS, self.clients)
+        done = {int(row["client"]) for row in self.clients}
+        for row in measure_clients(self._setup, state, self._store, stages, done):
+            if self._directory is not None:
+                self._directory.append(CLIENTS, row)
+            self.clients.append(row)
+            self._watcher.on_own_model(len(self.clients), len(self._setup.eligible))
 
     def _after_run(self, state: ServerState, sent: "_Bytes") -> tuple[ServerState, Row]:
         """The exchanges at the end of the run: the model they leave, what it is worth, and the time they took.
@@ -161,7 +206,9 @@ class Driver:
 
     def _first_contact_bytes(self, round_: int, cohort: IntArray) -> int:
         """Tensors that never change, sent to the clients that were never in a cohort before."""
-        met = np.concatenate([np.empty(0, dtype=np.int64), *self._setup.cohorts[:round_]])
+        if not self._setup.method.sums:
+            return 0
+        met = np.concatenate([np.empty(0, dtype=np.int64), *(self._cohort(earlier) for earlier in range(round_))])
         return tree_bytes(self.state.fixed) * len(np.setdiff1d(cohort, met))
 
 

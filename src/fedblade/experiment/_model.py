@@ -17,6 +17,7 @@ from fedblade.core.tree import Tree
 from fedblade.data import Dataset
 from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._directory import CONFIG, MODEL
+from fedblade.experiment._setup import necks_of
 from fedblade.models import as_backbone
 
 
@@ -131,6 +132,6 @@ def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | 
         torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype)),
         Streams(config.general.seed),
         norm_stats=config.model_settings.norm_stats,
-        neck=config.model_settings.neck_width,
+        necks=necks_of(config, method),
     )
     return network, ServerState(params, buffers, fixed)

@@ -23,6 +23,9 @@ class Silent:
     def on_round(self, row: Row) -> None:
         """Nothing."""
 
+    def on_own_model(self, done: int, total: int) -> None:
+        """Nothing."""
+
     def on_note(self, text: str) -> None:
         """Nothing."""
 
@@ -69,7 +72,9 @@ class Bar:
         federation = setup.config.federation
         name = self._label or setup.config.method.name
         self._rounds = self._progress.add_task(name, total=federation.rounds, completed=len(history), facts="")
-        self._clients = self._progress.add_task("  clients", total=federation.clients_per_round, facts="")
+        everyone = setup.method.participation == "all"
+        cohort = len(setup.eligible) if everyone else federation.clients_per_round
+        self._clients = self._progress.add_task("  clients", total=cohort, facts="")
 
     def on_client(self, round_: int, client: int) -> None:  # noqa: ARG002
         """Advance the round's own bar."""
@@ -85,6 +90,11 @@ class Bar:
             facts = f"{row['test_accuracy']:.2f} %  {facts}"
         self._progress.update(self._rounds, advance=1, facts=facts)
         self._progress.reset(self._clients, facts="")
+
+    def on_own_model(self, done: int, total: int) -> None:
+        """Let the second bar count the clients' own models."""
+        if self._clients is not None:
+            self._progress.update(self._clients, description="  own models", completed=done, total=total)
 
     def on_note(self, text: str) -> None:
         """Print above the bars."""
@@ -122,6 +132,13 @@ class Lines:
         left = (now - self._began) / self._done * (self._rounds - row["round"])
         accuracy = "" if row.get("test_accuracy") is None else f"  accuracy {row['test_accuracy']:.2f} %"
         self._say(f"round {row['round']}/{self._rounds}{accuracy}  {row['seconds']:.2f} s/round  {left:.0f} s left")
+
+    def on_own_model(self, done: int, total: int) -> None:
+        """One line, unless the last one is too recent and clients are left."""
+        now = time.monotonic()
+        if now - self._last >= 1.0 or done == total:
+            self._last = now
+            self._say(f"own models of {done}/{total} clients measured")
 
     def on_note(self, text: str) -> None:
         """Print the note."""

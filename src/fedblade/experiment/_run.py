@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import nn
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import Dataset, as_dataset
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
-from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory
+from fedblade.experiment._directory import CLIENTS, MODEL, SUMMARY, RunDirectory
 from fedblade.experiment._driver import Driver, Row, Watcher
 from fedblade.experiment._model import TrainedModel, load, model_facts, save_model
 from fedblade.experiment._overrides import apply
@@ -27,12 +27,16 @@ from fedblade.models import as_backbone
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: one row per round, the summary, the trained network, and the folder it was written to."""
+    """A finished run: one row per round, the summary, the trained network, the folder it was written to.
+
+    `clients` has one row per client where the clients' own models were measured at the end.
+    """
 
     history: list[Row]
     summary: dict[str, Any]
     model: TrainedModel
     path: Path | None
+    clients: list[Row] = field(default_factory=list)
 
 
 def load_config(
@@ -150,13 +154,13 @@ def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
     driver = Driver(setup, directory, watcher)
     try:
         driver.run()
-        save_model(directory.path / MODEL, driver.state, model_facts(setup.dataset))
+        save_model(directory.path / MODEL, driver.measured_state, model_facts(setup.dataset))
         result = _result(setup, driver, directory.path)
         directory.write_json(SUMMARY, result.summary)
     except BaseException as error:
         # A failure, Ctrl-C, SIGTERM or a bug: what was reached is kept. A full disk must not hide the first error.
         failed = isinstance(error, Exception)
-        summary = summarise(setup, driver.history, "failed" if failed else "interrupted")
+        summary = summarise(setup, driver.history, "failed" if failed else "interrupted", driver.clients)
         with contextlib.suppress(RunFailed):
             driver.save()
         with contextlib.suppress(RunFailed):
@@ -166,8 +170,9 @@ def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
 
 
 def _result(setup: Setup, driver: Driver, path: Path | None) -> Result:
-    model = TrainedModel(setup.problem.network, driver.state, model_facts(setup.dataset))
-    return Result(driver.history, summarise(setup, driver.history, "finished"), model, path)
+    model = TrainedModel(setup.problem.network, driver.measured_state, model_facts(setup.dataset))
+    summary = summarise(setup, driver.history, "finished", driver.clients)
+    return Result(driver.history, summary, model, path, driver.clients)
 
 
 def _finished(directory: RunDirectory, model: nn.Module | None) -> Result | None:
@@ -175,7 +180,8 @@ def _finished(directory: RunDirectory, model: nn.Module | None) -> Result | None
     summary = directory.read_json(SUMMARY)
     if summary is None or summary.get("status") != "finished":
         return None
-    return Result(directory.history(), summary, load(directory.path, model), directory.path)
+    own = directory.rows(CLIENTS)
+    return Result(directory.history(), summary, load(directory.path, model), directory.path, own)
 
 
 def _passed(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:

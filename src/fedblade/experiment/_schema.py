@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedblade.core.neck import Neck
+
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -32,15 +34,23 @@ class DatasetSettings(Section):
 
 
 class ModelSettings(Section):
-    """What is done with any model: its statistics, and a linear layer of `neck` features after it."""
+    """What is done with any model: its statistics, and a linear layer of `neck` features after it.
+
+    The neck gets a hidden layer with ReLU, as wide as `neck_hidden` times the model's features, and ends with a
+    BatchNorm if `neck_norm` says so.
+    """
 
     norm_stats: Literal["running", "batch"] = "running"
     neck: Positive | Literal["none"] = "none"
+    neck_hidden: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+    neck_norm: Literal["none", "batch"] = "none"
 
     @property
-    def neck_width(self) -> int | None:
-        """Width of the neck, or None without one."""
-        return None if self.neck == "none" else self.neck
+    def neck_layers(self) -> Neck | None:
+        """The neck, or None without one."""
+        if self.neck == "none":
+            return None
+        return Neck(self.neck, None if self.neck_hidden == "none" else self.neck_hidden, self.neck_norm)
 
 
 class Nothing(Section):
@@ -93,7 +103,7 @@ class Evaluation(Section):
     `on = "validation"` holds a tenth of every client's training data back and measures there, for tuning.
     """
 
-    protocol: Literal["last10", "last5", "final", "domain"] = "last10"
+    protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
     every: Positive = 1
     on: Literal["test", "validation"] = "test"
     metrics: list[str] = ["accuracy"]

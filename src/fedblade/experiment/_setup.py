@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView, Method
 from fedblade.core.metric import Metric
+from fedblade.core.neck import Neck
 from fedblade.core.network import build_network
-from fedblade.core.plan import IntArray, Planner, draw_cohorts
+from fedblade.core.phase import Phase
+from fedblade.core.plan import IntArray, PhasePlan, Planner, draw_cohorts
 from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.registry import engines, metrics
 from fedblade.core.samples import Samples
@@ -159,10 +161,10 @@ def _build_problem(
         example,
         streams,
         norm_stats=config.model_settings.norm_stats,
-        neck=config.model_settings.neck_width,
+        necks=necks_of(config, method),
         autocast=torch.bfloat16 if config.general.autocast == "bf16" else None,
     )
-    view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients)
+    view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients, buffers, fixed, streams)
     extra = {name: init(view) for name, init in method.server_state.items()}
     optimizer = config.optimizer
     settings = LocalSettings(
@@ -174,6 +176,19 @@ def _build_problem(
     return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra)
 
 
+def plan_phases(config: RunConfig, phases: tuple[Phase, ...]) -> tuple[PhasePlan, ...]:
+    """How long phases last in this run."""
+    return tuple(
+        PhasePlan(config.local.epochs if phase.epochs is None else phase.epochs, phase.steps, phase.paired, phase.track)
+        for phase in phases
+    )
+
+
+def necks_of(config: RunConfig, method: Method) -> list[Neck]:
+    """The layers between extractor and head: the model's, then the method's."""
+    return [neck for neck in (config.model_settings.neck_layers, method.neck) if neck is not None]
+
+
 def _build_planner(
     config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, mean_samples: float
 ) -> Planner:
@@ -183,7 +198,7 @@ def _build_planner(
     return Planner(
         streams=streams,
         shards=clients.train,
-        phase_epochs=tuple(config.local.epochs if phase.epochs is None else phase.epochs for phase in method.phases),
+        phases=plan_phases(config, method.phases),
         batch_size=config.local.batch_size,
         last_batch=config.local.last_batch,
         weighting=config.federation.weighting,
@@ -192,6 +207,7 @@ def _build_planner(
         num_draws=problem.samples.num_draws,
         augmented_pass=any(each.augmented for each in needed),
         device=problem.samples.labels.device,
+        noise=method.noise,
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import PARTITION, RunDirectory
 from fedblade.experiment._driver import CALIBRATED, Row
+from fedblade.experiment._personal import spread
 from fedblade.experiment._schema import NAMED
 from fedblade.experiment._setup import Setup
 
@@ -26,14 +27,15 @@ _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 """Health counters that stay at zero in a normal run (EC-9, EC-10)."""
 
 
-def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
-    """The contents of `summary.json`.
+def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[Row] = ()) -> dict[str, Any]:
+    """The contents of `summary.json`; `clients` are the rows of the clients' own models at the end of the run.
 
     Where a method ends the run with exchanges, `final_accuracy` is that of the model they leave, which is the one that
     is saved; means and maxima over rounds are of the models before them. `seconds` does not count them,
     `exchange_seconds` does.
     """
     config = setup.config
+    personal = _personal(config.evaluation.protocol, history, clients)
     protocol, ended, commit = config.evaluation.protocol, _after_exchanges(history), _commit(CHECKOUT / ".git")
     return {
         "method": config.method.name,
@@ -45,12 +47,14 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         "seed": config.general.seed,
         "rounds": len(history),
         "protocol": protocol,
-        "accuracy": protocols.headline(ended if protocol in ("final", "domain") else history, protocol),
+        "accuracy": personal.get("personal_accuracy")
+        if protocol == "ft"
+        else protocols.headline(ended if protocol in ("final", "domain") else history, protocol),
         "final_accuracy": protocols.final(ended),
         "last10_accuracy": protocols.last_mean(history, 10),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
-        **_last(ended, "personal_accuracy"),
+        **personal,
         "evaluated_on": config.evaluation.on,
         "seconds": sum(row["seconds"] for row in history),
         **_last(history, "exchange_seconds"),
@@ -66,6 +70,22 @@ def summarise(setup: Setup, history: list[Row], status: str) -> dict[str, Any]:
         },
         "status": status,
     }
+
+
+def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
+    """Accuracy of the clients' own models: over clients at the end, or their mean in the last round that has it.
+
+    P-GAPA prints the highest value over rounds (chosen on the test set) where own models are measured each round; the
+    value at the end is stored beside it.
+    """
+    found = spread(clients) if clients else _last(history, "personal_accuracy")
+    if protocol != "gapa":
+        return found
+    per_round = [float(row["personal_accuracy"]) for row in history if row.get("personal_accuracy") is not None]
+    ended = {"personal_final_accuracy": found["personal_accuracy"]} if "personal_accuracy" in found else {}
+    best = {"personal_accuracy": max(per_round)} if per_round else {}
+    general = {"general_accuracy": protocols.best(history), "general_final_accuracy": protocols.final(history)}
+    return general | found | ended | best
 
 
 def _after_exchanges(history: list[Row]) -> list[Row]:

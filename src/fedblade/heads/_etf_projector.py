@@ -62,7 +62,7 @@ class EtfProjectorHead(Head):
             return features
         return functional.linear(features, params["projector.weight"], params["projector.bias"])
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products Vᵀû of the class vectors with the projection before normalisation."""
         return output.projected @ fixed["etf"]
 

@@ -1,4 +1,4 @@
-"""Method names and what they mean: a base method, and regularisers added with `+`."""
+"""Method names and what they mean: a base method, regularisers added with `+`, fine-tuning with `-ft`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +7,15 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry, methods, regularisers
+from fedblade.personal import finetuned
+
+TUNED = "-ft"
+"""Ends the name of a method whose clients fine-tune the final model before they are measured."""
 
 
 @dataclass(frozen=True)
 class Composition:
-    """A base method and the regularisers added to it, in order.
+    """A base method, the regularisers added to it, in order, and whether clients fine-tune the final model.
 
     The knobs of the base are written flat, those of a regulariser in a table of its name.
     """
@@ -19,6 +23,7 @@ class Composition:
     name: str
     base: Entry
     added: tuple[Entry, ...]
+    tuned: bool = False
 
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""
@@ -30,14 +35,22 @@ class Composition:
             )
         for entry in self.added:
             method = entry.make(**knobs.get(entry.name, {}))(method)
-        made: Method = method
+        made: Method = finetuned(method) if self.tuned else method
         return made
 
 
 def compose(name: str) -> Composition:
-    """Read a method name such as `fedavg`, `fedprox+feddecorr` or `my_file.py:my_method+feddecorr`."""
+    """Read a method name such as `fedavg`, `fedprox+feddecorr`, `fedetf-ft` or `my_file.py:my_method+feddecorr`.
+
+    The suffix may follow the base or the whole name; it means the same.
+    """
     place, colon, parts = name.rpartition(":")
     base, *added = parts.split("+")
+    tuned = False
+    if base not in methods.names():
+        tuned = any(part.endswith(TUNED) for part in (base, added[-1] if added else base))
+        base, added = base.removesuffix(TUNED), [*added[:-1], *(last.removesuffix(TUNED) for last in added[-1:])]
     if "" in added or len(set(added)) < len(added):
         raise Misconfigured(f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts.")
-    return Composition(name, methods.get(place + colon + base), tuple(regularisers.get(each) for each in added))
+    entries = tuple(regularisers.get(each) for each in added)
+    return Composition(name, methods.get(place + colon + base), entries, tuned)

@@ -10,8 +10,8 @@ from small_federation import BATCH_NORM, CNN, assert_close, assert_same_bits, bu
 from torch import nn
 
 from fedblade.core.local import train
-from fedblade.core.method import Phase
 from fedblade.core.outcome import effective_steps, train_client
+from fedblade.core.phase import Phase
 from fedblade.core.problem import MOMENTUM, receive
 from fedblade.core.terms import GradientTerm
 from fedblade.experiment._setup import prepare

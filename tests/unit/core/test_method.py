@@ -10,7 +10,8 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured, NonFinite
-from fedblade.core.method import Exchange, Phase, zeros
+from fedblade.core.method import Exchange, zeros
+from fedblade.core.phase import Phase
 from fedblade.core.terms import GradientTerm
 from fedblade.core.views import HeadTensors
 from fedblade.experiment._driver import Driver

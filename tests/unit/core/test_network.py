@@ -4,6 +4,7 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
+from fedblade.core.neck import Neck
 from fedblade.core.network import build_network, norm_names
 from fedblade.core.streams import Streams
 from fedblade.core.tree import tree_clone
@@ -183,7 +184,7 @@ def test_outputs_that_are_no_features_are_named(module, got):
 
 def test_a_neck_follows_the_body_and_belongs_to_it():
     _, plain, _, _ = build()
-    network, params, _, _ = build(neck=7)
+    network, params, _, _ = build(necks=[Neck(7)])
     assert network.dim == 7
     assert params["body.neck.weight"].shape == (7, 4)
     assert params["head.weight"].shape == (3, 7)

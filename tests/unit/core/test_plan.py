@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedblade.core.plan import Planner, draw_cohorts
+from fedblade.core.plan import PhasePlan, Planner, draw_cohorts
 from fedblade.core.streams import Streams
 
 
@@ -27,7 +27,7 @@ def planner(*sizes, **changes):
     default = Planner(
         streams=Streams(1),
         shards=Shards(*(sizes or (10, 7, 3))),
-        phase_epochs=(2,),
+        phases=(PhasePlan(2),),
         batch_size=4,
         last_batch="keep",
         weighting="samples",
@@ -83,7 +83,7 @@ def test_wrap_fills_the_last_batch_from_the_start_of_the_epoch():
 
 
 def test_wrap_repeats_a_client_smaller_than_a_batch():
-    (batch,) = epochs(planner(3, batch_size=8, last_batch="wrap", phase_epochs=(1,)).task(0, 0), 1)[0]
+    (batch,) = epochs(planner(3, batch_size=8, last_batch="wrap", phases=(PhasePlan(1),)).task(0, 0), 1)[0]
     assert batch == (batch[:3] * 3)[:8]
     assert sorted(batch[:3]) == [0, 1, 2]
 
@@ -95,7 +95,7 @@ def test_an_exact_multiple_is_the_same_in_every_mode(mode):
 
 
 def test_wrapped_samples_carry_the_draws_they_had():
-    task = planner(3, batch_size=5, last_batch="wrap", num_draws=2, phase_epochs=(1,)).task(0, 0)
+    task = planner(3, batch_size=5, last_batch="wrap", num_draws=2, phases=(PhasePlan(1),)).task(0, 0)
     (batch,) = task.phases[0]
     assert batch.draws.shape == (5, 2)
     assert torch.equal(batch.draws[3:], batch.draws[:2])
@@ -136,7 +136,7 @@ def test_another_clients_size_changes_nothing_but_weights():
 
 @pytest.mark.parametrize("other", [{"round_": 1, "client": 0}, {"round_": 0, "client": 1}])
 def test_rounds_and_clients_are_shuffled_differently(other):
-    plan = planner(8, 8, phase_epochs=(1,))
+    plan = planner(8, 8, phases=(PhasePlan(1),))
     here = torch.cat([b.indices for b in plan.task(0, 0).phases[0]])
     there = torch.cat([b.indices for b in plan.task(**other).phases[0]])
     assert not torch.equal(here % 8, there % 8)
@@ -166,8 +166,8 @@ def test_no_pass_draws_unless_a_pass_is_augmented():
 
 
 def test_phases_continue_the_count_of_epochs():
-    one = planner(phase_epochs=(3,)).task(0, 0)
-    two = planner(phase_epochs=(1, 2)).task(0, 0)
+    one = planner(phases=(PhasePlan(3),)).task(0, 0)
+    two = planner(phases=(PhasePlan(1), PhasePlan(2))).task(0, 0)
     assert [len(phase) for phase in two.phases] == [3, 6]
     assert epochs(one, 3) == epochs(two, 3)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.method import Phase
+from fedblade.core.phase import Phase
 from fedblade.core.streams import Streams
 from fedblade.core.terms import FeatureTerm, TermValue, active, differentiate
 from fedblade.core.views import StepView

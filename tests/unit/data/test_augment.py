@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.plan import Planner
+from fedblade.core.plan import PhasePlan, Planner
 from fedblade.core.streams import Streams
 from fedblade.data import Dataset, Part, apply_recipe, to_samples
 from fedblade.data._augment import CropFlip
@@ -60,7 +60,8 @@ def test_offsets_and_mirrors_are_uniform():
 
 def planner(shards, num_draws, seed=5):
     return Planner(
-        streams=Streams(seed), shards=shards, phase_epochs=(2,), batch_size=8, last_batch="keep", weighting="samples",
+        streams=Streams(seed), shards=shards, phases=(PhasePlan(2),), batch_size=8,
+        last_batch="keep", weighting="samples",
         mean_samples=10.0, skip_singletons=False, num_draws=num_draws, augmented_pass=False, device=torch.device("cpu"),
     )  # fmt: skip
 

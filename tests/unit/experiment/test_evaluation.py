@@ -53,9 +53,9 @@ class Recorder:
         self.shared.append((samples, indices.numpy()))
         return self.engine.measure(state, samples, indices, passes)
 
-    def measure_own(self, state, client, store, samples, indices, passes):
-        self.own.setdefault(client, []).append((samples, indices.numpy()))
-        return self.engine.measure_own(state, client, store, samples, indices, passes)
+    def measure_own(self, state, client, samples, indices, passes):
+        self.own.setdefault(client.client, []).append((samples, indices.numpy()))
+        return self.engine.measure_own(state, client, samples, indices, passes)
 
 
 def measured(config):

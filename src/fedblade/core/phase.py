@@ -1,0 +1,85 @@
+"""Phases: stretches of local training, as data."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.terms import AnyTerm
+from fedblade.core.tree import Tree
+
+ALL_GROUPS = ("body", "projector", "head", "scale", "personal_head")
+"""Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
+
+GROUPS = (*ALL_GROUPS, "norm")
+
+
+def check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse a name that does not exist, with the nearest that does."""
+    options = tuple(known)
+    for name in given:
+        if name not in options:
+            raise Misconfigured(f"{where} names '{name}', which does not exist.{nearest(name, options)}")
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Optimiser settings that differ from the run's; None keeps the run's."""
+
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+
+
+@dataclass(frozen=True)
+class MoveView:
+    """What a look-ahead sees: the trained parameters, where they started the round, a gradient and the run's rate."""
+
+    params: Tree
+    anchor: Tree
+    gradient: Tree
+    lr: float
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Take a step's gradient elsewhere: differentiate `losses` at w, `move` there, differentiate the phase's losses.
+
+    `losses` None means the phase's own. With `fresh_batch` the second gradient is taken on a batch of its own, so that
+    a step uses two. Statistics of normalisation layers are updated by the first pass alone.
+    """
+
+    move: Callable[[MoveView], Tree]
+    losses: tuple[AnyTerm, ...] | None = None
+    fresh_batch: bool = False
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
+
+    `losses` None means the method's own. `steps` ends the phase early. `sgd` changes the optimiser for all groups,
+    `group_sgd` for single ones. A phase with a `track` trains the model in the client state of that name instead of the
+    one that was received; it sees the batches that this model would see alone. `frees` names fixed tensors that
+    train too and then belong to the client. With `statistics` "keep" normalisation layers work as in evaluation.
+    """
+
+    trains: tuple[str, ...] = ALL_GROUPS
+    epochs: int | None = None
+    losses: tuple[AnyTerm, ...] | None = None
+    steps: int | None = None
+    sgd: Sgd = Sgd()
+    group_sgd: Mapping[str, Sgd] = field(default_factory=dict)
+    track: str | None = None
+    frees: tuple[str, ...] = ()
+    statistics: Literal["update", "keep"] = "update"
+    lookahead: Lookahead | None = None
+
+    def __post_init__(self) -> None:
+        check_names("Phase.trains", self.trains, GROUPS)
+        check_names("Phase.group_sgd", self.group_sgd, self.trains)
+
+    @property
+    def paired(self) -> bool:
+        """Whether a step takes two batches."""
+        return self.lookahead is not None and self.lookahead.fresh_batch

@@ -1,0 +1,178 @@
+"""The gradient of one local step: forward, teachers, terms, backward, and looking ahead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.phase import Lookahead, MoveView, Phase
+from fedblade.core.plan import Batch
+from fedblade.core.problem import LocalSettings, Problem, Received
+from fedblade.core.terms import AnyTerm, GradientTerm, Slope, Term, active, differentiate
+from fedblade.core.tree import Tree, tree_clone, tree_select
+from fedblade.core.views import StepView, Tap, Taught, Teacher
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Settings of SGD for some parameters; `lr` None is the round's rate."""
+
+    lr: float | None
+    momentum: float
+    weight_decay: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """A phase made ready: its terms, the names it trains, and the optimiser for each of them."""
+
+    phase: Phase
+    terms: tuple[AnyTerm, ...]
+    first: tuple[AnyTerm, ...]
+    trained: frozenset[str]
+    rates: tuple[tuple[tuple[str, ...], Rate], ...]
+
+
+def prepare(problem: Problem, phase: Phase, params: Tree) -> Work:
+    """What a phase does to a model with these parameters."""
+    terms = active(problem.method.losses if phase.losses is None else phase.losses)
+    look = phase.lookahead
+    trained = problem.network.names_in(phase.trains, params) | frozenset(phase.frees)
+    return Work(
+        phase=phase,
+        terms=terms,
+        first=terms if look is None or look.losses is None else active(look.losses),
+        trained=trained,
+        rates=_rates(problem, phase, [name for name in params if name in trained]),
+    )
+
+
+def _rates(problem: Problem, phase: Phase, names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Rate], ...]:
+    """Names with the same settings together, in the order of the parameters."""
+    chosen: dict[Rate, list[str]] = {}
+    special = {
+        name: sgd for group, sgd in phase.group_sgd.items() for name in problem.network.names_in((group,), names)
+    }
+    for name in names:
+        sgd = special.get(name, phase.sgd)
+        rate = _resolve(problem.settings, sgd.lr, sgd.momentum, sgd.weight_decay)
+        chosen.setdefault(rate, []).append(name)
+    return tuple((tuple(group), rate) for rate, group in chosen.items())
+
+
+def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, weight_decay: float | None) -> Rate:
+    return Rate(
+        lr,
+        settings.momentum if momentum is None else momentum,
+        settings.weight_decay if weight_decay is None else weight_decay,
+    )
+
+
+def slope_at(
+    problem: Problem,
+    received: Received,
+    work: Work,
+    terms: Sequence[AnyTerm],
+    batch: Batch,
+    params: Tree,
+    buffers: Tree,
+) -> Slope:
+    """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
+    inputs, labels = problem.samples.batch(batch.indices, batch.draws)
+    training = work.phase.statistics == "update"
+    features, stages = problem.network.tapped(params, buffers, inputs, training=training, tap=_tap(terms))
+    view_at = partial(
+        _view, problem, received, params, labels, batch.noise, stages, _taught(problem, received, terms, inputs)
+    )
+    slope = differentiate(terms, features, view_at, tree_select(params, work.trained))
+    with torch.no_grad():
+        for term in terms:
+            if isinstance(term, GradientTerm):
+                _add(slope.gradient, term, view_at(features))
+    return slope
+
+
+def ahead(
+    problem: Problem, received: Received, work: Work, look: Lookahead, batch: Batch, params: Tree, buffers: Tree
+) -> Slope:
+    """Gradient at the point a look-ahead moves to; only the first pass updates statistics."""
+    first = slope_at(problem, received, work, work.first, batch, params, buffers)
+    with torch.no_grad():
+        here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
+        moved = look.move(MoveView(here, received.anchor, first.gradient, received.lr))
+    there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
+    second = batch if batch.then is None else batch.then
+    slope = slope_at(problem, received, work, work.terms, second, there, tree_clone(buffers))
+    inner = {f"inner_{name}": value for name, value in first.values.items()}
+    return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs})
+
+
+def _view(
+    problem: Problem,
+    received: Received,
+    params: Tree,
+    labels: Tensor,
+    noise: Tensor | None,
+    stages: tuple[Tensor, ...],
+    teachers: dict[Teacher, Taught],
+    features: Tensor,
+) -> StepView:
+    fixed = _with_freed(received.fixed, params)
+    return StepView(
+        params=params,
+        anchor=received.anchor,
+        fixed=fixed,
+        head=problem.network.head,
+        features=features,
+        output=problem.network.output(params, fixed, features),
+        labels=labels,
+        counts=received.task.counts,
+        server=received.server,
+        client=received.client,
+        round=received.task.round,
+        teachers=teachers,
+        stages=stages,
+        noise=noise,
+    )
+
+
+def _with_freed(fixed: Tree, params: Tree) -> Tree:
+    """Fixed tensors, those that were freed as the client has them now."""
+    return fixed | tree_select(params, fixed)
+
+
+def _tap(terms: Sequence[AnyTerm]) -> Tap:
+    wanted: set[Tap] = {term.taps for term in terms if isinstance(term, Term) and term.taps != "none"}
+    if len(wanted) > 1:
+        raise Misconfigured("two terms tap the body's stages, one with ReLU and one without; give both the same tap.")
+    return next(iter(wanted), "none")
+
+
+@torch.no_grad()
+def _taught(problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor) -> dict[Teacher, Taught]:
+    """One forward pass for each teacher that a term asks for."""
+    wanted = {teacher for term in terms if isinstance(term, Term) for teacher in term.teachers}
+    return {teacher: _teach(problem, received, teacher, inputs) for teacher in sorted(wanted, key=repr)}
+
+
+def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> Taught:
+    params, buffers = received.anchor, received.buffers
+    if teacher.of != "anchor":
+        state = received.client[teacher.of]
+        params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
+    batch_norm = teacher.norm == "batch"
+    # A pass with batch statistics would update the buffers it is given.
+    features = problem.network.features(
+        params, tree_clone(buffers) if batch_norm else buffers, inputs, training=batch_norm
+    )
+    fixed = _with_freed(received.fixed, params)
+    output = problem.network.output(params, fixed, features)
+    return Taught(features, output, problem.network.head.raw_logits(params, fixed, output))
+
+
+def _add(gradient: Tree, term: GradientTerm, view: StepView) -> None:
+    for name, extra in tree_select(term.gradient(view), gradient).items():
+        gradient[name] = gradient[name].add(extra, alpha=term.weight)

@@ -1,0 +1,104 @@
+"""Clients' own models after the run: tuned as the protocol says, measured on the clients' own samples."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+from fedblade.core.method import Method, Stages
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.tree import State
+from fedblade.experiment._evaluate import accuracy_of_own, holder, own_samples
+from fedblade.experiment._setup import Setup, plan_phases
+
+GAPA_EPOCHS = 10
+"""Epochs of fine-tuning in P-GAPA."""
+CHUNK = 16
+"""Clients whose tuned models are in memory at a time."""
+
+
+def stages_after_run(method: Method, protocol: str) -> Stages | None:
+    """How own models are tuned before they are measured: () not at all, None if they are not measured.
+
+    P-PERS-ETF tunes by one more local update, P-GAPA by ten epochs where clients have no model of their own, P-FT where
+    the method's name ends with `-ft`; a method may say otherwise. Other protocols measure what a method has.
+    """
+    own = method.own
+    if protocol in own.tuning:
+        return own.tuning[protocol]
+    match protocol:
+        case "pers_etf":
+            return (method.phases,)
+        case "gapa" if not method.has_own_models:
+            phases = method.phases if own.finetune is None else own.finetune
+            return (tuple(replace(phase, epochs=GAPA_EPOCHS) for phase in phases),)
+        case "gapa" | "ft":
+            return ()
+        case _:
+            return own.tuning.get("ft", () if method.has_own_models else None)
+
+
+def measure_clients(
+    setup: Setup, state: ServerState, store: ClientStore, stages: Stages, done: set[int]
+) -> Iterator[dict[str, Any]]:
+    """One row per client that is not `done`: what it trained on, and the accuracy of its own model after each stage."""
+    left = [int(client) for client in setup.eligible if int(client) not in done]
+    for chunk in (left[i : i + CHUNK] for i in range(0, len(left), CHUNK)):
+        states = {client: store.get(client, setup.config.federation.rounds) for client in chunk}
+        curves: dict[int, list[float]] = {client: [] for client in chunk}
+        first_epoch = 0
+        for phases in stages:
+            plans = plan_phases(setup.config, phases)
+            tasks = (setup.planner.task(setup.config.federation.rounds, c, plans, first_epoch) for c in chunk)
+            for client, tuned in setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases):
+                states[client] = tuned
+                _record(setup, state, client, tuned, curves)
+            first_epoch += sum(plan.epochs for plan in plans)
+        for client in chunk:
+            if not stages:
+                _record(setup, state, client, states[client], curves)
+            yield _row(setup, state, client, curves[client])
+
+
+def _last_rate(setup: Setup) -> float:
+    rounds = setup.config.federation.rounds
+    return setup.config.optimizer.rate(rounds - 1, rounds)
+
+
+def _record(
+    setup: Setup, state: ServerState, client: int, own: State | None, curves: Mapping[int, list[float]]
+) -> None:
+    samples, mine = own_samples(setup, client)
+    if len(mine):
+        curves[client].append(accuracy_of_own(setup, state, holder(setup, state, client, own), samples, mine))
+
+
+def _row(setup: Setup, state: ServerState, client: int, curve: list[float]) -> dict[str, Any]:
+    """What is known of a client at the end; `curve` only where there is more than one stage."""
+    counts = setup.clients.train.counts(client, max(state.round - 1, 0))
+    _, mine = own_samples(setup, client)
+    row: dict[str, Any] = {
+        "client": client,
+        "train_samples": int(counts.sum()),
+        "num_classes": int((counts > 0).sum()),
+        "test_samples": len(mine),
+        "accuracy": curve[-1] if curve else None,
+    }
+    return row | ({"curve": curve} if len(curve) > 1 else {})
+
+
+def spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean, deviation and worst tenth over the clients with test samples, and the number of those without."""
+    values = sorted(float(row["accuracy"]) for row in rows if row["accuracy"] is not None)
+    if not values:
+        return {}
+    tenth = values[: max(1, len(values) // 10)]
+    curves = [row["curve"] for row in rows if row.get("curve")]
+    return {
+        "personal_accuracy": fmean(values),
+        "personal_std": pstdev(values),
+        "personal_worst_decile": fmean(tenth),
+        "personal_min": values[0],
+        "clients_without_test_samples": len(rows) - len(values),
+        **({"personal_curve": [fmean(point) for point in zip(*curves, strict=True)]} if curves else {}),
+    }

@@ -1,0 +1,6 @@
+"""Models of the clients' own: kept from round to round, or tuned after the last."""
+
+from fedblade.personal._finetune import finetuned
+from fedblade.personal._keep import local_model, previous_model
+
+__all__ = ["finetuned", "local_model", "previous_model"]

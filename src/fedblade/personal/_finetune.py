@@ -1,0 +1,15 @@
+"""Fine-tuning of the final global model on every client (FedDr+, Table 5)."""
+
+from dataclasses import replace
+
+from fedblade.core.method import Method
+
+
+def finetuned(method: Method) -> Method:
+    """The method whose clients train the final model for the run's epochs at its last rate before they are measured.
+
+    They train on the method's own phases, unless it says what fine-tuning is (`Own.finetune`).
+    """
+    own = method.own
+    phases = method.phases if own.finetune is None else own.finetune
+    return replace(method, own=replace(own, tuning={**own.tuning, "ft": (phases,)}))
