@@ -15,8 +15,8 @@ import torch
 class Streams:
     """All random numbers of a run, derived from one seed.
 
-    The names in use are `partition`, `init`, `etf`, `sampling`, `client`, `augment`, `server` and `eval`; a method
-    that needs randomness of its own takes a name of its own.
+    The names in use are `partition`, `init`, `etf`, `sampling`, `client`, `augment`, `method`, `server` and `eval`; a
+    part that needs randomness of its own takes a name of its own.
     """
 
     seed: int

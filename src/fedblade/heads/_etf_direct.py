@@ -40,6 +40,6 @@ class EtfDirectHead(Head):
         vectors = normalise(features) if self.normalize else features
         return HeadOutput(self.length * (vectors @ fixed["etf"]), features)
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products Vᵀz of unit class vectors with the features as long as they are."""
         return output.projected @ fixed["etf"]

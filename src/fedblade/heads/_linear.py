@@ -19,13 +19,6 @@ from fedblade.heads._etf import draw_simplex_etf
 Start = Literal["uniform", "etf"]
 
 
-@dataclass(frozen=True)
-class RawOutput(HeadOutput):
-    """An output that brings its raw logits [batch, classes], for heads that cannot make them from fixed tensors."""
-
-    raw: Tensor
-
-
 @heads.register("linear")
 @dataclass(frozen=True)
 class LinearHead(Head):
@@ -54,14 +47,11 @@ class LinearHead(Head):
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
         """W z + b; the features themselves are what the class vectors are compared with."""
-        raw = self._affine(params, features)
-        if not self.normalize:
-            return HeadOutput(raw, features)
-        return RawOutput(self._affine(params, normalise(features)), features, raw)
+        return HeadOutput(self._affine(params, normalise(features) if self.normalize else features), features)
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - nothing is fixed
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - nothing is fixed
         """W z + b, of features as long as they are."""
-        return output.raw if isinstance(output, RawOutput) else output.logits
+        return self._affine(params, output.projected) if self.normalize else output.logits
 
     def _affine(self, params: Tree, vectors: Tensor) -> Tensor:
         return functional.linear(vectors, params["head.weight"], params["head.bias"] if self.bias else None)

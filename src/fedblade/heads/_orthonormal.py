@@ -46,6 +46,6 @@ class OrthonormalHead(Head):
         """Cosines with the class vectors."""
         return HeadOutput(normalise(features) @ fixed["head.weight"].T, features)
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products W z with the features as long as they are."""
         return output.projected @ fixed["head.weight"].T

@@ -10,7 +10,6 @@ from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
-from fedblade.heads._linear import RawOutput
 from fedblade.heads._orthonormal import draw_orthonormal
 from fedblade.heads._scale import Scale
 
@@ -40,15 +39,12 @@ class PrototypeHead(Head):
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
         """Scaled cosines with the prototypes."""
-        prototypes = params["head.weight"]
-        cosines = normalise(features) @ prototypes.T
-        return RawOutput(self.scale.value(params, fixed) * cosines, features, features @ prototypes.T)
+        cosines = normalise(features) @ params["head.weight"].mT
+        return HeadOutput(self.scale.value(params, fixed) * cosines, features)
 
-    def raw_logits(self, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - the prototypes are parameters
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - none is fixed
         """Products P z with the features as long as they are."""
-        if not isinstance(output, RawOutput):
-            raise TypeError(f"expected what this head returned, with its raw logits; {type(output).__name__} given.")
-        return output.raw
+        return output.projected @ params["head.weight"].mT
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:
         """Clamp the scale to its lower bound in place and say whether it was below."""

@@ -9,16 +9,22 @@ from fedblade.losses._decorr import Decorr
 from fedblade.losses._decov import DeCov, decov
 from fedblade.losses._dot_regression import DotRegression, dot_regression
 from fedblade.losses._feature_alignment import FeatureAlignment, feature_alignment
-from fedblade.losses._feature_distillation import feature_distillation
+from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
 from fedblade.losses._feddecorr import FedDecorr, feddecorr
+from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
 from fedblade.losses._lddecorr import LDDecorr, lddecorr
+from fedblade.losses._logit_distillation import LogitDistillation, logit_distillation
+from fedblade.losses._model_contrastive import ModelContrastive, model_contrastive
+from fedblade.losses._not_true_distillation import NotTrueDistillation, not_true_distillation
 from fedblade.losses._projector_alignment import ProjectorAlignment, projector_alignment
 from fedblade.losses._prototype_distance import PrototypeDistance, prototype_distance
 from fedblade.losses._proximal import Proximal
+from fedblade.losses._relaxed_contrastive import RelaxedContrastive, relaxed_contrastive
 from fedblade.losses._restricted_cross_entropy import RestrictedCrossEntropy, restricted_cross_entropy
 from fedblade.losses._singular import Singular, singular
 from fedblade.losses._sphere_regression import SphereRegression, sphere_regression
 from fedblade.losses._structured_decov import StructuredDeCov, structured_decov
+from fedblade.losses._uniformity import PredictionVariance, Uniformity, prediction_variance, uniformity
 
 __all__ = [
     "AdaptedCrossEntropy",
@@ -30,15 +36,23 @@ __all__ = [
     "Decorr",
     "DotRegression",
     "FeatureAlignment",
+    "FeatureDistillation",
     "FedDecorr",
+    "KnowledgeDistillation",
     "LDDecorr",
+    "LogitDistillation",
+    "ModelContrastive",
+    "NotTrueDistillation",
+    "PredictionVariance",
     "ProjectorAlignment",
     "PrototypeDistance",
     "Proximal",
+    "RelaxedContrastive",
     "RestrictedCrossEntropy",
     "Singular",
     "SphereRegression",
     "StructuredDeCov",
+    "Uniformity",
     "adaptation",
     "adapted_cross_entropy",
     "anchor_matching",
@@ -51,11 +65,18 @@ __all__ = [
     "feature_alignment",
     "feature_distillation",
     "feddecorr",
+    "knowledge_distillation",
     "lddecorr",
+    "logit_distillation",
+    "model_contrastive",
+    "not_true_distillation",
+    "prediction_variance",
     "projector_alignment",
     "prototype_distance",
+    "relaxed_contrastive",
     "restricted_cross_entropy",
     "singular",
     "sphere_regression",
     "structured_decov",
+    "uniformity",
 ]

@@ -10,7 +10,7 @@ from torch.nn import functional
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
-from fedblade.core.views import StepView
+from fedblade.core.views import StepView, Tap
 from fedblade.heads import normalise
 from fedblade.losses._checks import check_choice, check_positive
 from fedblade.losses._masking import mean_of_real, real_rows
@@ -118,11 +118,16 @@ class RelaxedContrastive(Term):
     """
 
     name: ClassVar[str] = "rcl"
-    taps: ClassVar[bool] = True
     tau: float = 0.05
     beta_rcl: float = 1.0
     lambda_rcl: float = 0.7
     mining: Mining = "hard"
+    feature_relu: bool = False
+
+    @property
+    def taps(self) -> Tap:
+        """The outputs of the stages before their activation, or after it with `feature_relu`."""
+        return "relu" if self.feature_relu else "plain"
 
     def __post_init__(self) -> None:
         check_positive("tau", self.tau, 0.05)

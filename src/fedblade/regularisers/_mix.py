@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
+from fedblade.core.phase import Phase
 from fedblade.core.terms import AnyTerm
 
 BETA = 0.9
@@ -21,15 +22,17 @@ def mixed(beta: float, term: AnyTerm) -> Callable[[Method], Method]:
     added = replace(term, weight=(1 - beta) * term.weight)
 
     def mix(method: Method) -> Method:
-        phases = tuple(
-            phase
-            if phase.losses is None or phase.track
-            else replace(phase, losses=(*_scaled(phase.losses, beta), added))
-            for phase in method.phases
-        )
+        phases = tuple(_with(phase, beta, added) for phase in method.phases)
         return replace(method, losses=(*_scaled(method.losses, beta), added), phases=phases)
 
     return mix
+
+
+def _with(phase: Phase, beta: float, added: AnyTerm) -> Phase:
+    """A phase of the received model with losses of its own is mixed as well."""
+    if phase.losses is None or phase.track is not None:
+        return phase
+    return replace(phase, losses=(*_scaled(phase.losses, beta), added))
 
 
 def _scaled(terms: tuple[AnyTerm, ...], beta: float) -> tuple[AnyTerm, ...]:

@@ -9,7 +9,6 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.network import build_network
 from fedblade.core.registry import heads as registry
 from fedblade.core.streams import Streams
-from fedblade.core.views import HeadOutput
 from fedblade.heads import (
     DualLinearHead,
     EtfDirectHead,
@@ -122,7 +121,9 @@ def test_logits_and_gradients_equal_a_slow_reference(head):
     assert output.projected is z
     assert head.project(params, z) is z
     weight = features(4, CLASSES, seed=5)
-    pairs = zip((output.logits, head.raw_logits(fixed, output)), references(head, params | fixed, z), strict=True)
+    pairs = zip(
+        (output.logits, head.raw_logits(params, fixed, output)), references(head, params | fixed, z), strict=True
+    )
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
         slopes = [
@@ -155,7 +156,7 @@ def test_a_zero_feature_is_finite(head):
     z = torch.zeros(2, DIM, dtype=torch.float64, requires_grad=True)
     output = head(params, fixed, z)
     bias = (params | fixed).get("head.bias", torch.zeros(CLASSES, dtype=torch.float64))
-    for logits in (output.logits, head.raw_logits(fixed, output)):
+    for logits in (output.logits, head.raw_logits(params, fixed, output)):
         torch.testing.assert_close(logits, bias.expand(2, CLASSES))
     for leaf in params.values():
         leaf.requires_grad_()
@@ -181,7 +182,7 @@ def test_vmap_over_clients_equals_a_loop(head):
 
     def value(params, client):
         output = head(params, fixed, client)
-        total = output.logits.square().sum() + head.raw_logits(fixed, output).cos().sum()
+        total = output.logits.square().sum() + head.raw_logits(params, fixed, output).cos().sum()
         return total + (head.residual(params, client).sin().sum() if isinstance(head, DualLinearHead) else 0.0)
 
     slope = torch.func.grad(value, argnums=(0, 1))
@@ -376,8 +377,6 @@ def test_refusals_say_what_to_do():
     for length in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(Misconfigured, match=f"length={length} must be positive and finite"):
             EtfDirectHead(length=length)
-    with pytest.raises(TypeError, match="with its raw logits; HeadOutput given"):
-        PrototypeHead().raw_logits({}, HeadOutput(features(), features()))
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_a_batch_without_real_rows_is_a_zero_with_a_graph(double):
 def _taught(view, seed, teacher):
     z = view.features + torch.randn(6, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     output = view.head(view.anchor, view.fixed, z)
-    taught = Taught(z, output, view.head.raw_logits(view.fixed, output))
+    taught = Taught(z, output, view.head.raw_logits(view.params, view.fixed, output))
     return replace(view, teachers={**view.teachers, teacher: taught})
 
 
@@ -197,7 +197,7 @@ def test_terms_read_the_step_and_their_own_teacher(head, step):
     view = _taught(_taught(step(head=head), 1, Teacher()), 2, BATCH_NORM)
     view = replace(view, mask=torch.tensor([1, 1, 1, 1, 0, 1.0]))
     for teacher in (Teacher(), BATCH_NORM):
-        raw, taught = view.head.raw_logits(view.fixed, view.output), view.teachers[teacher]
+        raw, taught = view.head.raw_logits(view.params, view.fixed, view.output), view.teachers[teacher]
         given, m = taught.raw_logits, view.mask
         expected = feature_distillation(view.features, taught.features, mask=m)
         assert FeatureDistillation(teacher=teacher)(view).value == expected

@@ -187,7 +187,8 @@ def test_the_term_averages_over_stages(step, double):
 def test_the_term_is_registered_and_taps_the_model():
     assert registry.get("relaxed_contrastive").make is RelaxedContrastive
     assert RelaxedContrastive.name == "rcl"
-    assert RelaxedContrastive.taps
+    assert RelaxedContrastive().taps == "plain"
+    assert RelaxedContrastive(feature_relu=True).taps == "relu"
     assert RelaxedContrastive().teachers == ()
 
 
