@@ -89,10 +89,15 @@ class Registry:
     def _load(self) -> None:
         if self._loaded:
             return
+        # Set first, because a part may ask for other parts while it is imported.
         self._loaded = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
+        try:
+            package = importlib.import_module(self._package)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self._package}.{module.name}")
+        except BaseException:
+            self._loaded = False
+            raise
         load_plugins()
 
     def _by_reference(self, reference: str) -> Entry:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.streams import Streams
 from fedblade.core.tree import State, Tree
 
@@ -74,6 +75,10 @@ class Teacher:
 
     of: str = "anchor"
     norm: Literal["eval", "batch"] = "eval"
+
+    def __post_init__(self) -> None:
+        if self.norm not in ("eval", "batch"):
+            raise Misconfigured(f"teacher_norm = {self.norm!r} is not allowed; expected 'eval' or 'batch'.")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,30 @@
+"""FedRCL: relaxed contrastive learning at several depths (Seo et al., CVPR 2024)."""
+
+from dataclasses import replace
+from typing import Literal
+
+from fedblade.core.method import Method
+from fedblade.core.registry import methods
+from fedblade.losses import CrossEntropy, RelaxedContrastive
+from fedblade.methods.fedavg import fedavg
+
+
+@methods.register(paper="arXiv:2401.04928")
+def fedrcl(
+    beta_rcl: float = 1.0,
+    lambda_rcl: float = 0.7,
+    tau: float = 0.05,
+    mining: Literal["hard", "all"] = "hard",
+    feature_relu: bool = False,
+) -> Method:
+    """Gather each class at every stage of the model, but not too tightly.
+
+    Objective: L_k = CE + mean over stages and samples of SCL_i + β·Pen_i: with s the cosine of two pooled stage
+    outputs, SCL_i is supervised contrast at temperature τ, and Pen_i = log(1 + e^{(s_ip − 1)/τ}) where s_ip ≥ λ.
+    Deviation: mining is that of the authors' code, the least similar sample p of i's class against the 2 most similar
+    of others; `all` takes every pair. Their gradient clipping at 10 is the run's `optimizer.clip`.
+    """
+    term = RelaxedContrastive(
+        tau=tau, beta_rcl=beta_rcl, lambda_rcl=lambda_rcl, mining=mining, feature_relu=feature_relu
+    )
+    return replace(fedavg(), losses=(CrossEntropy(), term))

@@ -1,0 +1,17 @@
+"""FedRS: restricted softmax for classes a client lacks (Li and Zhan, KDD 2021)."""
+
+from dataclasses import replace
+
+from fedblade.core.method import Method
+from fedblade.core.registry import methods
+from fedblade.losses import RestrictedCrossEntropy
+from fedblade.methods.fedavg import fedavg
+
+
+@methods.register(paper="doi:10.1145/3447548.3467254")
+def fedrs(alpha_rs: float = 0.5) -> Method:
+    """Slow down the classifier vectors of classes the client lacks.
+
+    Objective: L_k = CE of ρ_c·ℓ_c, ρ_c = 1 for classes the client holds and α for others. Prediction: plain logits.
+    """
+    return replace(fedavg(), losses=(RestrictedCrossEntropy(alpha_rs=alpha_rs),))

@@ -1,0 +1,34 @@
+"""FedUV: varied predictions and spread features (Son et al., CVPR 2024)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from fedblade.core.method import Method
+from fedblade.core.registry import methods
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.views import StepView
+from fedblade.losses import CrossEntropy, PredictionVariance, Uniformity, prediction_variance
+from fedblade.methods.fedavg import fedavg
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledVariance(Term):
+    """C/4 times the shortfall of the spread of predictions, see `prediction_variance`; 2.5 times with 10 classes."""
+
+    name: ClassVar[str] = "variance"
+
+    def __call__(self, view: StepView) -> TermValue:
+        """The loss of the real samples of the batch."""
+        return TermValue(view.logits.shape[1] / 4 * prediction_variance(view.logits, mask=view.mask))
+
+
+@methods.register(paper="arXiv:2402.18372")
+def feduv(lambda_v: float | Literal["auto"] = "auto", mu_u: float = 0.5) -> Method:
+    """Keep the predictions of a batch varied and its features spread, as with independent data.
+
+    Objective: L_k = CE + λ·mean_c max(0, 1/√C − std_c) + μ·mean_{i<j} exp(−‖z_i − z_j‖²/σ), std_c the deviation of
+    class c's probability over the batch, σ the median of the squared distances that are not 0.
+    λ = C/4 with "auto", which continues the authors' 2.5 for 10 classes; that factor is part of the logged value.
+    """
+    variance = ScaledVariance() if lambda_v == "auto" else PredictionVariance(weight=lambda_v)
+    return replace(fedavg(), losses=(CrossEntropy(), variance, Uniformity(weight=mu_u)))

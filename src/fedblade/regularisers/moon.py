@@ -1,0 +1,46 @@
+"""`x+moon`: mix MOON's contrast of models into any method (FedDr+, Table 2)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method, no_model
+from fedblade.core.registry import regularisers
+from fedblade.core.views import Teacher
+from fedblade.losses import ModelContrastive
+from fedblade.personal import previous_model
+from fedblade.regularisers._mix import BETA, mixed
+
+PREVIOUS = "previous"
+"""The client state that holds the model a client ended its last round with."""
+
+
+def contrast(tau: float, teacher_norm: Literal["eval", "batch"]) -> ModelContrastive:
+    """The contrast of the received model with the client's previous one, both fed in the same way."""
+    return ModelContrastive(
+        tau=tau, teacher=Teacher(norm=teacher_norm), previous=Teacher(of=PREVIOUS, norm=teacher_norm)
+    )
+
+
+def remembering(method: Method) -> Method:
+    """The method whose clients keep the model they end a round with; one that never took part has none."""
+    if PREVIOUS in method.client_state:
+        raise Misconfigured(
+            f"the method's clients already keep a state '{PREVIOUS}', under which MOON's term keeps the previous "
+            f"model. Leave out '+moon', or give the other state another name."
+        )
+    return replace(
+        method,
+        client_state={**method.client_state, PREVIOUS: no_model},
+        client_update={**method.client_update, PREVIOUS: previous_model},
+    )
+
+
+@regularisers.register(paper="arXiv:2103.16257")
+def moon(
+    beta: float = BETA, tau: float = 0.5, teacher_norm: Literal["eval", "batch"] = "eval"
+) -> Callable[[Method], Method]:
+    """Be nearer to the received model's features than to the previous ones: β·L + (1−β)·ℓ_con."""
+    mix = mixed(beta, contrast(tau, teacher_norm))
+    return lambda method: mix(remembering(method))
