@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow check format bench clean
+.PHONY: demo test test-slow check format bench docs clean
 
 demo: $(VENV)/.core
 	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade
@@ -26,6 +26,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.core
 	$(BIN)/python benchmarks/lddecorr.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/build_methods.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,7 @@
 """Common payloads: the model's change, its statistics, its weight, and class sums."""
 
+from typing import Literal
+
 import torch
 
 from fedblade.core.sums import DataPass, Sum
@@ -59,3 +61,20 @@ def class_features(view: StepView) -> Tree:
 
 CLASS_FEATURES = DataPass("class_features", class_features)
 AUGMENTED_CLASS_FEATURES = DataPass("augmented_class_features", class_features, augmented=True)
+
+
+def prototype_sum(weight: Literal["count", "uniform"] = "count", transform: Literal["eval", "train"] = "eval") -> Sum:
+    """Class sums and counts of the features, called `prototypes`: their quotient is the mean over the cohort.
+
+    With `uniform` every holder of a class counts once. With `train` the inputs are augmented as in training.
+    """
+    source = AUGMENTED_CLASS_FEATURES if transform == "train" else CLASS_FEATURES
+
+    def of(view: EndView) -> Tree:
+        total = view.passes[source.name]
+        if weight == "count":
+            return total
+        holds = total["count"].clamp(max=1.0)
+        return {"sum": total["sum"] / total["count"].clamp(min=1.0)[:, None], "count": holds}
+
+    return Sum("prototypes", of, bound=1e9, passes=(source,), by_class=True)

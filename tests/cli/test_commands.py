@@ -184,8 +184,9 @@ COMBINATIONS = [f"{method}+{regulariser}" for method, regulariser in product(MET
 def test_show_gives_the_card_of_every_method(cli, name):
     text = cli("show", name).done().out
     assert text.startswith(name)
-    for heading in ("Knobs", "Terms", "What travels", "State", "Engines"):
+    for heading in ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines"):
         assert f"\n{heading}" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert "Objective" in text
     assert re.search(r"[\d,]+ bytes down, [\d,]+ bytes up", text)
 
@@ -196,6 +197,17 @@ def test_show_writes_knobs_that_a_configuration_file_takes(cli):
     parsed = tomllib.loads("\n".join(line.strip() for line in knobs.splitlines()))
     assert parsed["lambda_decorr"] == 0.005
     assert parsed["pba"]["tau"] == 0.1
+
+
+@pytest.mark.parametrize("name", ["fedblade", "fedavg+feddecorr", "fedetf-ft"])
+def test_show_gives_the_card_as_json(cli, name):
+    card = json.loads(cli("show", name, "--json").done().out)
+    assert card["name"] == name
+    assert {knob["key"]: knob["default"] for knob in card["knobs"]}
+    assert card["traffic"]["down_model"] > 0
+    assert [payload["name"] for payload in card["traffic"]["up_model"]] == ["delta", "buffers", "counters", "weight"]
+    assert card["secure"] == {"sends": True, "maxima": ["counters"], "single": []}
+    assert card["engines"]
 
 
 def test_partition_prints_the_table_and_draws_well_formed_svg(cli, small, tmp_path):

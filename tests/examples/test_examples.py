@@ -1,14 +1,20 @@
 """Every example runs, and does what its text says."""
 
+import ast
 import importlib.util
+import io
+import math
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
+from fedblade.experiment._progress import Silent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}
@@ -64,6 +70,89 @@ def test_own_loop_shows_that_decorrelation_opens_the_spectrum():
     accuracy, rank = module.train(0.0005)
     assert min(plain_accuracy, accuracy) > 80
     assert rank > plain_rank + 1
+
+
+NEW_METHOD = f"{EXAMPLES / 'new_method.py'}:relative"
+
+
+def lines_of_code(path: Path) -> int:
+    """Lines that are neither blank nor comment nor docstring."""
+    text = path.read_text(encoding="utf-8")
+    blank = {tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in blank]
+    code = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if documented and ast.get_docstring(node) is not None:
+            code -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(code)
+
+
+def test_lines_of_code_are_counted_without_comments_and_docstrings(tmp_path):
+    path = tmp_path / "code.py"
+    path.write_text('"""Doc\n\nstring."""\n\n# why\nx = """\na\n"""\n\ndef f():\n    "doc"\n    return x  # so\n')
+    assert lines_of_code(path) == 5
+
+
+def test_a_new_method_takes_less_than_forty_lines():
+    module = (EXAMPLES / "new_method.py").read_text(encoding="utf-8")
+    assert "under 40 lines of code" in module
+    assert lines_of_code(EXAMPLES / "new_method.py") < 40
+
+
+def test_the_new_method_without_its_odds_is_fedavg():
+    weights = [fedblade.run(method=name, **SMALL, **knobs).model.state_dict() for name, knobs in
+               (("fedavg", {}), (NEW_METHOD, {"strength": 0.0}), (NEW_METHOD, {}))]  # fmt: skip
+    plain, off, on = weights
+    assert all((plain[name] == off[name]).all() for name in plain)
+    assert not all((plain[name] == on[name]).all() for name in plain)
+
+
+def test_the_new_methods_loss_is_its_formula():
+    import torch
+
+    module = load("new_method")
+    logits, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 2, 2, 1])
+    counts, heard = torch.tensor([5, 0, 9]), torch.tensor([20.0, 30.0, 9.0], dtype=torch.float64)
+    view = SimpleNamespace(logits=logits, labels=labels, counts=counts, mask=None, server={"heard": {"of": heard}})
+    value = module.RelativeCrossEntropy(strength=0.5)(view).value
+    odds = [math.log(6 / 21), math.log(1 / 31), math.log(10 / 10)]
+    slow = 0.0
+    for row, label in zip(logits.tolist(), labels.tolist(), strict=True):
+        shifted = [logit + 0.5 * odd for logit, odd in zip(row, odds, strict=True)]
+        slow += (math.log(sum(map(math.exp, shifted))) - shifted[label]) / 4
+    assert float(value) == pytest.approx(slow, rel=1e-12)
+
+
+def test_the_server_of_the_new_method_hears_of_every_participation():
+    everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
+    seen = []
+
+    class Watch(Silent):
+        def on_start(self, setup, history):
+            server = setup.method.server
+            object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
+
+    fedblade.run(method=NEW_METHOD, watcher=Watch(), **everyone)
+    totals = [state.extra["heard"]["of"] for state in seen]
+    assert float(totals[0].sum()) == 1348
+    assert (totals[2] == 3 * totals[0]).all()
+
+
+def test_the_new_method_script_compares_with_fedavg(capsys):
+    load("new_method").main(rounds=2, seeds=(1, 2))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("fedavg ")
+    assert second.startswith("relative ")
+    assert first.split()[1:3] != second.split()[1:3]
+
+
+def test_the_new_method_runs_by_reference_from_the_command_line(tmp_path):
+    command = [sys.executable, "-m", "fedblade", "run", "--set", "method=examples/new_method.py:relative"]
+    sizes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
+    out = tmp_path / "run"
+    subprocess.run([*command, *sizes, "--out", str(out), "--quiet"], cwd=EXAMPLES.parent, check=True)
+    assert (out / "model.safetensors").is_file()
 
 
 def test_an_installed_package_announces_its_parts(tmp_path):

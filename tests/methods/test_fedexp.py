@@ -151,6 +151,39 @@ def test_parts_that_stay_on_the_client_do_not_count():
     assert torch.equal(ran.state.params["head.weight"], ran.setup.start.params["head.weight"])
 
 
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_the_last_two_iterates_may_be_measured_together(norm, rounds):
+    """The measured weights are the mean of two reference runs, one a round shorter; statistics are the last ones."""
+    setting = {"clients_per_round": 2, "model.norm": norm}
+    ran = train("fedexp", rounds=rounds, eval_average_last2=True, **setting)
+    (last, buffers, _), (before, *_) = (reference(ran.setup, norm, n, 1e-3) for n in (rounds, rounds - 1))
+    measured = ran.driver.measured_state
+    assert_close(measured.params, {name: (last[name] + before[name]) / 2 for name in last}, 1e-9)
+    assert_close(measured.buffers, buffers, 1e-9)
+    assert_different(measured.params, ran.state.params)
+
+
+def test_measuring_two_iterates_changes_neither_training_nor_traffic():
+    ours, theirs = (train("fedexp", rounds=3, eval_average_last2=on, **BATCH_NORM) for on in (True, False))
+    assert_same_bits(ours.state.params, theirs.state.params)
+    assert_same_bits(ours.state.buffers, theirs.state.buffers)
+    kept = ("server_rate", "loss_supervised", "bytes_up", "bytes_down")
+    for mine, other in zip(ours.history, theirs.history, strict=True):
+        assert [mine[key] for key in kept] == [other[key] for key in kept]
+        assert mine["test_loss"] != other["test_loss"]
+
+
+def test_the_mean_of_two_iterates_is_what_a_round_is_worth():
+    ran = train("fedexp", eval_average_last2=True)
+    network, test = ran.setup.problem.network, ran.setup.test
+    inputs, labels = test.batch(torch.arange(len(test)))
+    state = ran.driver.measured_state
+    logits = network.output(state.params, {}, network.features(state.params, {}, inputs, training=False)).logits
+    expected = torch.nn.functional.cross_entropy(logits, labels).item()
+    assert ran.history[-1]["test_loss"] == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("eps", [-1e-3, float("nan"), float("inf")])
 def test_nonsense_is_refused(eps):
     with pytest.raises(Misconfigured, match=f"eps={eps}"):

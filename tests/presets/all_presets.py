@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._grid import GridCell
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._paper import Line, lines_of
@@ -34,4 +35,10 @@ def settled(one: GridCell) -> dict:
     return apply(one.config, {})
 
 
-__all__ = ["GRIDS", "cell", "lines", "settled", "shipped"]
+@cache
+def configs(name: str) -> list[RunConfig]:
+    """What the cells of a grid run with, in their order, checked."""
+    return [resolve({**settled(one), "seed": one.seeds[0]}) for one in shipped(name).cells]
+
+
+__all__ = ["GRIDS", "cell", "configs", "lines", "settled", "shipped"]

@@ -1,9 +1,10 @@
 """Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
 
 import pytest
-from all_presets import GRIDS, cell, settled, shipped
+from all_presets import GRIDS, cell, configs, settled, shipped
 
 from fedblade.experiment._grid import lookup
+from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._reproduce import cell_name
 
 EXPECTED = [
@@ -111,6 +112,47 @@ SEEDS = {
 def test_cells_have_the_settings_of_the_text(name, where, expected):
     table = settled(cell(name, **where))
     assert {key: lookup(table, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["fr-t5", "fr-t14"])
+def test_own_models_that_count_at_the_end_are_measured_once(name):
+    tuned = [config for config in configs(name) if config.evaluation.protocol == "ft"]
+    assert tuned
+    assert all(config.evaluation.every >= config.federation.rounds for config in tuned)
+
+
+def test_the_best_round_and_the_mean_of_the_last_five_need_every_round():
+    for name in GRIDS:
+        if name.startswith(("fe-", "fg-")):
+            assert {config.evaluation.every for config in configs(name)} == {1}
+
+
+def test_a_model_that_is_not_tuned_is_the_one_of_the_table_without_tuning():
+    """FedDr+ Table 14 without fine-tuning, shards: a global model on the whole test set, as in Table 2."""
+    assert cell_name(settled(cell("fr-t14", partition="shards", level="10", method="DotRegression"))) == cell_name(
+        settled(cell("fr-t2", partition="shards", method="DotRegression"))
+    )
+
+
+def test_measures_of_own_models():
+    """Where a number is read: of FedGELA's tables the best round, of FedDr+ Table 14 the deviation over clients."""
+    gapa = {"GA": "gapa general_accuracy", "PA": "gapa personal_accuracy"}
+    assert all(each.measures == gapa for each in shipped("fg-t2").cells)
+    own = "pers_etf personal_accuracy"
+    measures = {lookup(each.config, "method"): dict(each.measures) for each in shipped("fe-t1").cells}
+    assert measures.pop("ccvr") == {"generalization": "final", "personalization": own}
+    assert measures.pop("fedproto") == {"personalization": own}
+    assert all(each == {"generalization": "last5", "personalization": own} for each in measures.values())
+    assert {each.measures["personalization"] for each in shipped("fr-t5").cells} == {"ft personal_accuracy"}
+    tuned = cell("fr-t14", partition="dirichlet", level="0.1", method="FedDr+-FT(L_DR)")
+    assert tuned.measures == {"personalization": "ft personal_accuracy personal_std"}
+
+
+def test_every_iteration_of_fine_tuning_is_a_stage():
+    """FedETF Figure 6 (b): the accuracy after the features were adapted, and after each of the 20 turns."""
+    for config in configs("fe-f6"):
+        assert config.evaluation.protocol == "pers_etf"
+        assert len(stages_after_run(config.build_method(), "pers_etf")) == 21
 
 
 @pytest.mark.parametrize(("name", "seeds"), SEEDS.items())

@@ -18,9 +18,9 @@ TINY = Path(__file__).with_name("tiny.toml")
 
 @pytest.fixture(autouse=True)
 def _to_come(monkeypatch) -> None:
-    """The small paper's method `nosuch` is one to come."""
+    """The small paper's metric `nosuch` is one to come."""
     names = copy.deepcopy(dict(names_in_papers()))
-    names["to_come"]["methods"].append("nosuch")
+    names["to_come"]["metrics"].append("nosuch")
     monkeypatch.setattr(_pending, "names_in_papers", lambda: names)
 
 

@@ -38,11 +38,14 @@ def mine(tmp_path):
     ("method", "more", "message"),
     [
         ("fedavgg", "", "Did you mean 'fedavg'?"),
-        ("fedavgg-ft", "", "fedavgg"),
+        ("fedavgg-ft", "", "Did you mean 'fedavg'?"),
         ("fedavg+feddecor", "", "Did you mean 'feddecorr'?"),
         ("fedavg", "[optimizer]\nlrr = 0.1", "lrr"),
-        ("nosuch", "[optimizer]\nlrr = 0.1", "lrr"),
-        ("nosuch", "[evaluation]\nprotocol = 'lats10'", "lats10"),
+        ("nosuch", "", "unknown method 'nosuch'"),
+        ("fedavg", "[optimizer]\nlrr = 0.1\n[evaluation]\nmetrics = ['nosuch']", "lrr"),
+        ("fedavg", "[evaluation]\nmetrics = ['nosuch']\nprotocol = 'lats10'", "lats10"),
+        ("fedavg", "[evaluation]\nmetrics = ['nosuch', 'nc11']", "nc11"),
+        ("fedgela", "[methods.fedgela]\nE_W = -1.0", "E_W=-1.0: expected a number above 0"),
         ("fedavg", "[evaluation]\nmetrics = ['nc11']", "nc11"),
         ("fedavg", "[measures]\naccuracy = 'finale'", "unknown measure 'finale'. Did you mean 'final'?"),
     ],
@@ -54,12 +57,41 @@ def test_a_mistake_in_a_grid_is_not_pending(mine, command, tmp_path, method, mor
 
 
 @pytest.mark.parametrize(
-    ("method", "missing"),
-    [("nosuch", "method nosuch"), ("nosuch-ft", "method nosuch"), ("nosuch+feddecorr", "method nosuch")],
+    ("more", "missing"),
+    [
+        ("[evaluation]\nmetrics = ['nc1', 'nosuch']", "metric nosuch"),
+        ("[[cases]]\nset = {evaluation.metrics = ['nosuch']}", "metric nosuch"),
+        ("[measures]\nmilliseconds = 'bench loss_ms_per_iter'", "`fedblade bench`"),
+    ],
 )
-def test_what_is_to_come_is_pending(mine, method, missing):
-    (cell,) = plan_reproduction(mine(method)).cells
+def test_what_is_to_come_is_pending(mine, more, missing):
+    (cell,) = plan_reproduction(mine(more=more)).cells
     assert (cell.ready.missing, cell.runs) == ((missing,), ())
+
+
+def test_what_finished_runs_wait_for_is_pending(mine):
+    path = mine()
+    path.write_text("needs = ['nc1', 'nosuch']\n" + path.read_text())
+    (cell,) = plan_reproduction(path).cells
+    assert (cell.ready.missing, cell.runs) == (("metric nosuch",), ())
+    path.write_text(path.read_text().replace("nosuch", "nc11"))
+    with pytest.raises(Misconfigured, match="unknown metric 'nc11'"):
+        _ = plan_reproduction(path).cells
+
+
+def test_a_metric_that_waits_does_not_keep_the_others(mine, command, tmp_path):
+    path = mine(more="[measures]\naccuracy = 'final'\nmilliseconds = 'bench loss_ms_per_iter'")
+    (cell,) = plan_reproduction(path).cells
+    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
+    out = command("reproduce", path, "--dry-run", "--out", tmp_path / "out").stdout
+    assert "milliseconds waits for `fedblade bench`" in out
+    assert "pending" not in out
+
+
+@pytest.mark.parametrize("method", ["fedavg-ft", "fedavg-ft+feddecorr", "fedprox+prox"])
+def test_names_that_are_put_together_are_ready(mine, method):
+    (cell,) = plan_reproduction(mine(method)).cells
+    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
 
 
 def test_a_method_in_a_file_of_the_users_is_ready(mine, tmp_path):
@@ -143,6 +175,6 @@ def test_a_single_run_is_not_reproduced():
         plan_reproduction("quickstart")
 
 
-def test_a_run_of_a_method_to_come_says_so(mine):
-    with pytest.raises(Misconfigured, match="waits for method nosuch, not there yet"):
-        read_config(mine("nosuch"))
+def test_a_run_with_a_metric_to_come_says_so(mine):
+    with pytest.raises(Misconfigured, match="waits for metric nosuch, not there yet"):
+        read_config(mine(more="[evaluation]\nmetrics = ['nc1', 'nosuch']"))

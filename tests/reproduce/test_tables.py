@@ -14,7 +14,7 @@ def run(accuracies, **summary):
 
 @pytest.fixture
 def filled(tiny, tmp_path, finish):
-    """tn-t1 with FedAvg finished (48 and 52, then 81 and 82), one seed of FedProx, and a method that does not exist."""
+    """tn-t1 with FedAvg finished (48 and 52, then 81 and 82), one seed of FedProx, and a metric that does not exist."""
     plan = plan_reproduction(tiny("tn-t1"), out=tmp_path)
     results = iter([48.0, 52.0, 51.0, None, 81.0, 82.0, None, None])
     for each, accuracy in zip(plan.runs, results, strict=True):
@@ -30,10 +30,10 @@ def test_markdown(filled):
         "| --- | --- | --- | --- | --- |\n"
         "| 0.1 | FedAvg | 50.00 ± 2.00 | 50 ± 1 | +0.00 |\n"
         "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
-        "| 0.1 | nosuch | pending: method nosuch | 10 ± 0.1 | – |\n"
+        "| 0.1 | Traced | pending: metric nosuch | 10 ± 0.1 | – |\n"
         "| 1 | FedAvg | 81.50 ± 0.50 | 80 ± 2 | +1.50 |\n"
         "| 1 | FedProx | not run yet | failed | – |\n"
-        "| 1 | nosuch | pending: method nosuch | – | – |\n"
+        "| 1 | Traced | pending: metric nosuch | – | – |\n"
     )
 
 
@@ -55,7 +55,7 @@ def test_csv(filled):
         "paper_mean,paper_std,difference,note",
         "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2,2,,50,1,0,short",
         "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,0,1,,51.5,,-0.5,1 of 2 runs finished; short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,nosuch,accuracy,,,0,,10,0.1,,pending: method nosuch; short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,0,,10,0.1,,pending: metric nosuch; short",
     ]
 
 
@@ -129,12 +129,32 @@ def test_one_seed_that_never_gets_there_makes_a_bound():
         ("last10", (40 + 2 + 3 + 4 + 5 + 6 + 12) / 7),
         ("seconds_per_round", 240.0),
         ("minutes_per_round", 4.0),
+        ("gapa general_accuracy", 40.5),
+        ("gapa general_final_accuracy", 11.5),
         ("gapa personal_accuracy", 77.0),
+        ("gapa personal_final_accuracy", 75.0),
+        ("ft personal_std", 3.0),
+        ("ft personal_worst_decile", 60.0),
     ],
 )
 def test_measures(how, value):
-    found = measure(how, [[run([40.0, 2.0, 3.0, 4.0, 5.0, 6.0, 12.0], personal_accuracy=77.0)]])
+    summary = {"general_accuracy": 40.5, "general_final_accuracy": 11.5, "personal_accuracy": 77.0}
+    summary |= {"personal_final_accuracy": 75.0, "personal_std": 3.0, "personal_worst_decile": 60.0}
+    found = measure(how, [[run([40.0, 2.0, 3.0, 4.0, 5.0, 6.0, 12.0], **summary)]])
     assert found.mean == pytest.approx(value)
+
+
+def test_a_deviation_over_clients_stands_beside_the_number_of_a_single_seed():
+    first = run([1.0], personal_accuracy=70.0, personal_std=4.0)
+    second = run([1.0], personal_accuracy=74.0, personal_std=6.0)
+    one = measure("ft personal_accuracy personal_std", [[first]])
+    assert one == Value(70.0, 4.0, 1, over="clients")
+    assert one.text() == "70.00 ± 4.00"
+    assert measure("ft personal_accuracy personal_std", [[first], [second]]) == Value(72.0, 5.0, 2, over="clients")
+    assert measure("ft personal_accuracy", [[first], [second]]) == Value(72.0, 2.0, 2)
+    assert measure("ft personal_accuracy", [[first]]).text() == "70.00"
+    assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_accuracy=70.0)]]).text() == "70.00"
+    assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_std=4.0)]]) is None
 
 
 def test_an_accuracy_of_zero_is_a_number():

@@ -87,10 +87,10 @@ def _pending_lines(plan: "Plan") -> list[str]:
     for each in plan.pending:
         for part in each.ready.missing:
             waiting[part] = waiting.get(part, 0) + 1
-    lines = [f"pending: {len(plan.pending)} cells wait for parts that are not there yet"] if waiting else []
+    lines = [f"pending: {len(plan.pending)} cells wait for what is not there yet"] if waiting else []
     lines += [f"  {count} for {part}" for part, count in list(waiting.items())[:_MOST_PENDING]]
     if len(waiting) > _MOST_PENDING:
-        lines.append(f"  and {len(waiting) - _MOST_PENDING} more parts")
+        lines.append(f"  and {len(waiting) - _MOST_PENDING} more")
     later = {f"{metric} waits for {why}" for each in plan.cells for metric, why in each.ready.unmeasured.items()}
     return lines + sorted(later if not waiting else ())
 
@@ -103,13 +103,15 @@ def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Pat
 
     found = outcomes(plan, failed)
     console.print(outcome_table(found))
-    remarks = "; ".join(("mean ± std over seeds; difference = ours - paper", *plan.changes))
-    console.print(remarks, markup=False, highlight=False, soft_wrap=True)
+    over = {each.ours.over for each in found if each.ours is not None and each.ours.deviation is not None}
+    said = f"mean ± std over {' or '.join(sorted(over)) or 'seeds'}; difference = ours - paper"
+    console.print("; ".join((said, *plan.changes)), markup=False, highlight=False, soft_wrap=True)
     title, stem = f"{plan.preset.id}: {plan.preset.summary}", plan.folder / plan.preset.id
     plan.folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(stem.with_suffix(".md"), markdown(title, found, plan.changes))
-    write_atomic(stem.with_suffix(".tex"), latex(title, found, plan.changes))
-    write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, plan.changes))
+    remarks = (*plan.changes, *(("std over clients",) if "clients" in over else ()))
+    write_atomic(stem.with_suffix(".md"), markdown(title, found, remarks))
+    write_atomic(stem.with_suffix(".tex"), latex(title, found, remarks))
+    write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, remarks))
     folders = [run.folder for run in plan.runs if (run.folder / "config.toml").is_file()]
     if not folders:
         return stem.with_suffix(".md")

@@ -1,12 +1,20 @@
 """`fedblade show`: a method's card."""
 
+import json
 from typing import Annotated
 
 import typer
 
 
-def show(method: Annotated[str, typer.Argument(help="A method, such as fedblade or fedprox+feddecorr.")]) -> None:
-    """Show a method: formula, knobs with defaults, what travels, state, engines."""
-    from fedblade.experiment._card import card
+def show(
+    method: Annotated[str, typer.Argument(help="A method, such as fedblade or fedprox+feddecorr.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Show a method: formula, knobs with defaults, training, what travels, state, engines."""
+    from dataclasses import asdict
 
-    typer.echo(card(method))
+    from fedblade.experiment._card import card
+    from fedblade.experiment._card_text import plain_text
+
+    made = card(method)
+    typer.echo(json.dumps(asdict(made), indent=2, ensure_ascii=False) if as_json else plain_text(made))

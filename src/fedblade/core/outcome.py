@@ -59,7 +59,7 @@ def train_client(problem: Problem, server: ServerState, task: ClientTask, own: S
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
     method = problem.method
-    view = _end_view(problem, received, row, method.sums)
+    view = _end_view(problem, received, row, method.sums, method.phases)
     sums = Sums.of(method.sums, view, task.client)
     state = _kept(problem, received, row, view, problem.shared)
     return LocalResult(sums, state, log, _upload_bytes(problem, task, method.sums, sums))
@@ -73,12 +73,17 @@ def adapt_client(
     lr: float,
     phases: tuple[Phase, ...],
 ) -> LocalResult:
-    """Train a client's own model on `phases` and send nothing; the state that results holds all of the model."""
+    """Train a client's own model on `phases` and send nothing; the state that results holds all of the model.
+
+    No step, no change.
+    """
     with torch.inference_mode(False), torch.enable_grad():
         received = receive(problem, server, task, own, lr, phases)
         row, trace = train(problem, received, phases)
     log = _summarise(trace, task)
-    view = _end_view(problem, received, row, ())
+    if task.num_steps == 0:
+        return LocalResult(None, own or {}, log, 0)
+    view = _end_view(problem, received, row, (), phases)
     return LocalResult(None, _kept(problem, received, row, view, frozenset()), log, 0)
 
 
@@ -88,7 +93,7 @@ def collect_client(
     """A client's part in an exchange: sums made with the model it holds, without training."""
     received = receive(problem, server, task, own, lr=0.0)
     row = Row(received.anchor, received.buffers, {})
-    view = _end_view(problem, received, row, sums)
+    view = _end_view(problem, received, row, sums, problem.method.phases)
     made = Sums.of(sums, view, task.client)
     return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
 
@@ -100,8 +105,8 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> EndView:
-    task, stretches = received.task, _stretches(problem, received.task)
+def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum], phases: Sequence[Phase]) -> EndView:
+    task, stretches = received.task, _stretches(problem, received.task, phases)
     return EndView(
         params=row.params,
         buffers=row.buffers,
@@ -123,12 +128,12 @@ def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum
     )
 
 
-def _stretches(problem: Problem, task: ClientTask) -> list[tuple[int, float]]:
+def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> list[tuple[int, float]]:
     """Steps and momentum of the phases that train the received model; momentum starts anew in each."""
     usual = problem.settings.momentum
     return [
         (len(batches), usual if phase.sgd.momentum is None else phase.sgd.momentum)
-        for phase, batches in zip(problem.method.phases, task.phases, strict=False)
+        for phase, batches in zip(phases, task.phases, strict=True)
         if phase.track is None
     ]
 

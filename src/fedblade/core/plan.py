@@ -117,7 +117,8 @@ class Planner:
         epochs: dict[str | None, int] = {}
         planned: list[tuple[Batch, ...]] = []
         skipped = 0
-        for phase in self.phases if phases is None else phases:
+        chosen = self.phases if phases is None else phases
+        for phase in chosen:
             start = epochs.get(phase.track, first_epoch)
             epochs[phase.track] = start + phase.epochs
             batches, left_out = self._phase(phase, held, round_, client, start)
@@ -129,7 +130,7 @@ class Planner:
             round=round_,
             indices=self._tensor(held[self.streams.numpy("pass", client).permutation(len(held))]),
             counts=self._tensor(self.shards.counts(client, round_)),
-            weight=self._weight(len(held), sum(len(batches) for batches in planned)),
+            weight=self._weight(len(held), chosen, planned),
             phases=tuple(planned),
             skipped_singletons=skipped,
             pass_draws=pass_draws,
@@ -171,9 +172,12 @@ class Planner:
             return None
         return torch.from_numpy(self.streams.numpy(stream, *key).random((count, width))).to(self.device)
 
-    def _weight(self, num_samples: int, num_steps: int) -> float:
-        """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13)."""
-        if num_steps == 0:
+    def _weight(self, num_samples: int, phases: tuple[PhasePlan, ...], planned: list[tuple[Batch, ...]]) -> float:
+        """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13).
+
+        The batches that count are those of the model that is aggregated, not those of tracks.
+        """
+        if not any(planned):
             return 0.0
         match self.weighting:
             case "samples":
@@ -181,7 +185,8 @@ class Planner:
             case "uniform":
                 return 1.0
             case "batches":
-                return float(num_steps)
+                counted = (len(batches) for phase, batches in zip(phases, planned, strict=True) if phase.track is None)
+                return float(sum(counted))
 
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.device)

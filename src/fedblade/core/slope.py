@@ -107,7 +107,9 @@ def ahead(
     second = batch if batch.then is None else batch.then
     slope = slope_at(problem, received, work, work.terms, second, there, tree_clone(buffers))
     inner = {f"inner_{name}": value for name, value in first.values.items()}
-    return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs})
+    both = [name for name in first.logs if name in slope.logs and name.startswith("count_")]
+    counted = {name: first.logs[name] + slope.logs[name] for name in both}
+    return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs, **counted})
 
 
 def _view(

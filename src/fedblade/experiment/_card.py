@@ -1,77 +1,120 @@
-"""A method's card: formula, knobs, what travels, state and engines, all read from the method itself."""
+"""A method's card: formula, knobs, training, what travels, state and engines, all read from the method itself.
+
+The card is a value; `_card_text` prints it and `_card_markdown` makes the pages under docs/methods from it.
+"""
 
 import inspect
-import textwrap
-from typing import Any
+import re
+from dataclasses import dataclass
 
-import numpy as np
-
-from fedblade.core.method import Method
 from fedblade.core.registry import engines
-from fedblade.core.terms import AnyTerm, FeatureTerm, active
-from fedblade.experiment import _toml
-from fedblade.experiment._config import knob_tables
-from fedblade.experiment._run import run
-from fedblade.methods import compose
+from fedblade.experiment._card_knobs import Knob, knobs_of
+from fedblade.experiment._card_traffic import Kept, Traffic, measure, set_up
+from fedblade.experiment._card_training import OwnCard, PhaseCard, TermCard, own_of, phases_of, terms_of
+from fedblade.methods import Composition, compose
+
+_FILLED = 116
+"""Width of the text of a docstring: a sentence whose line had room for the next word ends a paragraph."""
+_OPENING = re.compile(r"[A-Z][a-z]+[^.:]*:\s")
+"""How a paragraph begins: `Server:`, `Deviation:`, `Objective (Eq. 17):`."""
 
 
-def card(name: str) -> str:
-    """The card of a method, as plain text."""
+@dataclass(frozen=True)
+class Secure:
+    """Whether anything is sent, and what of it secure sums cannot add: maxima, and sums that show single clients."""
+
+    sends: bool
+    maxima: tuple[str, ...]
+    single: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Yes, yes but for something, or no and why."""
+        if self.single:
+            shows = "shows" if len(self.single) == 1 else "show"
+            return f"no, because {' and '.join(self.single)} {shows} single clients"
+        if self.maxima:
+            kind = "a maximum" if len(self.maxima) == 1 else "maxima"
+            return f"yes, but for {' and '.join(self.maxima)} ({kind})"
+        return "yes" if self.sends else "nothing is sent"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything a user wants to know about a method before running it.
+
+    `text` holds the paragraphs of the docstring behind its first line, `added` what regularisers do, by name,
+    `accuracy_of` whose accuracy a run reports, `participation` who trains in a round. Bytes are those of the
+    quickstart's model.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    text: tuple[str, ...]
+    added: dict[str, str]
+    knobs: tuple[Knob, ...]
+    terms: tuple[TermCard, ...]
+    participation: str
+    phases: tuple[PhaseCard, ...]
+    traffic: Traffic
+    kept: Kept
+    accuracy_of: str
+    own: OwnCard
+    secure: Secure
+    engines: tuple[str, ...]
+
+
+def card(name: str) -> Card:
+    """The card of a method, or of a combination such as `fedprox+feddecorr` or `fedetf-ft`."""
     composition = compose(name)
-    method = composition.build({})
-    text = inspect.getdoc(composition.base.make) or ""
-    added = [f"+ {entry.name}: {entry.summary}" for entry in composition.added]
-    paper = composition.base.info.get("paper")
-    sections = {
-        "": "\n".join([f"{name}" + (f" ({paper})" if paper else ""), "", text, *added]),
-        "Knobs and library defaults (presets may differ)": _knobs(name),
-        "Terms": "\n".join(_term(term) for term in method.losses),
-        "What travels": _travels(name, method),
-        "State": _state(method),
-        "Engines": ", ".join(engines.names()),
-    }
-    return "\n\n".join(
-        f"{title}\n{textwrap.indent(body, '  ')}" if title else body for title, body in sections.items() if body
+    setup = set_up(name)
+    method = setup.method
+    traffic, kept = measure(setup)
+    return Card(
+        name=name,
+        paper=composition.base.info.get("paper", ""),
+        summary=composition.base.summary,
+        text=_paragraphs(inspect.getdoc(composition.base.make) or ""),
+        added=_added(composition),
+        knobs=knobs_of(name),
+        terms=terms_of(method),
+        participation=method.participation,
+        phases=phases_of(setup),
+        traffic=traffic,
+        kept=kept,
+        accuracy_of=method.accuracy_of,
+        own=own_of(setup),
+        secure=_secure(traffic),
+        engines=tuple(entry.name for entry in engines.entries() if entry.make.__module__.startswith("fedblade.")),
     )
 
 
-def _knobs(name: str) -> str:
-    return _toml.inline(knob_tables(name)) or "none"
+def _added(composition: Composition) -> dict[str, str]:
+    added = {f"+{entry.name}": entry.summary for entry in composition.added}
+    return added | ({"-ft": "Clients fine-tune the final model before they are measured."} if composition.tuned else {})
 
 
-def _term(term: AnyTerm) -> str:
-    state = "" if active([term]) else " (off)"
-    if isinstance(term, FeatureTerm) and term.balance is not None:
-        return f"{term.name}: balanced, {term.balance:g} of the supervised pull{state}"
-    return f"{term.name}: weight {term.weight:g}{state}"
+def _paragraphs(text: str) -> tuple[str, ...]:
+    """The paragraphs of a docstring behind its first line; lines that were only cut for length are put together."""
+    lines: list[str] = []
+    before = ""
+    for line in text.splitlines()[1:]:
+        full = len(before) + 1 + len(line.split(" ", 1)[0]) > _FILLED and not _OPENING.match(line)
+        if line and before and (full or not before.endswith((".", ":"))):
+            lines[-1] += f" {line.strip()}"
+        elif line:
+            lines.append(line.strip())
+        before = line
+    return tuple(lines)
 
 
-def _travels(name: str, method: Method) -> str:
-    """Names of the payloads, and their size for the quickstart's model, measured with one client in one round."""
-    images, labels = np.zeros((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 10
-    data = (images, labels, images, labels)
-    sizes: dict[str, Any] = {"num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1}
-    once = run("quickstart", method=name, dataset=data, partition="iid", **sizes)
-    down, up = once.summary["bytes_down"], once.summary["bytes_up"]
-    sent = ", ".join(("weights and statistics", *method.sent))
-    lines = [f"down each round: {sent}; tensors that never change once", f"up each round: {_uploads(method)}"]
-    lines += [f"{each.when.replace('_', ' ')}: {', '.join(s.name for s in each.sums)}" for each in method.exchanges]
-    lines.append(f"one client, first round, quickstart's model: {down:,} bytes down, {up:,} bytes up")
-    return "\n".join(lines)
-
-
-def _uploads(method: Method) -> str:
-    return ", ".join(
-        f"{each.name} (rows of the client's classes, which shows which classes it holds)"
-        if each.by_class
-        else each.name
-        for each in method.sums
+def _secure(traffic: Traffic) -> Secure:
+    """Look at everything that is sent; what is empty is not."""
+    exchanged = [payload for each in traffic.exchanges for payload in each.up]
+    sent = (*traffic.up_model, *traffic.up_extra, *exchanged)
+    return Secure(
+        sends=bool(sent),
+        maxima=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "max")),
+        single=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "each")),
     )
-
-
-def _state(method: Method) -> str:
-    lines = [f"server: {', '.join(method.server_state) or 'none besides the model'}"]
-    kept = [*method.client_state, *(f"parameters of {group}" for group in method.personal)]
-    kept += ["normalisation statistics"] if method.buffers == "local" else []
-    lines.append(f"client: {', '.join(kept) or 'none'}")
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fedblade.core.errors import NonFinite
+from fedblade.core.errors import CorruptFile, NonFinite
 from fedblade.core.plan import ClientTask, IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
@@ -106,6 +106,10 @@ class Driver:
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
         self._best = self._directory.best(self._setup.start)
+        if self._keeps_best and self._best is None and any("test_accuracy" in row for row in self.history):
+            raise CorruptFile(
+                f"the best model in '{self._directory.checkpoints}' is gone. Put it back, or start a new run elsewhere."
+            )
         for note in notes:
             self._watcher.on_note(note)
 
@@ -141,9 +145,14 @@ class Driver:
         """The clients of a round."""
         return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
 
-    def _keep_best(self, state: ServerState, row: Row) -> None:
+    @property
+    def _keeps_best(self) -> bool:
         """P-GAPA tunes the best global model, so it must still be there after the last round."""
-        if self._setup.config.evaluation.protocol != "gapa" or self._setup.method.has_own_models:
+        return self._setup.config.evaluation.protocol == "gapa" and not self._setup.method.has_own_models
+
+    def _keep_best(self, state: ServerState, row: Row) -> None:
+        """Keep the model of a round if it is the best so far and will be needed."""
+        if not self._keeps_best:
             return
         if self._best is None or row["test_accuracy"] > self._best[1]:
             self._best = (measured_state(self._setup, state), row["test_accuracy"])

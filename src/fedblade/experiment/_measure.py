@@ -6,15 +6,16 @@ A measure is a word, with what it is about after a space:
   `domain 2` the accuracy on one of them.
 - `rounds_to 40`: the first round with 40 % or more, `T+` if there is none; `speedup_to 40`: the baseline's rounds
   divided by those.
-- `history KEY`: a field of the last evaluated round; `PROTOCOL KEY`: a field of the summary that the protocol writes.
+- `history KEY`: a field of the last evaluated round; `PROTOCOL KEY`: a field of the summary that the protocol writes;
+  `PROTOCOL KEY STD`: the same with the deviation over the clients of a run, another field, beside it.
 - `seconds_per_round`, `minutes_per_round`; `prototype_kb`: size of all class prototypes, which needs no run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from fedblade import protocols
 from fedblade.experiment._directory import SUMMARY, RunDirectory
@@ -32,20 +33,28 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Value:
-    """A measured number over seeds. `bound` is `+` (reached later than printed), `<` (less than printed) or nothing."""
+    """A measured number over seeds, its deviation over seeds or over the clients of a run.
+
+    `bound` is `+` (reached later than printed), `<` (less than printed) or nothing.
+    """
 
     mean: float
     std: float | None
     runs: int
     bound: str = ""
+    over: Literal["seeds", "clients"] = "seeds"
+
+    @property
+    def deviation(self) -> float | None:
+        """The deviation, where there is more than one value to deviate."""
+        return None if self.bound or (self.over == "seeds" and self.runs < 2) else self.std
 
     def text(self, decimals: int = 2) -> str:
         """The number as a table shows it, `200+` and `<0.9` included."""
-        if self.bound:
-            printed = f"{self.mean:.{decimals}f}"
-            return f"{printed}+" if self.bound == "+" else f"<{printed}"
         printed = f"{self.mean:.{decimals}f}"
-        return printed if self.std is None or self.runs < 2 else f"{printed} ± {self.std:.{decimals}f}"
+        if self.bound:
+            return f"{printed}+" if self.bound == "+" else f"<{printed}"
+        return printed if self.deviation is None else f"{printed} ± {self.deviation:.{decimals}f}"
 
 
 def read_finished(folder: Path) -> FinishedRun | None:
@@ -58,15 +67,19 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
-    """Mean and population deviation over seeds; each seed is the mean over its runs. None if a run lacks the number."""
-    kind, _, about = how.partition(" ")
+    """Mean and population deviation over seeds; each seed is the mean over its runs. None if a run lacks the number.
+
+    A deviation over clients is its mean over runs.
+    """
+    kind, about, spread = (*how.split(" "), "", "")[:3]
     if kind == "rounds_to":
         return _rounds_to([run for runs in seeds for run in runs], float(about))
-    per_seed = [[_number(kind, about, run) for run in runs] for runs in seeds]
-    if not per_seed or any(value is None for values in per_seed for value in values):
+    means = _per_seed(kind, about, seeds)
+    if means is None:
         return None
-    means = [fmean(value for value in values if value is not None) for values in per_seed]
-    return Value(*protocols.mean_std(means), runs=len(means))
+    found = Value(*protocols.mean_std(means), runs=len(means))
+    deviations = _per_seed(kind, spread, seeds) if spread else None
+    return replace(found, std=fmean(deviations), over="clients") if deviations else found
 
 
 def speedup(baseline: Value | None, own: Value | None) -> Value | None:
@@ -90,6 +103,14 @@ def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Value | None:
     if len(hits) < len(reached):
         return Value(float(max(len(run.history) for run in runs)), None, len(runs), "+")
     return Value(*protocols.mean_std(hits), runs=len(runs))
+
+
+def _per_seed(kind: str, about: str, seeds: Sequence[Sequence[FinishedRun]]) -> list[float] | None:
+    """One number per seed, the mean over its runs; None if a run lacks it or there is none."""
+    numbers = [[_number(kind, about, run) for run in runs] for runs in seeds]
+    if not numbers or any(value is None for values in numbers for value in values):
+        return None
+    return [fmean(value for value in values if value is not None) for values in numbers]
 
 
 def _number(kind: str, about: str, run: FinishedRun) -> float | None:

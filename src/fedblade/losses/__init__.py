@@ -11,6 +11,7 @@ from fedblade.losses._dot_regression import DotRegression, dot_regression
 from fedblade.losses._feature_alignment import FeatureAlignment, feature_alignment
 from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
 from fedblade.losses._feddecorr import FedDecorr, feddecorr
+from fedblade.losses._generated import Generated, GeneratedMatch
 from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
 from fedblade.losses._lddecorr import LDDecorr, lddecorr
 from fedblade.losses._logit_distillation import LogitDistillation, logit_distillation
@@ -20,6 +21,7 @@ from fedblade.losses._projector_alignment import ProjectorAlignment, projector_a
 from fedblade.losses._prototype_distance import PrototypeDistance, prototype_distance
 from fedblade.losses._proximal import Proximal
 from fedblade.losses._relaxed_contrastive import RelaxedContrastive, relaxed_contrastive
+from fedblade.losses._residual_cross_entropy import ResidualCrossEntropy
 from fedblade.losses._restricted_cross_entropy import RestrictedCrossEntropy, restricted_cross_entropy
 from fedblade.losses._singular import Singular, singular
 from fedblade.losses._sphere_regression import SphereRegression, sphere_regression
@@ -38,6 +40,8 @@ __all__ = [
     "FeatureAlignment",
     "FeatureDistillation",
     "FedDecorr",
+    "Generated",
+    "GeneratedMatch",
     "KnowledgeDistillation",
     "LDDecorr",
     "LogitDistillation",
@@ -48,6 +52,7 @@ __all__ = [
     "PrototypeDistance",
     "Proximal",
     "RelaxedContrastive",
+    "ResidualCrossEntropy",
     "RestrictedCrossEntropy",
     "Singular",
     "SphereRegression",

@@ -1,22 +1,17 @@
 """FedBlade: FedETF with log-determinant decorrelation and prototype-guided bilateral alignment (PBA)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
-
-import torch
 
 from fedblade import payloads
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
-from fedblade.core.state import ServerState
-from fedblade.core.sums import Sum, Sums
-from fedblade.core.tree import Tree
-from fedblade.core.views import EndView
 from fedblade.heads import Scale
 from fedblade.losses import Decorr, FeatureAlignment, ProjectorAlignment
 from fedblade.methods.fedetf import fedetf
-from fedblade.server import average, no_prototypes, update_prototypes
+from fedblade.server import average_with_prototypes, no_prototypes, num_prototypes
 
 
 @dataclass(frozen=True)
@@ -43,24 +38,6 @@ class Proto:
     carry_over: bool = True
 
 
-def _prototype_sum(proto: Proto) -> Sum:
-    """Class sums and counts (Eq. 14); with `uniform` every holder counts once."""
-    source = payloads.AUGMENTED_CLASS_FEATURES if proto.transform == "train" else payloads.CLASS_FEATURES
-
-    def of(view: EndView) -> Tree:
-        total = view.passes[source.name]
-        if proto.weight == "count":
-            return total
-        holds = total["count"].clamp(max=1.0)
-        return {"sum": total["sum"] / total["count"].clamp(min=1.0)[:, None], "count": holds}
-
-    return Sum("prototypes", of, bound=1e9, passes=(source,), by_class=True)
-
-
-def _num_prototypes(state: ServerState) -> float:
-    return float(torch.count_nonzero(state.extra["prototypes"]["has"]))
-
-
 @methods.register(paper="FedBlade (Eq. 11-17)")
 def fedblade(
     lambda_decorr: float = 0.005,
@@ -85,9 +62,6 @@ def fedblade(
     if gamma_pba == 0 or not (pba.use_pa or pba.use_fa):
         return method
 
-    def server(state: ServerState, sums: Sums) -> ServerState:
-        return update_prototypes(average(state, sums), sums, carry_over=proto.carry_over)
-
     alignment = (
         ProjectorAlignment(weight=gamma_pba * pba.use_pa, reduction=pba.pa_reduction),
         FeatureAlignment(
@@ -100,8 +74,8 @@ def fedblade(
     return replace(
         method,
         losses=(*method.losses, *alignment),
-        sums=(*method.sums, _prototype_sum(proto)),
-        server=server,
+        sums=(*method.sums, payloads.prototype_sum(proto.weight, proto.transform)),
+        server=partial(average_with_prototypes, carry_over=proto.carry_over),
         server_state={"prototypes": no_prototypes},
-        gauges={**method.gauges, "num_prototypes": _num_prototypes},
+        gauges={**method.gauges, "num_prototypes": num_prototypes},
     )

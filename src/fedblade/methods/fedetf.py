@@ -3,11 +3,12 @@
 from typing import Literal
 
 from fedblade import payloads
-from fedblade.core.method import Method
+from fedblade.core.method import Method, Own
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
 from fedblade.heads import EtfProjectorHead, Scale
-from fedblade.losses import BalancedCrossEntropy
+from fedblade.losses import BalancedCrossEntropy, CrossEntropy
+from fedblade.personal import EtfFineTuning
 from fedblade.server import average
 
 
@@ -22,16 +23,20 @@ def fedetf(
     proj_dim: int | Literal["auto"] = "auto",
     projector: bool = True,
     scale: Scale = Scale(),
+    ft: EtfFineTuning = EtfFineTuning(),
 ) -> Method:
     """Share one fixed simplex classifier between all clients.
 
     Objective: L_k = mean_i CE(s·Vᵀu_i + γ·log n_k, y_i), u = g_ψ(z)/‖g_ψ(z)‖, V a fixed simplex ETF, s learnable
     (Eq. 5 and 6). Prediction: argmax_c v_cᵀu.
+    Own models (protocol `pers_etf`): plain CE over body and s, then in turns over V and s and over ψ and s; see `ft`.
     """
+    balanced = BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor)
     return Method(
         head=EtfProjectorHead(proj_dim=proj_dim, projector=projector, scale=scale),
-        losses=(BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor),),
+        losses=(balanced,),
         sums=payloads.MODEL,
         server=average,
+        own=Own(tuning={"pers_etf": ft.stages(CrossEntropy(), balanced, projector=projector)}),
         gauges={"scale": _scale},
     )

@@ -6,6 +6,7 @@ from fedblade.core.method import InitView
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.tree import Tree
+from fedblade.server._average import average
 
 
 def no_prototypes(view: InitView) -> Tree:
@@ -31,3 +32,13 @@ def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True
         "has": seen | kept,
     }
     return state.replace(extra={**state.extra, "prototypes": prototypes})
+
+
+def average_with_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
+    """Average the model and renew the prototypes."""
+    return update_prototypes(average(state, sums), sums, carry_over=carry_over)
+
+
+def num_prototypes(state: ServerState) -> float:
+    """How many classes have a prototype, for the history."""
+    return float(torch.count_nonzero(state.extra["prototypes"]["has"]))

@@ -1,0 +1,24 @@
+"""Write the pages of docs/methods from the methods themselves: `python docs/build_methods.py [FOLDER]`.
+
+Pages of methods that are gone are removed.
+"""
+
+import sys
+from pathlib import Path
+
+from fedblade.experiment._card_markdown import pages
+
+
+def build(folder: Path) -> None:
+    """Make the folder hold exactly the pages there should be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for old in folder.glob("*.md"):
+        if old.name not in made:
+            old.unlink()
+    for name, text in made.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "methods")

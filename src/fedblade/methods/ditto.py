@@ -1,0 +1,38 @@
+"""Ditto: a personal model beside the global one, held near it (Li et al., ICML 2021)."""
+
+import math
+from dataclasses import replace
+from typing import Literal, get_args
+
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.method import Method, Own, model
+from fedblade.core.phase import Phase
+from fedblade.core.registry import methods
+from fedblade.losses import CrossEntropy, Proximal
+from fedblade.methods.fedavg import fedavg
+
+Variant = Literal["ditto", "fedbabu"]
+
+
+@methods.register(paper="arXiv:2012.04221")
+def ditto(lambda_ditto: float = 0.1, variant: Variant = "ditto") -> Method:
+    """Train a personal model beside FedAvg's and pull it towards the model received.
+
+    Objective: CE for the global model w; v_k ← v_k − η(∇CE(v_k) + λ(v_k − w^t)) for the personal one, which starts as
+    w^0, trains as long and on the same batches, and is never sent. Server: averaging. Own models: v_k.
+    Deviation: `fedbabu` does as the code of FedBABU, which averages the personal models and overwrites them with the
+    mean each round. One model is left then, trained on CE + (λ/2)·‖w − w^t‖²: FedProx with μ = λ.
+    """
+    if not 0 <= lambda_ditto < math.inf:
+        raise Misconfigured(f"lambda_ditto={lambda_ditto!r}: expected a number from 0 on, such as 0.1.")
+    if variant not in get_args(Variant):
+        raise Misconfigured(f"unknown variant {variant!r}.{nearest(str(variant), get_args(Variant))}")
+    pulled = (CrossEntropy(), Proximal(weight=lambda_ditto))
+    if variant == "fedbabu":
+        return replace(fedavg(), losses=pulled)
+    return replace(
+        fedavg(),
+        phases=(Phase(), Phase(track="personal", losses=pulled)),
+        client_state={"personal": model},
+        own=Own(state="personal"),
+    )

@@ -1,0 +1,42 @@
+"""Dot-Regression: pull features to fixed class vectors and push from none (Yang et al., NeurIPS 2022; FedDr+)."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from fedblade import payloads
+from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.method import Method, Own
+from fedblade.core.phase import Phase
+from fedblade.core.registry import methods
+from fedblade.heads import EtfDirectHead
+from fedblade.losses import DotRegression
+from fedblade.regularisers.fd import fd
+from fedblade.server import average
+
+TunedLoss = Literal["dotreg", "feddr_plus"]
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Fine-tuning: on dot regression alone, or on FedDr+'s mixture with the final global model as the teacher."""
+
+    loss: TunedLoss
+
+    def __post_init__(self) -> None:
+        if self.loss not in get_args(TunedLoss):
+            raise Misconfigured(f"unknown ft.loss {self.loss!r}.{nearest(str(self.loss), get_args(TunedLoss))}")
+
+
+TUNED_BY_DOTREG = FineTuning("dotreg")
+
+
+@methods.register(paper="arXiv:2203.09081")
+def dotreg(ft: FineTuning = TUNED_BY_DOTREG) -> Method:
+    """Pull the features to their vector of a fixed simplex classifier.
+
+    Objective: L_k = L_DR = mean_i ½(cos(z_i, v_{y_i}) − 1)², V a fixed simplex ETF. Prediction: argmax_c cos(z, v_c).
+    Fine-tuning on `feddr_plus` has FedDr+'s default β = 0.9.
+    """
+    method = Method(head=EtfDirectHead(), losses=(DotRegression(),), sums=payloads.MODEL, server=average)
+    tuned = method if ft.loss == "dotreg" else fd()(method)
+    return replace(method, own=Own(finetune=(Phase(losses=tuned.losses),)))

@@ -1,0 +1,105 @@
+"""FedGELA: a fixed simplex classifier that every client rescales to its classes (Fan et al., NeurIPS 2023)."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedblade import payloads
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Exchange, InitView, Method, Own, model
+from fedblade.core.registry import methods
+from fedblade.core.state import ServerState
+from fedblade.core.sums import Sum, Sums
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, Head, StepView
+from fedblade.heads import EtfDirectHead
+from fedblade.losses import AdaptedCrossEntropy, adaptation
+from fedblade.personal import local_model
+from fedblade.server import average
+
+Phi = Literal["identity", "exp", "sqrt"]
+SoftmaxClasses = Literal["existing", "all"]
+
+
+def etf_head(E_W: float, normalize: bool, temperature: float | Literal["none"] = "none") -> EtfDirectHead:
+    """The fixed classifier, its class vectors sqrt(E_W) long, or 1/temperature where one is given."""
+    if not 0 < E_W < math.inf:
+        raise Misconfigured(f"E_W={E_W!r}: expected a number above 0, such as 1e4.")
+    if temperature != "none" and not 0 < temperature < math.inf:
+        raise Misconfigured(f"temperature={temperature!r}: expected a number above 0, such as 1e-5, or 'none'.")
+    return EtfDirectHead(normalize=normalize, length=math.sqrt(E_W) if temperature == "none" else 1 / temperature)
+
+
+def adapted(head: Head, phi: Phi | Literal["none"], softmax_classes: SoftmaxClasses) -> Method:
+    """Averaging of models that train on logits scaled by Φ; a client predicts with the model it ended its round with.
+
+    With `none` Φ is 1.
+    """
+    shared = phi in ("exp", "sqrt")
+    return Method(
+        head=head,
+        losses=(AdaptedCrossEntropy(phi=phi, classes=softmax_classes),),
+        sums=payloads.MODEL,
+        server=average,
+        server_state={"phi": _no_reference} if shared else {},
+        exchanges=(Exchange("before_run", (_q_sum(phi),), _set_reference),) if shared else (),
+        client_state={"local": model},
+        client_update={"local": local_model},
+        own=Own(state="local", logits=_own_logits(phi)),
+    )
+
+
+def _own_logits(phi: Phi | Literal["none"]) -> Callable[[StepView], Tensor]:
+    """Φ-scaled logits of the classes that the client holds; the others cannot be predicted."""
+
+    def logits(view: StepView) -> Tensor:
+        reference = view.server["phi"]["reference"] if "phi" in view.server else None
+        scale = adaptation(view.counts, phi, reference).to(view.logits.dtype)
+        return torch.where(view.counts > 0, view.logits * scale, -torch.inf)
+
+    return logits
+
+
+def _q_sum(phi: Phi | Literal["none"]) -> Sum:
+    """n_k·Q(n_{k,c}/n_k) for each class and n_k, from which the server takes the mean of Q."""
+
+    def of(view: EndView) -> Tree:
+        counts = view.counts.double()
+        return {"q": counts.sum() * adaptation(view.counts, phi, torch.ones_like(counts)), "samples": counts.sum()}
+
+    return Sum("phi", of, bound=1e7)
+
+
+def _no_reference(view: InitView) -> Tree:
+    """The mean of Q [classes] before anything was shared."""
+    like = next(iter(view.params.values()))
+    return {"reference": torch.zeros(view.num_classes, dtype=like.dtype, device=like.device)}
+
+
+def _set_reference(state: ServerState, sums: Sums) -> ServerState:
+    shared, old = sums["phi"], state.extra["phi"]["reference"]
+    return state.replace(extra={**state.extra, "phi": {"reference": (shared["q"] / shared["samples"]).to(old)}})
+
+
+@methods.register(paper="arXiv:2405.18972")
+def fedgela(
+    E_W: float = 1e4,
+    phi: Phi = "identity",
+    normalize: bool = True,
+    softmax_classes: SoftmaxClasses = "existing",
+    temperature: float | Literal["none"] = "none",
+) -> Method:
+    """Share one fixed simplex classifier and let each client rescale it by its class shares.
+
+    Objective (Eq. 5): L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·sqrt(E_W)·m_cᵀh_i)[y_i], h = z/‖z‖ (z itself without
+    `normalize`), M a fixed simplex ETF, C_k the classes held.
+    Φ (Table 6), with x = n_{k,c}/n_k: `identity` C·x; `exp` and `sqrt` Q(x)/Σ_j a_j Q(x_j) with Q = e^x and x^{1/2},
+    for which all clients share Q once, before the first round.
+    Prediction: argmax_c m_cᵀh; a client's own argmax_{c ∈ C_k} Φ_{k,c} m_cᵀh with its model after local training.
+    The authors' code keeps missing classes in the softmax (`softmax_classes = "all"`) and divides by a `temperature`,
+    which then replaces sqrt(E_W) by 1/temperature; its wider neck with BatchNorm is a setting of the model.
+    """
+    return adapted(etf_head(E_W, normalize, temperature), phi, softmax_classes)

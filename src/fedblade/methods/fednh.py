@@ -1,0 +1,57 @@
+"""FedNH: class prototypes as the classifier, moved by the server (Dai et al., AAAI 2023)."""
+
+from dataclasses import replace
+
+from fedblade import payloads
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method
+from fedblade.core.phase import Phase
+from fedblade.core.registry import methods
+from fedblade.core.state import ServerState
+from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, StepView
+from fedblade.heads import PrototypeHead, Scale, normalise
+from fedblade.losses import CrossEntropy
+from fedblade.server import average, move_prototypes
+
+
+def _unit_features(view: StepView) -> Tree:
+    return payloads.class_features(replace(view, features=normalise(view.features.double())))
+
+
+def _directions(view: EndView) -> Tree:
+    """n_{k,c}·q_{k,c} with q the direction of the mean unit feature of class c; rows of absent classes are 0."""
+    total = view.passes["unit_class_features"]
+    return {"sum": total["count"][:, None] * normalise(total["sum"]), "count": total["count"]}
+
+
+def _scale(state: ServerState) -> float:
+    return float((state.params | state.fixed)["scale"])
+
+
+@methods.register(paper="arXiv:2212.02758")
+def fednh(rho: float = 0.9, fix_scale: bool = False) -> Method:
+    """Spread class prototypes evenly, classify by them and smooth them on the server.
+
+    Objective: L_k = mean_i CE(s·P z_i/‖z_i‖, y_i) over body and s. P starts with orthonormal rows and does not train:
+    after training q_{k,c} = normalise(mean of z/‖z‖ over class c) goes up with the class counts.
+    Server: body and s are averaged, P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})); classes that nobody
+    in the cohort holds keep their row. `fix_scale` sets s = 30 for good.
+    Deviation: the weights are averaged by the run's weighting, which the authors take equal.
+    """
+    if not 0 <= rho <= 1:
+        raise Misconfigured(f"rho={rho!r}: expected a number from 0 (new prototypes only) to 1 (the initial ones).")
+
+    def server(state: ServerState, sums: Sums) -> ServerState:
+        return move_prototypes(average(state, sums), sums, rho=rho)
+
+    unit_features = DataPass("unit_class_features", _unit_features)
+    return Method(
+        head=PrototypeHead(Scale(init=30.0, learnable=False) if fix_scale else Scale()),
+        losses=(CrossEntropy(),),
+        sums=(*payloads.MODEL, Sum("directions", _directions, bound=1e9, passes=(unit_features,), by_class=True)),
+        server=server,
+        phases=(Phase(trains=("body", "scale")),),
+        gauges={"scale": _scale},
+    )

@@ -1,0 +1,41 @@
+"""FedRep: personal heads, then the shared body (Collins et al., ICML 2021)."""
+
+from dataclasses import replace
+from typing import Literal
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method, Own
+from fedblade.core.phase import Phase
+from fedblade.core.registry import methods
+from fedblade.methods.fedper import fedper
+
+Epochs = int | Literal["auto"]
+
+
+def _epochs(name: str, value: Epochs) -> int | None:
+    if value == "auto":
+        return None
+    if value < 1:
+        raise Misconfigured(f"{name}={value!r}: expected a whole number from 1 on, or 'auto' for the run's epochs.")
+    return value
+
+
+@methods.register(paper="arXiv:2102.07078")
+def fedrep(
+    E_h: Epochs = "auto",
+    E_b: Epochs = "auto",
+    freeze_bn: bool = True,
+    eval_adapt: bool = False,
+) -> Method:
+    """Train the client's own head on a resting body, then the shared body under a resting head.
+
+    Objective: CE, E_h epochs over the head, then E_b epochs over the body, each with fresh momentum; "auto" is the
+    run's epochs. Server: averaging of the body. With `freeze_bn` the body works as in evaluation while the head trains;
+    without, its statistics go on. With `eval_adapt` clients do one more local update before their own models are
+    measured after the run, as in the code of FedBABU.
+    """
+    phases = (
+        Phase(trains=("head",), epochs=_epochs("E_h", E_h), statistics="keep" if freeze_bn else "update"),
+        Phase(trains=("body",), epochs=_epochs("E_b", E_b)),
+    )
+    return replace(fedper(), phases=phases, own=Own(tuning={"ft": (phases,)} if eval_adapt else {}))

@@ -1,0 +1,89 @@
+"""The chain of equalities between methods (methods.md section 8), all in one place and by name.
+
+A knob at its neutral value, a term of weight zero or a federation in which a part cannot matter gives the simpler
+method bit for bit, because no draw and no operation is added.
+"""
+
+import pytest
+from small_federation import BATCH_NORM, CNN, assert_close, assert_different, assert_same_bits, images, train
+
+# A method at its neutral knobs, and the method it then is.
+SAME = {
+    "fedprox": ("fedprox", {"mu": 0.0}, "fedavg"),
+    "fedavgm": ("fedavgm", {"rho": 0.0}, "fedavg"),
+    "fedavgm-ema": ("fedavgm", {"rho": 0.0, "variant": "ema"}, "fedavg"),
+    "fedrs": ("fedrs", {"alpha_rs": 1.0}, "fedavg"),
+    "moon": ("moon", {"mu": 0.0}, "fedavg"),
+    "fedntd": ("fedntd", {"beta_ntd": 0.0}, "fedavg"),
+    "fedproto": ("fedproto", {"lambda_proto": 0.0}, "fedavg"),
+    "fedfm": ("fedfm", {"lambda_fm": 0.0}, "fedavg"),
+    "fedgen": ("fedgen", {"alpha_0": 0.0, "beta_0": 0.0}, "fedavg"),
+    "feddecorr": ("feddecorr", {"lambda_decorr": 0.0}, "fedavg"),
+    "decov": ("decov", {"lambda_decorr": 0.0}, "fedavg"),
+    "stdecov": ("stdecov", {"lambda_decorr": 0.0}, "fedavg"),
+    "lsingular": ("lsingular", {"lambda_decorr": 0.0}, "fedavg"),
+    "fedblade": ("fedblade", {"lambda_decorr": 0.0, "gamma_pba": 0.0}, "fedetf"),
+    "fedblade-without-pba": (
+        "fedblade",
+        {"lambda_decorr": 1e-4, "pba.use_pa": False, "pba.use_fa": False},
+        ("fedetf+lddecorr", {"method.lddecorr.lambda_decorr": 1e-4}),
+    ),
+    "feddr_plus": ("feddr_plus", {"beta": 1.0}, "dotreg"),
+    "feddr_plus-is-mixing": ("feddr_plus", {"beta": 0.9}, ("dotreg+fd", {"method.fd.beta": 0.9})),
+}
+
+
+@pytest.mark.parametrize("setting", [{}, BATCH_NORM, {"clients_per_round": 2}], ids=["plain", "batch_norm", "partial"])
+@pytest.mark.parametrize("case", SAME)
+def test_a_neutral_knob_gives_the_simpler_method_bit_for_bit(case, setting):
+    name, knobs, simpler = SAME[case]
+    other, others = (simpler, {}) if isinstance(simpler, str) else simpler
+    ours, theirs = train(name, **knobs, **setting), train(other, **others, **setting)
+    assert_same_bits(ours.state.params, theirs.state.params)
+    assert_same_bits(ours.state.buffers, theirs.state.buffers)
+
+
+@pytest.mark.parametrize("reg", ["prox", "kd", "ntd", "ld", "moon", "fd"])
+@pytest.mark.parametrize("base", ["fedavg", "fedbabu", "spherefed", "fedetf", "fedgela", "dotreg"])
+def test_mixing_with_a_share_of_one_is_the_base_and_with_less_is_not(base, reg):
+    plain = train(base).state.params
+    assert_same_bits(train(f"{base}+{reg}", **{f"method.{reg}.beta": 1.0}).state.params, plain)
+    assert_different(train(f"{base}+{reg}", **{f"method.{reg}.beta": 0.5}).state.params, plain)
+
+
+def test_fedsol_without_perturbation_is_fedavg():
+    assert_same_bits(train("fedsol", rho=0.0).state.params, train("fedavg").state.params)
+
+
+def test_fednova_of_equal_step_counts_is_fedavg():
+    equal = {"partition": "iid", "num_clients": 5, "clients_per_round": 5}
+    assert_close(train("fednova", **equal).state.params, train("fedavg", **equal).state.params, 1e-12)
+
+
+def test_the_first_round_of_scaffold_is_fedavg():
+    assert_same_bits(train("scaffold", rounds=1).state.params, train("fedavg", rounds=1).state.params)
+
+
+def test_fedbn_without_normalisation_is_fedavg():
+    assert_same_bits(train("fedbn").state.params, train("fedavg").state.params)
+
+
+def test_fedgela_of_equal_class_counts_is_fedge():
+    same = {"partition": "iid", "num_clients": 1, "clients_per_round": 1, "dim": 16}
+    assert_same_bits(train("fedgela", **same).state.params, train("fedge", **same).state.params)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedetf", "moon", "fedgela", "ditto", "fedrod", "fedgen", "fedblade"])
+def test_every_method_of_a_seed_meets_the_same_cohorts_and_starts_from_the_same_body(method):
+    ours, theirs = train(method, clients_per_round=2), train("scaffold", clients_per_round=2)
+    assert [row["clients"] for row in ours.history] == [row["clients"] for row in theirs.history]
+    bodies = [{n: v for n, v in ran.setup.start.params.items() if n.startswith("body.")} for ran in (ours, theirs)]
+    assert_same_bits(*bodies)
+
+
+@pytest.mark.parametrize("method", ["fedgen", "ditto", "ccvr", "fedblade"])
+def test_a_run_repeated_is_the_same_run(method):
+    knobs = {"lambda_decorr": 1e-4} if method == "fedblade" else {}
+    first, second = (train(method, images(), **CNN, **knobs) for _ in range(2))
+    assert first.history == second.history
+    assert_same_bits(first.state.flat(), second.state.flat())

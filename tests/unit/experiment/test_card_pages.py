@@ -1,0 +1,61 @@
+"""The two faces of a card: text that fits a terminal, and Markdown."""
+
+import re
+import tomllib
+from itertools import pairwise
+
+import pytest
+
+from fedblade.core.registry import methods
+from fedblade.experiment._card import card
+from fedblade.experiment._card_knobs import Knob
+from fedblade.experiment._card_markdown import index, page
+from fedblade.experiment._card_text import _knobs, plain_text
+from fedblade.experiment._config import knob_tables
+
+NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
+HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_fits_a_terminal_and_has_every_section(name):
+    text = plain_text(card(name))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith(name)
+    sections = [block.partition("\n")[0] for block in text.split("\n\n")][-len(HEADINGS) :]
+    assert all(section.startswith(heading) for section, heading in zip(sections, HEADINGS, strict=True))
+    assert re.search(r"first round: [\d,]+ bytes down, [\d,]+ bytes up", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_knobs_can_be_pasted_into_a_configuration(name):
+    knobs = plain_text(card(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
+    assert tomllib.loads("\n".join(line.strip() for line in knobs.splitlines())) == knob_tables(name)
+
+
+def test_many_values_of_presets_become_a_comment_above_the_knob():
+    papers = {"FedDecorr": (0.1, 0.2), "FedETF": (0.3,), "FedDr+": tuple(0.9 + i / 1000 for i in range(12))}
+    lines = _knobs([Knob("beta", 0.9, papers), Knob("kind", "a", {"FedGELA": ("b",)})])
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("  # FedDecorr 0.1 or 0.2, FedETF 0.3, FedDr+ 0.9 or ")
+    assert lines[-2:] == ["  beta = 0.9", '  kind = "a"  # FedGELA "b"']
+    assert tomllib.loads("\n".join(lines)) == {"beta": 0.9, "kind": "a"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_of_a_page_are_well_formed(name):
+    text = page(card(name))
+    assert text.startswith(f"# {name}\n")
+    widths = [len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0 for line in text.splitlines()]
+    for before, width in pairwise(widths):
+        assert not before or not width or before == width
+    assert text.count("```") % 2 == 0
+
+
+def test_the_index_says_whose_model_what_payload_and_which_state():
+    lines = index([card(name) for name in methods.names()]).splitlines()
+    rows = {line.split("](")[0].removeprefix("| ["): line for line in lines if line.startswith("| [")}
+    assert list(rows) == methods.names()
+    assert rows["fedavg"].endswith("| global | – | – |")
+    assert rows["scaffold"].endswith("| global | down c 90,600; up c 90,600 | server: c; client: c |")
+    assert "[arXiv:1602.05629](https://arxiv.org/abs/1602.05629)" in rows["fedavg"]
