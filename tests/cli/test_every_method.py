@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-CONTRACT = (
-    "fedavg fedprox fedavgm scaffold fednova feddyn fedexp fedsol moon fedntd fedlc fedrs fedgen fedrcl fedproto fedfm "
-    "fedbn feddecorr decov stdecov lsingular fedetf fedge fedgela fedla fedbabu spherefed dotreg feddr_plus fedblade "
-    "fedper fedrep perfedavg ditto fedrod fednh ccvr feduv local_ce local_ce_etf local_dr"
-).split()  # fmt: skip
+CONTRACT = [
+    "fedavg", "fedprox", "fedavgm", "scaffold", "fednova", "feddyn", "fedexp", "fedsol", "moon", "fedntd",
+    "fedlc", "fedrs", "fedgen", "fedrcl", "fedproto", "fedfm", "fedbn", "feddecorr", "decov", "stdecov",
+    "lsingular", "fedetf", "fedge", "fedgela", "fedla", "fedbabu", "spherefed", "dotreg", "feddr_plus",
+    "fedblade", "fedper", "fedrep", "perfedavg", "ditto", "fedrod", "fednh", "ccvr", "feduv", "local_ce",
+    "local_ce_etf", "local_dr",
+]  # fmt: skip
 ADDED = ("feddecorr", "lddecorr", "decov", "stdecov", "lsingular", "prox", "kd", "ntd", "ld", "moon", "fd")
 BASES = ("fedavg", "fedbabu", "spherefed", "fedetf", "fedgela", "dotreg")
 GRID = [f"{base}+{reg}" for base in BASES for reg in ("prox", "kd", "ntd", "ld", "moon", "fd")]

@@ -240,7 +240,6 @@ def test_engines_measure_own_models_with_their_own_prediction(engine, method):
     check_own_model(*make(engine, method, SETTINGS["batch_norm"]))
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="a newcomer's prediction is not given its first state")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_give_newcomers_their_first_state_when_they_are_measured(engine):
     """A client that never trained predicts with the state it would start from."""

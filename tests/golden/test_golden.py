@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from small_federation import BATCH_NORM, CNN, images, train
 
+from fedblade.core.registry import methods, regularisers
+
 STORED = Path(__file__).parent / "golden.json"
 RECORD = os.environ.get("FEDBLADE_RECORD_GOLDEN") == "1"
 TOLERANCE = 1e-6
@@ -35,6 +37,54 @@ METHODS = {
     "fedblade-without-pa": ("fedblade", {**MILD, "pba.use_pa": False}),
     "fedblade-without-fa": ("fedblade", {**MILD, "pba.use_fa": False}),
     "fedblade-without-distribution": ("fedblade", {**MILD, "pba.distribution_factor": False}),
+    "fedavgm": ("fedavgm", {}),
+    "fedavgm-ema": ("fedavgm", {"variant": "ema", "rho": 0.5}),
+    "scaffold": ("scaffold", {}),
+    "fednova": ("fednova", {}),
+    "feddyn": ("feddyn", {}),
+    "fedexp": ("fedexp", {}),
+    "fedsol": ("fedsol", {}),
+    "moon": ("moon", {}),
+    "moon-mlp": ("moon", {"mlp": True, "mlp_width": 12}),
+    "fedntd": ("fedntd", {}),
+    "fedlc": ("fedlc", {}),
+    "fedrs": ("fedrs", {}),
+    "fedgen": ("fedgen", {"hid": 8, "nz": 3, "n_it": 3}),
+    "fedrcl": ("fedrcl", {"tau": 0.5}),
+    "fedproto": ("fedproto", {}),
+    "fedproto-unshared": ("fedproto", {"share_weights": False}),
+    "fedfm": ("fedfm", {}),
+    "feduv": ("feduv", {}),
+    "decov": ("decov", {"lambda_decorr": 0.01}),
+    "stdecov": ("stdecov", {"lambda_decorr": 0.01, "groups": 4}),
+    "lsingular": ("lsingular", {"lambda_decorr": 0.01}),
+    "fedbabu": ("fedbabu", {}),
+    "spherefed": ("spherefed", {"calibrate": True}),
+    "dotreg": ("dotreg", {}),
+    "feddr_plus": ("feddr_plus", {}),
+    "fedge": ("fedge", {"E_W": 9.0}),
+    "fedgela": ("fedgela", {"E_W": 9.0}),
+    "fedgela-exp": ("fedgela", {"E_W": 9.0, "phi": "exp"}),
+    "fedla": ("fedla", {}),
+    "fedbn": ("fedbn", {}),
+    "fedper": ("fedper", {}),
+    "fedrep": ("fedrep", {}),
+    "perfedavg": ("perfedavg", {"beta_out": 0.02}),
+    "ditto": ("ditto", {}),
+    "fedrod": ("fedrod", {}),
+    "fednh": ("fednh", {}),
+    "ccvr": ("ccvr", {"method.epochs": 3}),
+    "local_ce": ("local_ce", {}),
+    "local_ce_etf": ("local_ce_etf", {}),
+    "local_dr": ("local_dr", {}),
+    "fedavg+prox": ("fedavg+prox", {}),
+    "fedbabu+kd": ("fedbabu+kd", {}),
+    "spherefed+ntd": ("spherefed+ntd", {}),
+    "fedetf+ld": ("fedetf+ld", {}),
+    "fedgela+moon": ("fedgela+moon", {"E_W": 9.0}),
+    "dotreg+fd": ("dotreg+fd", {}),
+    "fedetf-tuned": ("fedetf", {"protocol": "pers_etf", "ft.iterations": 2}),
+    "fedgela-tuned": ("fedgela-ft", {"E_W": 9.0}),
 }
 SETTINGS = {
     "mlp": {},
@@ -58,6 +108,8 @@ def measure(method, setting):
             numbers[f"sum {group}"] = sum(v.sum().item() for v in leaves)
     if ran.state.buffers:
         numbers["norm buffers"] = sum(v.double().square().sum().item() for v in ran.state.buffers.values()) ** 0.5
+    if ran.driver.clients:
+        numbers["accuracy of own models"] = sum(row["accuracy"] for row in ran.driver.clients)
     if "prototypes" in ran.state.extra:
         numbers["norm prototypes"] = ran.state.extra["prototypes"]["mean"].norm().item()
     return numbers
@@ -94,6 +146,12 @@ def test_numbers_are_what_they_were(case):
 
 def test_nothing_is_stored_that_is_not_tested():
     assert stored().keys() == CASES.keys()
+
+
+def test_every_method_has_numbers():
+    assert {name.partition("+")[0].removesuffix("-ft") for name, _ in METHODS.values()} == set(methods.names())
+    added = {part for name, _ in METHODS.values() for part in name.split("+")[1:]}
+    assert added >= set(regularisers.names()) - {"decov", "stdecov", "lsingular"}
 
 
 def test_a_small_change_is_noticed():

@@ -86,7 +86,10 @@ class Ran:
     @property
     def history(self) -> list[Row]:
         """Rows without the clock."""
-        return [{key: value for key, value in row.items() if key not in ("seconds", "exchange_seconds")} for row in self.driver.history]
+        return [
+            {key: value for key, value in row.items() if key not in ("seconds", "exchange_seconds")}
+            for row in self.driver.history
+        ]
 
 
 def train(

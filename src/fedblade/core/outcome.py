@@ -1,7 +1,7 @@
 """What remains of a client's round: its sums, the state it keeps, and its log."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -75,14 +75,17 @@ def adapt_client(
 ) -> LocalResult:
     """Train a client's own model on `phases` and send nothing; the state that results holds all of the model.
 
-    No step, no change.
+    Each time starts with a fresh optimiser. Without a step the model is the one that would have been tuned.
     """
+    problem = replace(problem, settings=replace(problem.settings, persist=False))
+    kept = {name: tree for name, tree in (own or {}).items() if name != MOMENTUM}
     with torch.inference_mode(False), torch.enable_grad():
-        received = receive(problem, server, task, own, lr, phases)
+        received = receive(problem, server, task, kept, lr, phases)
         row, trace = train(problem, received, phases)
     log = _summarise(trace, task)
     if task.num_steps == 0:
-        return LocalResult(None, own or {}, log, 0)
+        renewed = {problem.method.own.state} & problem.method.client_update.keys()
+        return LocalResult(None, {name: tree for name, tree in kept.items() if name not in renewed}, log, 0)
     view = _end_view(problem, received, row, (), phases)
     return LocalResult(None, _kept(problem, received, row, view, frozenset()), log, 0)
 

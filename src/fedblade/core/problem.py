@@ -93,9 +93,12 @@ def receive(
 def own_model(problem: Problem, server: ServerState, own: State | None) -> tuple[Tree, Tree, Tree]:
     """Parameters, statistics and fixed tensors of a client's own model.
 
-    A client that has kept nothing yet has the global model.
+    A client that has kept nothing yet has the global model, or the first one of a model that trains beside it.
     """
-    own = own or {}
-    mine = own.get(PERSONAL, {}) | own.get(BUFFERS, {}) | own.get(problem.method.own.state or "", {})
+    own, method = own or {}, problem.method
+    name = method.own.state
+    beside = name is not None and name not in own and any(phase.track == name for phase in method.phases)
+    kept = method.client_state[name](problem.start) if name is not None and beside else own.get(name or "", {})
+    mine = own.get(PERSONAL, {}) | own.get(BUFFERS, {}) | kept
     params, buffers, fixed = (tree | tree_select(mine, tree) for tree in (server.params, server.buffers, server.fixed))
     return params, buffers, fixed

@@ -76,6 +76,7 @@ class SequentialEngine:
     ) -> Mapping[str, Tree]:
         """Run passes with a client's own model and prediction."""
         mine = self._on_device(client.state)
+        starts = {name: init for name, init in self._problem.method.client_state.items() if name not in (mine or {})}
         return run_passes(
             passes,
             self._problem.network,
@@ -84,7 +85,7 @@ class SequentialEngine:
             indices,
             counts=client.counts,
             server=server.extra,
-            client=mine,
+            client={**(mine or {}), **{name: init(self._problem.start) for name, init in starts.items()}},
             logits=self._problem.method.own.logits,
         )
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask, IntArray, LastBatch, draw_cohorts
 from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.streams import Streams
 from fedblade.data import Dataset
 from fedblade.experiment._config import Chosen, RunConfig
+from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._setup import Setup, hold_validation, prepare, split_clients
 from fedblade.partitions import Split
@@ -74,15 +76,19 @@ def count_work(config: RunConfig, split: Split, *, skip_singletons: bool, first_
     cohorts = draw_cohorts(
         Streams(config.general.seed), eligible, min(federation.clients_per_round, len(eligible)), federation.rounds
     )[first_round:]
+    if config.build_method().participation == "all":
+        cohorts = [eligible for _ in cohorts]
     epochs = num_epochs(config)
-    total = 0
+    tuned = epoch_steps(sizes[eligible], local.batch_size, local.last_batch, skip_singletons=skip_singletons)
+    total = tuning_epochs(config) * int(tuned.sum())
     for offset, cohort in enumerate(cohorts):
         held = sizes[cohort]
         if split.removal is not None:
             held = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
         steps = epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=skip_singletons)
         total += epochs * int(steps.sum())
-    return Work(total, sum(len(cohort) for cohort in cohorts), _evaluations(config, first_round), exact=True)
+    evaluations = _evaluations(config, first_round, len(eligible))
+    return Work(total, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
 
 
 def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
@@ -94,14 +100,26 @@ def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
     kept = 0.7 if config.dataset_settings.test_split == "holdout" else 1.0
     held = np.array([int(samples * kept) // federation.num_clients])
     steps = int(epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=False)[0])
-    rounds = federation.rounds - first_round
-    clients = rounds * federation.clients_per_round
-    return Work(clients * steps * num_epochs(config), clients, _evaluations(config, first_round), exact=False)
+    everyone = config.build_method().participation == "all"
+    cohort = federation.num_clients if everyone else federation.clients_per_round
+    clients = (federation.rounds - first_round) * cohort
+    epochs = clients * num_epochs(config) + federation.num_clients * tuning_epochs(config)
+    evaluations = _evaluations(config, first_round, federation.num_clients)
+    return Work(epochs * steps, clients, evaluations, exact=False)
 
 
 def num_epochs(config: RunConfig) -> int:
     """Passes over its data that a client makes in a round, all phases of the method together."""
-    phases = config.build_method().phases
+    return _total_epochs(config, config.build_method().phases)
+
+
+def tuning_epochs(config: RunConfig) -> int:
+    """Passes over its data that every client makes after the run, before its own model is measured."""
+    stages = stages_after_run(config.build_method(), config.evaluation.protocol) or ()
+    return sum(_total_epochs(config, phases) for phases in stages)
+
+
+def _total_epochs(config: RunConfig, phases: tuple[Phase, ...]) -> int:
     return sum(config.local.epochs if phase.epochs is None else phase.epochs for phase in phases)
 
 
@@ -142,9 +160,11 @@ def _evaluate(setup: Setup) -> float:
     return (time.perf_counter() - began) * len(setup.test_order) / len(some)
 
 
-def _evaluations(config: RunConfig, first_round: int) -> int:
+def _evaluations(config: RunConfig, first_round: int, clients: int) -> int:
+    """Passes over the test set; without a global model every client's own is measured."""
     rounds, every = config.federation.rounds, config.evaluation.every
-    return sum((r + 1) % every == 0 or r + 1 == rounds for r in range(first_round, rounds))
+    models = clients if config.build_method().accuracy_of == "personal" else 1
+    return models * sum((r + 1) % every == 0 or r + 1 == rounds for r in range(first_round, rounds))
 
 
 @dataclass(frozen=True)

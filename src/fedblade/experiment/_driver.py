@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
-
 from fedblade.core.errors import CorruptFile, NonFinite
 from fedblade.core.plan import ClientTask, IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
@@ -61,6 +59,7 @@ class Driver:
         self.history: list[Row] = []
         self.clients: list[Row] = []
         self._best: tuple[ServerState, float] | None = None
+        self._met: set[int] = set()
 
     @property
     def measured_state(self) -> ServerState:
@@ -106,6 +105,7 @@ class Driver:
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
         self._best = self._directory.best(self._setup.start)
+        self._met = {client for round_ in range(self.state.round) for client in self._cohort(round_).tolist()}
         if self._keeps_best and self._best is None and any("test_accuracy" in row for row in self.history):
             raise CorruptFile(
                 f"the best model in '{self._directory.checkpoints}' is gone. Put it back, or start a new run elsewhere."
@@ -118,7 +118,7 @@ class Driver:
         setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
         last = round_ + 1 == config.federation.rounds
         lr = config.optimizer.rate(round_, config.federation.rounds)
-        sent.down += self._model_bytes(self.state, len(cohort)) + self._first_contact_bytes(round_, cohort)
+        sent.down += self._model_bytes(self.state, len(cohort)) + self._first_contact_bytes(cohort)
         began = time.perf_counter()
         outcome = setup.engine.train(
             self.state,
@@ -213,12 +213,11 @@ class Driver:
             tree_bytes(model) + sum(tree_bytes(state.extra[name]) for name in self._setup.method.sent)
         )
 
-    def _first_contact_bytes(self, round_: int, cohort: IntArray) -> int:
+    def _first_contact_bytes(self, cohort: IntArray) -> int:
         """Tensors that never change, sent to the clients that were never in a cohort before."""
-        if not self._setup.method.sums:
-            return 0
-        met = np.concatenate([np.empty(0, dtype=np.int64), *(self._cohort(earlier) for earlier in range(round_))])
-        return tree_bytes(self.state.fixed) * len(np.setdiff1d(cohort, met))
+        new = set(cohort.tolist()) - self._met
+        self._met |= new
+        return tree_bytes(self.state.fixed) * len(new) if self._setup.method.sums else 0
 
 
 @dataclass

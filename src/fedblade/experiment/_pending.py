@@ -21,9 +21,8 @@ _ELSEWHERE = {"bench": "`fedblade bench`"}
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether a cell can run: its configuration, what is missing if it cannot, and why some metrics cannot be had."""
+    """Whether a cell can run: what is missing if it cannot, and why some metrics cannot be had."""
 
-    config: dict[str, Any]
     missing: tuple[str, ...]
     unmeasured: dict[str, str]
 
@@ -40,7 +39,7 @@ def readiness(cell: GridCell) -> Readiness:
     unmeasured = {metric: why for metric in cell.measures if (why := _unmeasurable(cell.measures[metric]))}
     if len(unmeasured) == len(cell.measures):
         missing += sorted(set(unmeasured.values()))
-    return Readiness(cell.config, tuple(missing), unmeasured)
+    return Readiness(tuple(missing), unmeasured)
 
 
 def is_to_come(metric: str) -> bool:

@@ -170,8 +170,8 @@ def _planned(
 ) -> Planned:
     ready = readiness(cell)
     if ready.missing:
-        return Planned(cell, ready, cell_name(apply(ready.config, {})), ())
-    raw = apply(ready.config, overrides)
+        return Planned(cell, ready, cell_name(apply(cell.config, {})), ())
+    raw = apply(cell.config, overrides)
     full = setting(raw, "federation.rounds")
     raw["federation"] = {**raw.get("federation", {}), "rounds": min(full, rounds or full)}
     name = cell_name(raw)

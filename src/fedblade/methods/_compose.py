@@ -6,7 +6,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
-from fedblade.core.registry import Entry, methods, regularisers
+from fedblade.core.registry import Entry, Registry, methods, regularisers
 from fedblade.personal import finetuned
 
 TUNED = "-ft"
@@ -46,11 +46,14 @@ def compose(name: str) -> Composition:
     """
     place, colon, parts = name.rpartition(":")
     base, *added = parts.split("+")
-    tuned = False
-    if base not in methods.names():
-        tuned = any(part.endswith(TUNED) for part in (base, added[-1] if added else base))
-        base, added = base.removesuffix(TUNED), [*added[:-1], *(last.removesuffix(TUNED) for last in added[-1:])]
+    tuned = _is_tuned(base, methods) or any(_is_tuned(last, regularisers) for last in added[-1:])
+    if tuned:
+        base, added = base.removesuffix(TUNED), [part.removesuffix(TUNED) for part in added]
     if "" in added or len(set(added)) < len(added):
         raise Misconfigured(f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts.")
     entries = tuple(regularisers.get(each) for each in added)
     return Composition(name, methods.get(place + colon + base), entries, tuned)
+
+
+def _is_tuned(part: str, known: Registry) -> bool:
+    return part.endswith(TUNED) and part not in known.names()

@@ -126,10 +126,7 @@ def test_protocols_say_how_own_models_are_tuned(method, expected):
         ("fedavg-ft", "fedavg", [], True),
         ("fedavg+feddecorr", "fedavg", ["feddecorr"], False),
         ("fedavg-ft+feddecorr", "fedavg", ["feddecorr"], True),
-        pytest.param(
-            *("fedavg+feddecorr-ft", "fedavg", ["feddecorr"], True),
-            marks=pytest.mark.xfail(strict=True, reason="the suffix is not read behind a regulariser"),
-        ),
+        ("fedavg+feddecorr-ft", "fedavg", ["feddecorr"], True),
     ],
 )
 def test_names_say_whether_clients_fine_tune(name, base, added, is_tuned):
