@@ -104,7 +104,10 @@ def check_measure(engine, setup):
     assert_close(engine.measure(start, setup.test, setup.test_order, look)["z"], expected(start.params), TOLERANCE)
     own = {name: leaf * 1.5 for name, leaf in start.params.items() if not name.startswith("body.")}
     counts = tasks(setup)[0].counts
-    mine = engine.measure_own(start, Holder(2, {"_personal": own}, counts), setup.test, setup.test_order, look)["z"]
+    beside = {} if setup.method.own.state is None else {setup.method.own.state: {}}
+    mine = engine.measure_own(
+        start, Holder(2, {"_personal": own, **beside}, counts), setup.test, setup.test_order, look
+    )["z"]
     assert_close(mine, expected(start.params | own), TOLERANCE)
     other = engine.measure_own(start, Holder(1, None, counts), setup.test, setup.test_order, look)["z"]
     assert_close(other, expected(start.params), TOLERANCE)
