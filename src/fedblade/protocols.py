@@ -6,6 +6,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 History = Sequence[Mapping[str, Any]]
+CALIBRATED = "calibrated_"
+"""Begins the fields of the last round that measure the model again, after the exchanges at the end of the run."""
 
 
 def accuracies(history: History) -> list[tuple[int, float]]:
@@ -52,8 +54,27 @@ def domain_mean(history: History) -> float | None:
     return fmean(tables[-1].values()) if tables else None
 
 
+def is_calibrated(history: History) -> bool:
+    """Whether exchanges at the end of the run changed the model, so that no round measured the one they leave."""
+    return bool(history) and f"{CALIBRATED}accuracy" in history[-1]
+
+
+def outcome(history: History) -> History:
+    """The rounds a run is judged by: all of them, or only the model that exchanges at its end leave, as one round."""
+    if not is_calibrated(history):
+        return history
+    fields = {key.removeprefix(CALIBRATED): value for key, value in history[-1].items() if key.startswith(CALIBRATED)}
+    measured = {f"test_{key}" if key in ("accuracy", "loss") else key: value for key, value in fields.items()}
+    return [{"round": history[-1]["round"], **measured}]
+
+
 def headline(history: History, protocol: str) -> float | None:
-    """The accuracy that `evaluation.protocol` reports."""
+    """The accuracy that `evaluation.protocol` reports.
+
+    Where exchanges at the end of the run leave another model, that model is the result: there is only one, so that it
+    is the last, the best, and every mean over rounds.
+    """
+    history = outcome(history)
     match protocol:
         case "last10":
             return last_mean(history, 10)

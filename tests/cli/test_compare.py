@@ -67,6 +67,22 @@ def test_an_edited_file_is_named_although_its_run_is_finished(cli, small, tmp_pa
     assert "mine.py' was changed" in cli(*command).mistake()
 
 
+def test_a_calibrated_method_is_shown_and_ranked_after_its_calibration(cli, small, tmp_path):
+    """CCVR trains as FedAvg does: only the calibration tells the two apart."""
+    answer = cli("compare", *small, "--methods", "fedavg,ccvr", "--seeds", "1", "--out", "c", "--quiet").done()
+    fedavg, ccvr = (json.loads((tmp_path / f"c/{name}-seed1/summary.json").read_text()) for name in ("fedavg", "ccvr"))
+    assert ccvr["last10_accuracy"] == fedavg["last10_accuracy"] == fedavg["accuracy"] != ccvr["accuracy"]
+    lines = {name: line for line in answer.out.splitlines() for name in ("fedavg", "ccvr") if line.startswith(name)}
+    assert f"{ccvr['accuracy']:.2f}†" in lines["ccvr"]
+    assert f"{fedavg['accuracy']:.2f}" in lines["fedavg"]
+    assert "†" not in lines["fedavg"]
+    best = "ccvr" if ccvr["accuracy"] > fedavg["accuracy"] else "fedavg"
+    assert [name for name, line in lines.items() if "* " in line] == [best]
+    assert "† after calibration at the end of the run" in answer.out
+    assert all(len(line) <= 80 for line in answer.out.splitlines())
+    assert "† after calibration at the end of the run" in (tmp_path / "c" / "report.html").read_text()
+
+
 def test_table_and_report_keep_the_order_of_the_methods(cli, small, tmp_path):
     methods = ["fedprox", "fedavg", "fedetf"]
     answer = cli("compare", *small, "--methods", ",".join(methods), "--seeds", "1", "--out", "c", "--quiet").done()

@@ -51,6 +51,30 @@ def test_a_bad_setting_is_refused(cli, tmp_path, setting, given, near):
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["method=fedavg", "method.tau=3"],
+            "unknown key 'method.tau': method 'fedavg' has no knob 'tau'; it has none.",
+        ),
+        (["method=fedavg", "tau=3"], "unknown key 'tau': method 'fedavg' has no knob 'tau'; it has none."),
+        (["method=fedprox", "tau=3"], "unknown key 'tau': method 'fedprox' has no knob 'tau'. Choose from: mu."),
+        (["method=fedprox", "mmu=3"], "unknown key 'mmu'. Did you mean 'mu'?"),
+        (
+            ["method=dotreg+fd", "method.fd.bta=1"],
+            "unknown key 'method.fd.bta': method 'dotreg+fd' has no knob 'fd.bta'. Did you mean 'fd.beta'?",
+        ),
+        (["method=fedavg", "pba.tau=3"], "unknown key 'pba.tau': method 'fedavg' has no knob 'pba.tau'; it has none."),
+        (["federatoin.rounds=3"], "unknown key 'federatoin.rounds'. Did you mean 'federation.rounds'?"),
+        (["method=fedprox", "mu=-1"], "mu=-1.0: expected a number from 0 on; 0 leaves the term out."),
+    ],
+)
+def test_a_knob_that_a_method_lacks_is_answered_with_those_it_has(cli, settings, message):
+    argv = [word for setting in settings for word in ("--set", setting)]
+    assert cli("run", *argv).mistake().strip() == f"error: {message}"
+
+
 def data(path):
     return ["--set", "dataset=arrays", "--set", f"dataset.path={path}", "--set", "partition=iid"]
 

@@ -8,11 +8,14 @@ import torch
 from small_federation import BATCH_NORM, DIM, NUM_CLASSES, assert_close, assert_same_bits, build, tasks, train, vectors
 
 from fedblade.core.errors import Misconfigured, NonFinite
-from fedblade.core.outcome import collect_client
+from fedblade.core.outcome import adapt_client, collect_client
+from fedblade.core.plan import PhasePlan
+from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import StepView
 from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._summary import summarise
 from fedblade.methods.ccvr import _class_moments, ccvr
 from fedblade.methods.fedavg import fedavg
 from fedblade.server import class_gaussian, virtual_features
@@ -228,6 +231,36 @@ def test_a_resumed_run_calibrates_as_one_that_never_stopped(tmp_path):
     again = train("ccvr", directory=RunDirectory(tmp_path), **settings)
     assert_same_bits(again.state.flat(), whole.state.flat())
     assert timeless(again) == timeless(whole)
+
+
+GAPA = {"evaluation.protocol": "gapa", "dataset.test_split": "matched", "rounds": 3, **BATCH_NORM}
+
+
+def tuned_accuracy(setup, state, client):
+    """A client's accuracy on its own samples after ten epochs from `state`, by the local loop and by hand."""
+    phases = (replace(setup.method.phases[0], epochs=10),)
+    task = setup.planner.task(3, client, (PhasePlan(10),))
+    own = adapt_client(setup.problem, state, task, None, setup.config.optimizer.rate(2, 3), phases).state
+    params, buffers = own[PERSONAL], state.buffers | own.get(BUFFERS, {})
+    x, y = setup.test.batch(torch.from_numpy(setup.clients.part(client)))
+    z = setup.problem.network.features(params, buffers, x, training=False)
+    right = setup.problem.network.output(params, {}, z).logits.argmax(1) == y
+    return 100 * right.double().mean().item()
+
+
+def test_gapa_reports_and_tunes_the_calibrated_model():
+    """No round knows it, so that neither the best round nor the last one may take its place."""
+    ran = train("ccvr", samples_per_class=1, **{"method.lr": 1.0}, **GAPA)
+    plain = train("fedavg", **GAPA)
+    found = summarise(ran.setup, ran.driver.history, "finished", ran.driver.clients)
+    calibrated = ran.history[-1]["calibrated_accuracy"]
+    assert found["accuracy"] == found["general_accuracy"] == found["general_final_accuracy"] == calibrated
+    assert calibrated not in [row["test_accuracy"] for row in ran.history]
+    values = [row["accuracy"] for row in ran.driver.clients]
+    assert values == pytest.approx([tuned_accuracy(ran.setup, ran.state, k) for k in range(4)], abs=1e-10)
+    assert values != [row["accuracy"] for row in plain.driver.clients]
+    assert found["personal_accuracy"] == found["personal_final_accuracy"] == pytest.approx(np.mean(values))
+    assert (ran.driver._own.best, ran.driver._own.facts()) == (None, {})
 
 
 def test_moments_of_held_classes_are_counted_once():

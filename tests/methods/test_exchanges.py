@@ -103,8 +103,12 @@ def test_what_an_exchange_sends_is_counted(when):
 
 @pytest.mark.parametrize("when", ["after_round", "after_run"])
 def test_the_model_an_exchange_needs_is_counted_down(when):
-    """M17: a client cannot look at the aggregated model without receiving it."""
-    ran, plain = train(with_exchanges(counted(when))), train()
+    """M17: a client cannot look at the aggregated model without receiving it; counts alone need no model."""
+    looks = Sum("seen", lambda view: view.passes["looks"], bound=1e6, passes=(DataPass("looks", class_features),))
+    exchange = counted(when)
+    ran, plain = train(with_exchanges(replace(exchange, sums=(*exchange.sums, looks)))), train()
+    blind = train(with_exchanges(exchange))
+    assert [row["bytes_down"] for row in blind.history] == [row["bytes_down"] for row in plain.history]
     model = sum(v.numel() * 8 for v in ran.state.params.values())
     times = {"after_round": 2, "after_run": 1}[when]
     total = sum(row["bytes_down"] for row in ran.history) - sum(row["bytes_down"] for row in plain.history)

@@ -23,6 +23,7 @@ from fedblade.core.views import Teacher
 from fedblade.losses import FeatureDistillation
 from fedblade.methods.dotreg import dotreg
 from fedblade.methods.feddr_plus import feddr_plus
+from fedblade.personal import finetuned
 from fedblade.regularisers._mix import mixed
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
@@ -168,7 +169,8 @@ def test_fine_tuning_has_the_final_global_model_as_its_teacher(loss, share):
 
 def test_by_default_each_method_is_tuned_on_its_own_loss():
     def terms(method):
-        return [(term.name, term.weight) for term in method.own.finetune[0].losses]
+        ((phase,),) = finetuned(method).own.tuning["ft"]
+        return [(term.name, term.weight) for term in (method.losses if phase.losses is None else phase.losses)]
 
     assert terms(dotreg()) == [("supervised", 1.0)]
     assert terms(feddr_plus()) == [("supervised", 0.9), ("fd", pytest.approx(0.1))]

@@ -28,7 +28,7 @@ def matching(z, label, anchors, tau, match):
     """The term of one sample."""
     cosine = {c: (plain.unit(z) * plain.unit(a)).sum() for c, a in anchors.items()}
     if match == "l2":
-        return 2 - 2 * cosine[label]
+        return (2 - 2 * cosine[label]) / len(z)
     logits = torch.stack([value / tau for value in cosine.values()])
     return torch.logsumexp(logits, 0) - cosine[label] / tau
 
@@ -160,7 +160,7 @@ def test_an_exchange_costs_a_second_model_down():
         assert mine["bytes_down"] == other["bytes_down"] + model + anchors
 
 
-@pytest.mark.parametrize("knobs", [{"t_start": -1}, {"tau": 0.0}, {"match": "cosine"}])
+@pytest.mark.parametrize("knobs", [{"t_start": -1}, {"tau": 0.0}, {"match": "cosine"}, {"lambda_fm": -1.0}])
 def test_nonsense_is_refused(knobs):
     with pytest.raises(Misconfigured, match=next(iter(knobs))):
         fedfm(**knobs)

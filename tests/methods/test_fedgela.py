@@ -26,6 +26,7 @@ from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL, receive
 from fedblade.core.views import StepView
 from fedblade.data import as_dataset
+from fedblade.experiment._card import card
 from fedblade.experiment._setup import plan_phases
 from fedblade.losses import adaptation
 from fedblade.methods.fedge import fedge
@@ -38,6 +39,7 @@ MATCHED = {"dataset.test_split": "matched"}
 Q = {"exp": np.exp, "sqrt": np.sqrt}
 # Class vectors of length 100 make the small model chaotic at this federation's rate; length 3 does not.
 MILD = {"E_W": 9.0}
+UNCLIPPED = {"method.clip": "none"}
 
 
 def uneven():
@@ -124,7 +126,7 @@ def test_three_rounds_agree_with_the_plain_version(phi, norm):
         ("fedgela", {"E_W": 1.0, "normalize": False}, "identity", {"length": 1.0, "normalize": False}),
         ("fedgela", {**MILD, "softmax_classes": "all"}, "identity", {"classes": "all"}),
         ("fedgela", {**MILD, "phi": "exp", "softmax_classes": "all"}, "exp", {"classes": "all"}),
-        ("fedgela", {"temperature": 0.25}, "identity", {"length": 4.0}),
+        ("fedgela", {"temperature": 0.25, **UNCLIPPED}, "identity", {"length": 4.0}),
         ("fedge", MILD, "none", {}),
         ("fedge", {"E_W": 1.0, "normalize": False, "softmax_classes": "all"}, "none",
          {"length": 1.0, "normalize": False, "classes": "all"}),
@@ -199,10 +201,9 @@ def test_sharing_happens_once_and_is_counted():
     runs = {phi: train("fedgela", phi=phi, rounds=3, **MILD).history for phi in ("identity", "exp")}
     up = [b["bytes_up"] - a["bytes_up"] for a, b in zip(runs["identity"], runs["exp"], strict=True)]
     assert up == [4 * (NUM_CLASSES + 1) * 8, 0, 0]
-    model = runs["identity"][1]["bytes_down"]
     down = [b["bytes_down"] - a["bytes_down"] for a, b in zip(runs["identity"], runs["exp"], strict=True)]
     each = 4 * NUM_CLASSES * 8
-    assert down == [model + 2 * each, each, each]
+    assert down == [each, each, each]
 
 
 @pytest.mark.parametrize("method", [fedgela(), fedge(), fedla()], ids=["fedgela", "fedge", "fedla"])
@@ -388,12 +389,61 @@ def test_fine_tuning_that_moves_nothing_measures_the_global_model():
     assert [row["accuracy"] for row in ran.driver.clients] == pytest.approx(values, abs=1e-10)
 
 
+def far():
+    """Points far out, from which gradients are huge."""
+    data = vectors()
+    return as_dataset((1e3 * data.train.inputs, data.train.labels, data.test.inputs, data.test.labels))
+
+
+def first_step(method, **knobs):
+    """A client's first step without momentum and decay, divided by the rate."""
+    setup = build(method, far(), momentum=0.0, weight_decay=0.0, normalize=False, **knobs)
+    task = tasks(setup)[1]
+    after = trained(setup, replace(task, phases=(task.phases[0][:1],)), setup.start)
+    return torch.cat([((setup.start.params[name] - after[name]) / 0.05).flatten() for name in sorted(after)])
+
+
+NAMES = ["fedgela", "fedge", "fedla", "fedgela+prox", "fedgela+moon", "fedgela-ft", "fedgela+kd-ft"]
+
+
+@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize(
+    ("knobs", "norm"),
+    [
+        ({}, 20.0),
+        ({"method.clip": 7.0}, 7.0),
+        ({"optimizer.clip": 3.0}, 3.0),
+        ({"optimizer.clip": 50.0}, 50.0),
+        ({"optimizer.clip": 3.0, **UNCLIPPED}, 3.0),
+    ],
+)
+def test_a_huge_gradient_is_cut_to_the_norm_and_keeps_its_direction(method, knobs, norm):
+    """2.22: 20 by default; the run's own number goes before the method's."""
+    whole, cut = first_step(method, **UNCLIPPED), first_step(method, **knobs)
+    assert whole.norm() > 500
+    torch.testing.assert_close(cut, whole * (norm / whole.norm()), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fedgela", "fedgela+moon"])
+def test_a_small_gradient_is_left_alone(method):
+    assert_same_run(train(method, lr=0.02, **MILD), train(method, lr=0.02, **MILD, **UNCLIPPED))
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_the_card_tells_the_clip(method):
+    (phase,) = card(method).phases
+    assert phase.remarks == ("gradients clipped at norm 20",)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: fedgela(E_W=0.0), r"E_W=0\.0: expected a number above 0"),
         (lambda: fedge(E_W=float("inf")), "E_W=inf"),
         (lambda: fedgela(temperature=-1.0), r"temperature=-1\.0: expected a number above 0"),
+        (lambda: fedgela(clip=0.0), r"clip=0\.0: expected a gradient norm above 0"),
+        (lambda: fedge(clip=-1.0), r"clip=-1\.0: expected"),
+        (lambda: fedla(clip=float("nan")), "clip=nan: expected"),
         (lambda: fedgela(phi="log"), "unknown phi 'log'"),
         (lambda: fedla(softmax_classes="some"), "unknown classes 'some'"),
     ],

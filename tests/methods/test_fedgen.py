@@ -158,10 +158,10 @@ def server_state(round_=2):
     return setup.start.replace(params=STUDENT, extra=extra, round=round_)
 
 
-def slow_training(state, steps, lr, batch=8):
+def slow_training(state, steps, lr, batch=8, weight_decay=1e-2, fade=0.98):
     """PyTorch's layers and optimiser on the loop's loss; labels 0 and 1 are those with more than one sample."""
     module, draws = module_of(state.extra["generator"]), Streams(9).torch("server", state.round)
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr * 0.98**state.round, weight_decay=1e-2)
+    optimiser = torch.optim.Adam(module.parameters(), lr=lr * fade**state.round, weight_decay=weight_decay)
     for _ in range(steps):
         labels = torch.tensor([0, 1])[torch.randint(2, (batch,), generator=draws)]
         codes = torch.rand(batch, 6, generator=draws, dtype=torch.float64)
@@ -172,10 +172,11 @@ def slow_training(state, steps, lr, batch=8):
     return module
 
 
-def test_the_generator_is_trained_as_pytorch_would():
+@pytest.mark.parametrize("knobs", [{}, {"weight_decay": 0.2}, {"weight_decay": 0.05, "fade": 0.5}])
+def test_the_generator_is_trained_as_pytorch_would(knobs):
     state = server_state()
-    after = training()(state, Sums({"heads": HEADS})).extra
-    module = slow_training(state, 5, 0.01)
+    after = training(**knobs)(state, Sums({"heads": HEADS})).extra
+    module = slow_training(state, 5, 0.01, **knobs)
     own = module_of(after["generator"])
     for (name, ours), theirs in zip(own.state_dict().items(), module.state_dict().values(), strict=True):
         if name != "1.num_batches_tracked":
@@ -242,7 +243,7 @@ def view(z, labels, noise, head=None, round_=3, mask=None, present=(1, 0, 1, 1))
     return StepView(**{**dict.fromkeys(StepView.__dataclass_fields__), **fields})
 
 
-def slow_terms(z, noise, labels, head, round_, per_sample):
+def slow_terms(z, noise, labels, head, round_, per_sample, rate=0.98):
     """(Generated, GeneratedMatch) sample by sample with PyTorch's layers; the labels present are 0, 2 and 3."""
     module = module_of(TREE).eval()
 
@@ -260,21 +261,21 @@ def slow_terms(z, noise, labels, head, round_, per_sample):
         p = (head["head.weight"] @ made(y, row[per_sample * 7 :]) + head["head.bias"]).softmax(0).detach()
         q = (head["head.weight"] @ x + head["head.bias"]).softmax(0)
         divergences.append((p * (p / q).log()).sum())
-    fade = max(1e-4, 10 * 0.98**round_)
+    fade = max(1e-4, 10 * rate**round_)
     return fade * sum(entropies) / len(entropies), fade * sum(divergences) / len(divergences)
 
 
 LABELS = torch.tensor([0, 3, 3, 1, 2])
 
 
-@pytest.mark.parametrize("per_sample", [1, 3])
-def test_both_terms_and_their_gradients_match_the_loop(per_sample):
+@pytest.mark.parametrize(("per_sample", "fade"), [(1, 0.98), (3, 0.98), (1, 0.6)])
+def test_both_terms_and_their_gradients_match_the_loop(per_sample, fade):
     z = double(5, WIDTH, seed=7).requires_grad_()
     head = {name: leaf.clone().requires_grad_() for name, leaf in STUDENT.items()}
-    terms = (Generated(generate=G, per_sample=per_sample), GeneratedMatch(generate=G, per_sample=per_sample))
+    terms = [kind(generate=G, per_sample=per_sample, fade=fade) for kind in (Generated, GeneratedMatch)]
     noise = uniform(5, terms[0].draws_per_sample, seed=8)
     assert noise.shape[1] == per_sample * 7 + 6
-    slow = slow_terms(z, noise, LABELS, head, 3, per_sample)
+    slow = slow_terms(z, noise, LABELS, head, 3, per_sample, fade)
     for term, theirs in zip(terms, slow, strict=True):
         ours = term(view(z, LABELS, noise, head)).value
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
@@ -353,10 +354,12 @@ def test_labels_are_uniform_over_those_present():
 
 
 def test_strengths_fade_to_a_floor():
-    assert faded(10.0, 0) == 10
-    assert faded(10.0, 5) == pytest.approx(10 * 0.98**5)
-    assert faded(10.0, 10_000) == 1e-4
-    assert faded(0.0, 3) == 0
+    assert faded(10.0, 0.98, 0) == 10
+    assert faded(10.0, 0.98, 5) == pytest.approx(10 * 0.98**5)
+    assert faded(10.0, 0.5, 2) == 2.5
+    assert faded(10.0, 1.0, 10_000) == 10
+    assert faded(10.0, 0.98, 10_000) == 1e-4
+    assert faded(0.0, 0.98, 3) == 0
 
 
 @pytest.mark.parametrize("kind", [Generated, GeneratedMatch])
@@ -468,7 +471,18 @@ def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
     assert again.history == whole.history
 
 
-@pytest.mark.parametrize("knobs", [{"noise": "normal"}, {"beta_s": 0.5}, {"gen_per_sample": 2}, {"hid": 7}, {"nz": 3}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"noise": "normal"},
+        {"beta_s": 0.5},
+        {"gen_per_sample": 2},
+        {"hid": 7},
+        {"nz": 3},
+        {"fade": 0.5},
+        {"gen_weight_decay": 0.3},
+    ],
+)
 def test_every_knob_changes_the_run(knobs):
     base = train("fedgen", rounds=2, **SMALL)
     other = train("fedgen", rounds=2, **{**SMALL, **knobs})
@@ -478,7 +492,21 @@ def test_every_knob_changes_the_run(knobs):
 
 @pytest.mark.parametrize(
     "knobs",
-    [{"alpha_0": -1.0}, {"beta_0": float("nan")}, {"lr": 0.0}, {"gen_batch": 1}, {"nz": 0}, {"hid": 0}, {"n_it": 0}],
+    [
+        {"alpha_0": -1.0},
+        {"beta_0": float("nan")},
+        {"beta_s": -0.5},
+        {"lr": 0.0},
+        {"gen_batch": 1},
+        {"gen_per_sample": 0},
+        {"nz": 0},
+        {"hid": 0},
+        {"n_it": 0},
+        {"gen_weight_decay": -1e-2},
+        {"gen_weight_decay": float("inf")},
+        {"fade": 0.0},
+        {"fade": 1.01},
+    ],
 )
 def test_nonsense_is_refused(knobs):
     (name,) = knobs

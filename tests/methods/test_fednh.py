@@ -9,6 +9,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import train_client
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
+from fedblade.heads import Scale
 from fedblade.methods.fednh import fednh
 from fedblade.server import move_prototypes
 
@@ -20,7 +21,7 @@ def clamp(params):
         params["scale"].clamp_(min=1e-3)
 
 
-def reference(setup, norm, rounds, rho=0.9, lr=0.05):
+def reference(setup, norm, rounds, rho=0.9, lr=0.05, fixed=30.0):
     layers, samples, start = LAYERS[norm], setup.problem.samples, setup.start
     params = {name: leaf for name, leaf in start.params.items() if name != "head.weight"}
     rows, buffers = start.params["head.weight"], start.buffers
@@ -32,7 +33,7 @@ def reference(setup, norm, rounds, rho=0.9, lr=0.05):
 
             def loss(weights, indices, own=own, rows=rows):
                 z = plain.features(layers, weights, own, samples.inputs[indices], training=True)
-                scale = weights.get("scale", 30.0)
+                scale = weights.get("scale", fixed)
                 logits = torch.stack([scale * (plain.unit(z) * row).sum(1) for row in rows], 1)
                 return -logits.log_softmax(1)[torch.arange(len(indices)), samples.labels[indices]].mean()
 
@@ -70,6 +71,21 @@ def test_a_fixed_scale_agrees_with_a_plain_version():
     params, _ = reference(ran.setup, "none", 2, lr=0.005)
     assert_close(ran.state.params, {name: params[name] for name in ran.state.params}, 1e-9)
     assert [row["scale"] for row in ran.history] == [30.0, 30.0]
+
+
+@pytest.mark.parametrize("learnable", [True, False])
+def test_the_scale_starts_where_it_is_told(learnable):
+    ran = train("fednh", lr=0.01, **{"scale.init": 7.0, "scale.learnable": learnable})
+    assert (ran.setup.start.params if learnable else ran.setup.start.fixed)["scale"] == 7
+    params, _ = reference(ran.setup, "none", 2, lr=0.01, fixed=7.0)
+    assert_close(ran.state.params, {name: params[name] for name in ran.state.params}, 1e-9)
+    expected = params["scale"].item() if learnable else 7.0
+    assert ran.history[-1]["scale"] == pytest.approx(expected, abs=1e-9)
+    assert (ran.history[-1]["scale"] == 7) is not learnable
+
+
+def test_fixing_the_scale_overrides_the_table():
+    assert fednh(scale=Scale(init=7.0, min="none"), fix_scale=True).head == fednh(fix_scale=True).head
 
 
 def test_the_comparison_notices_a_changed_knob():

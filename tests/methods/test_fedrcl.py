@@ -22,8 +22,11 @@ from torch.nn import functional as F
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
+from fedblade.experiment._card import card
 from fedblade.experiment._setup import prepare
 from fedblade.methods.fedrcl import fedrcl
+
+UNCLIPPED = {"method.clip": "none"}
 
 
 def supervised_contrast(rows, labels, tau, beta, threshold):
@@ -91,7 +94,7 @@ def few_steps(task):
     ],
 )
 def test_training_follows_the_mined_loss_of_one_stage(knobs, values):
-    setup = build("fedrcl", **knobs)
+    setup = build("fedrcl", **knobs, **UNCLIPPED)
     for task in map(few_steps, tasks(setup)):
         assert_close(local(setup, task), reference(setup, task, mlp_stages, *values), 1e-9)
     other = reference(setup, task, mlp_stages, values[0], values[1], values[2] + 0.01)
@@ -125,7 +128,7 @@ def test_mining_and_taps_are_choices():
 
 def test_batches_of_one_sample_are_fedavgs():
     single = {"local.batch_size": 1, "local.epochs": 1}
-    a, b = train("fedrcl", **single), train("fedavg", **single)
+    a, b = train("fedrcl", **single, **UNCLIPPED), train("fedavg", **single)
     assert_close(a.state.params, b.state.params, 0.0)
     assert all(row["loss_rcl"] == 0 for row in a.history)
 
@@ -150,7 +153,46 @@ def test_a_model_that_names_no_stages_is_refused():
         local(setup, tasks(setup)[0])
 
 
-@pytest.mark.parametrize(("knobs", "said"), [({"tau": 0.0}, "tau=0"), ({"mining": "soft"}, "unknown mining")])
+def first_step(method, **knobs):
+    """A client's first step without momentum and decay, divided by the rate; a small τ makes it long."""
+    setup = build(method, tau=1e-3, momentum=0.0, weight_decay=0.0, **knobs)
+    task = tasks(setup)[0]
+    after = local(setup, replace(task, phases=(task.phases[0][:1],)))
+    return torch.cat([((setup.start.params[name] - after[name]) / 0.05).flatten() for name in sorted(after)])
+
+
+@pytest.mark.parametrize("method", ["fedrcl", "fedrcl+feddecorr", "fedrcl-ft"])
+@pytest.mark.parametrize(
+    ("knobs", "norm"),
+    [
+        ({}, 10.0),
+        ({"method.clip": 7.0}, 7.0),
+        ({"optimizer.clip": 3.0}, 3.0),
+        ({"optimizer.clip": 15.0}, 15.0),
+        ({"optimizer.clip": 3.0, **UNCLIPPED}, 3.0),
+    ],
+)
+def test_a_huge_gradient_is_cut_to_the_norm_and_keeps_its_direction(method, knobs, norm):
+    """2.15: 10 by default; the run's own number goes before the method's."""
+    whole, cut = first_step(method, **UNCLIPPED), first_step(method, **knobs)
+    assert whole.norm() > 100
+    torch.testing.assert_close(cut, whole * (norm / whole.norm()), rtol=1e-6, atol=1e-9)
+
+
+def test_the_card_tells_the_clip():
+    (phase,) = card("fedrcl").phases
+    assert phase.remarks == ("gradients clipped at norm 10",)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"tau": 0.0}, "tau=0"),
+        ({"mining": "soft"}, "unknown mining"),
+        ({"clip": 0.0}, r"clip=0\.0: expected a gradient norm above 0"),
+        ({"clip": -2.0}, r"clip=-2\.0: expected"),
+    ],
+)
 def test_nonsense_is_refused(knobs, said):
     with pytest.raises(Misconfigured, match=said):
         fedrcl(**knobs)

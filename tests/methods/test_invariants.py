@@ -43,8 +43,17 @@ def test_a_neutral_knob_gives_the_simpler_method_bit_for_bit(case, setting):
     assert_same_bits(ours.state.buffers, theirs.state.buffers)
 
 
-@pytest.mark.parametrize("reg", ["prox", "kd", "ntd", "ld", "moon", "fd"])
-@pytest.mark.parametrize("base", ["fedavg", "fedbabu", "spherefed", "fedetf", "fedgela", "dotreg"])
+@pytest.mark.parametrize(
+    ("base", "reg"),
+    [
+        ("fedavg", "prox"),
+        ("fedbabu", "kd"),
+        ("spherefed", "ntd"),
+        ("fedetf", "ld"),
+        ("fedgela", "moon"),
+        ("dotreg", "fd"),
+    ],
+)
 def test_mixing_with_a_share_of_one_is_the_base_and_with_less_is_not(base, reg):
     plain = train(base).state.params
     assert_same_bits(train(f"{base}+{reg}", **{f"method.{reg}.beta": 1.0}).state.params, plain)

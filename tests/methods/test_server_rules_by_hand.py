@@ -1,8 +1,9 @@
-"""Two rounds of every server rule on one weight, with numbers worked out by hand.
+"""Two rounds of every rule that moves the model, on one weight, with numbers worked out by hand.
 
 Five clients exist; A and B take part. Client k has the loss (w − b_k)²/2 with b_A = 4 and b_B = −8, so its gradient is
 w − b_k. The rate is 0.5, so a step halves the way to b_k, and w starts at 0. A weighs three times what B weighs.
 Without momentum and corrections, two steps from w go three quarters of the way: Δ_k = 0.75·(b_k − w).
+Rules on statistics of classes are in `test_class_rules_by_hand.py`.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 
 from fedblade.core.method import InitView
 from fedblade.core.outcome import effective_steps
+from fedblade.core.phase import MoveView
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.terms import GradientTerm
@@ -23,6 +25,7 @@ from fedblade.methods.fedavgm import fedavgm
 from fedblade.methods.feddyn import feddyn
 from fedblade.methods.fedexp import fedexp
 from fedblade.methods.fednova import fednova
+from fedblade.methods.perfedavg import perfedavg
 from fedblade.methods.scaffold import scaffold
 
 NAME, POPULATION, LR = "head.weight", 5, 0.5
@@ -63,15 +66,19 @@ class Toy:
         anchor, velocity = dict(self.state.params), 0.0
         weight = anchor[NAME]
         sent = {name: self.state.extra[name] for name in self.method.sent}
+        (phase,) = self.method.phases
         for _ in range(self.steps[k]):
             gradient = weight - TARGETS[k]
+            if phase.lookahead is not None:
+                moved = phase.lookahead.move(MoveView({NAME: weight}, anchor, {NAME: gradient}, LR))[NAME]
+                gradient = moved - TARGETS[k]
             fields = dict.fromkeys(StepView.__dataclass_fields__)
             seen = {"params": {NAME: weight}, "anchor": anchor, "server": sent, "client": self.clients[k]}
             for term in self.method.losses:
                 if isinstance(term, GradientTerm):
                     gradient = gradient + term.weight * term.gradient(StepView(**{**fields, **seen}))[NAME]
             velocity = self.momentum * velocity + gradient
-            weight = weight - LR * velocity
+            weight = weight - (LR if phase.sgd.lr is None else phase.sgd.lr) * velocity
         mean, batches = STATISTICS[k]
         return EndView(
             params={NAME: weight},
@@ -203,6 +210,31 @@ def test_fedexp_without_eps():
     """15.75/(2·0.5625) = 14, times 0.75."""
     toy = Toy(fedexp(eps=0.0), TWO_EACH)
     assert (toy.round(), toy.method.gauges["server_rate"](toy.state)) == (near(10.5), near(14.0))
+
+
+def test_perfedavg():
+    """An inner step at 0.75 leaves a quarter of the gradient; at β = 0.5 a step goes an eighth of the way to b_k.
+
+    Round 1: A 0→0.5→0.9375, B 0→−1→−1.875; the plain mean is −0.46875, whatever the weights.
+    Two steps go 1 − 0.875² = 0.234375 of the way: Δ_A = 0.234375·4.46875, Δ_B = −0.234375·7.53125, half their sum is
+    −0.35888671875. The running mean is (1 + 5)/2.
+    """
+    toy = Toy(perfedavg(alpha_in=0.75, beta_out=0.5), TWO_EACH)
+    assert toy.round() == near(-0.46875)
+    assert toy.state.buffers["body.running_mean"].item() == near(3.0)
+    assert toy.round() == near(-0.82763671875)
+
+
+def test_perfedavg_with_the_rate_of_the_run_inside():
+    """An inner step at 0.5 and β = 0.5: a quarter of the way. A 0→1→1.75, B 0→−2→−3.5."""
+    assert Toy(perfedavg(beta_out=0.5), TWO_EACH).round() == near(-0.875)
+
+
+def test_perfedavg_leaves_out_who_made_no_step():
+    """A alone: 0.9375 and its running mean of 1."""
+    toy = Toy(perfedavg(alpha_in=0.75, beta_out=0.5), {"A": 2, "B": 0})
+    assert toy.round() == near(0.9375)
+    assert toy.state.buffers["body.running_mean"].item() == near(1.0)
 
 
 METHODS = {

@@ -25,6 +25,7 @@ from fedblade.core.outcome import adapt_client
 from fedblade.core.passes import run_passes
 from fedblade.core.problem import PERSONAL, receive
 from fedblade.core.views import StepView
+from fedblade.experiment._checkpoints import Checkpoints
 from fedblade.experiment._directory import RunDirectory
 from fedblade.methods.spherefed import _MOMENTS, spherefed
 
@@ -172,6 +173,7 @@ def test_the_calibrated_model_is_the_one_that_is_saved(tmp_path):
     knobs |= {"partition": "iid", "num_clients": 4, "clients_per_round": 4}
     result = fedblade.run("quickstart", method="spherefed", calibrate=True, out=tmp_path / "run", **knobs)
     assert result.summary["final_accuracy"] == result.history[-1]["calibrated_accuracy"]
+    assert result.summary["accuracy"] == result.summary["final_accuracy"]
     inputs = torch.from_numpy(data.test.inputs)
     with torch.no_grad():
         torch.testing.assert_close(fedblade.load(tmp_path / "run")(inputs), result.model(inputs), rtol=0, atol=0)
@@ -183,7 +185,7 @@ def test_a_checkpoint_holds_the_calibrated_classifier(tmp_path):
     directory = RunDirectory(tmp_path)
     directory.open({}, resume=False)
     ran = train("spherefed", directory=directory, calibrate=True)
-    restored, _ = directory.restore(ran.setup.start)
+    restored, _, _ = Checkpoints(directory).restore(ran.setup.start)
     assert_same_bits(restored.flat(), ran.state.flat())
 
 

@@ -1,5 +1,6 @@
 """Runs in processes of their own, to be killed, and the undisturbed runs they must equal."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,8 +18,6 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import datasets
-from fedblade.core.tensorfile import read_tensors
-from fedblade.core.tree import tree_digest
 
 SCAFFOLD = f"{Path(__file__).with_name('own_methods.py')}:scaffold"
 BREAKS = f"{Path(__file__).with_name('own_methods.py')}:breaks"
@@ -59,7 +58,7 @@ class Outcome:
     """What two runs must share to be called identical."""
 
     history: list[dict[str, Any]]
-    model: str
+    files: dict[str, str]
 
     @staticmethod
     def of(folder: Path) -> "Outcome":
@@ -68,7 +67,25 @@ class Outcome:
         assert summary["status"] == "finished"
         assert summary["rounds"] == len(rows(folder))
         history = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows(folder)]
-        return Outcome(history, tree_digest(read_tensors(folder / "model.safetensors")[0]))
+        return Outcome(history, {name: digest(path) for name, path in tensor_files(folder).items()})
+
+
+def tensor_files(folder: Path) -> dict[str, Path]:
+    """The model, the best one, the newest checkpoint and every client's newest state.
+
+    Older ones are left out: a run that was stopped has saved other rounds.
+    """
+    saved = folder / "checkpoints"
+    newest = [max(saved.glob("round-*.safetensors"))]
+    clients = sorted({path.parent for path in (saved / "clients").rglob("*.safetensors")})
+    newest += [max(client.glob("*.safetensors")) for client in clients]
+    paths = [folder / "model.safetensors", *saved.glob("best.safetensors"), *newest]
+    return {str(path.relative_to(folder)): path for path in paths}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from fedblade.core.registry import methods, regularisers
+
 KILLED = -signal.SIGKILL
 
 
@@ -49,5 +51,17 @@ def test_twenty_random_kills_in_a_row_change_nothing(
     for number in range(20):
         rounds, delay = (0, rng.uniform(0, 2.5)) if number % 4 == 0 else (rng.randint(1, 12), rng.uniform(0, 0.2))
         assert kill(mine.start(folder), folder, rounds, delay) == KILLED
+    finish(mine, folder)
+    assert outcome_of(folder) == undisturbed(mine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names()), "fedetf-ft"]
+)
+def test_a_kill_in_the_middle_of_any_method_changes_nothing(job, kill, undisturbed, outcome_of, tmp_path, method):
+    rng = random.Random(method)
+    mine, folder = job(method=method, rounds=12, **{"checkpoint.every": 2}), tmp_path / "run"
+    assert kill(mine.start(folder), folder, rng.randint(2, 8), rng.uniform(0, 0.05)) == KILLED
     finish(mine, folder)
     assert outcome_of(folder) == undisturbed(mine)

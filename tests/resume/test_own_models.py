@@ -7,6 +7,8 @@ import time
 import pytest
 
 from fedblade.core.errors import CorruptFile
+from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._progress import Silent
 
 FALLING = '''
@@ -190,6 +192,84 @@ def test_a_best_model_newer_than_the_checkpoint_changes_nothing(job, same, tmp_p
     mine.run(folder, resume=True)
     same(mine, folder)
     assert (folder / "checkpoints" / "best.safetensors").read_bytes() == best
+
+
+OWN = {"protocol": "gapa", "test_split": "matched", "rounds": 5, "optimizer.lr": 0.5}
+
+
+def one_checkpoint_less(folder, round_):
+    """As if the run had been killed before it saved this round."""
+    (folder / "checkpoints" / f"round-{round_:06d}.safetensors").unlink()
+
+
+@pytest.mark.parametrize("stop", [{"round_": 2}, {"round_": 5}, {"models": 3}], ids=["rounds", "last", "tuning"])
+@pytest.mark.parametrize("method", ["fedper", "fedgela"])
+def test_every_clients_best_is_still_there_after_resuming(job, same, tmp_path, method, stop):
+    """They are part of the checkpoint, whose bytes are compared too."""
+    mine, folder = job(method=method, **OWN), tmp_path / "run"
+    cut(mine, folder, **stop)
+    mine.run(folder, resume=True)
+    same(mine, folder)
+    assert any(row["best_accuracy"] > row["accuracy"] for row in rows(folder))
+    assert all(("best_general_accuracy" in row) == (method == "fedper") for row in rows(folder))
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedgela"])
+def test_bests_are_those_of_the_checkpoint_that_is_resumed(job, same, tmp_path, method):
+    """An older checkpoint knows nothing of the rounds after it, which are done again."""
+    mine, folder = job(method=method, **OWN, **{"checkpoint.keep": 5}), tmp_path / "run"
+    cut(mine, folder, round_=4)
+    names = [folder / "checkpoints" / f"round-{round_:06d}.safetensors" for round_ in (2, 3)]
+    older, newer = (read_tensors(name)[1]["best_accuracies"]["own"] for name in names)
+    assert older.keys() == newer.keys()
+    assert all(older[client] <= newer[client] for client in newer)
+    assert older != newer
+    for round_ in (3, 4):
+        one_checkpoint_less(folder, round_)
+    cut(mine, folder, round_=3)
+    assert read_tensors(names[1])[1]["best_accuracies"]["own"] == newer
+    mine.run(folder, resume=True)
+    same(mine, folder)
+
+
+def test_a_round_that_was_measured_but_not_completed_is_nobodys_best(job, same, tmp_path, monkeypatch):
+    """Cut short between the measurement of a round and its end: the checkpoint of the round before stays as it was."""
+    mine, folder = job(method="fedper", **OWN, **{"checkpoint.every": 5}), tmp_path / "run"
+    append = RunDirectory.append
+
+    def interrupted(self, name, row):
+        if row.get("round") == 3:
+            raise KeyboardInterrupt
+        append(self, name, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mine.run(folder)
+    saved = read_tensors(folder / "checkpoints" / "round-000002.safetensors")[1]
+    two = tmp_path / "two"
+    job(method="fedper", **OWN | {"rounds": 2}).run(two)
+    known = read_tensors(two / "checkpoints" / "round-000002.safetensors")[1]
+    assert saved == known
+    mine.run(folder, resume=True)
+    same(mine, folder)
+
+
+def test_a_killed_child_keeps_every_clients_best(job, same, kill, tmp_path):
+    mine, folder = job(method="fedper", **OWN | {"rounds": 30}), tmp_path / "run"
+    kill(mine.start(folder), folder, rounds=6)
+    mine.run(folder, resume=True)
+    same(mine, folder)
+
+
+def test_a_checkpoint_without_bests_stops_the_run(job, tmp_path):
+    mine, folder = job(method="fedper", **OWN), tmp_path / "run"
+    cut(mine, folder, round_=3)
+    for path in (folder / "checkpoints").glob("round-*.safetensors"):
+        tensors, facts = read_tensors(path)
+        write_tensors(path, tensors, {"round": facts["round"]})
+    with pytest.raises(CorruptFile, match="best"):
+        mine.run(folder, resume=True)
 
 
 def truncate(path):

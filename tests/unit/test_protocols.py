@@ -83,6 +83,38 @@ def test_spread_over_seeds_is_that_of_the_population():
     assert protocols.mean_std([50.0]) == (50.0, 0.0)
 
 
+CALIBRATED = [
+    *history(10.0, 50.0),
+    {"round": 3, "test_accuracy": 30.0, "domain_accuracy": {"a": 20.0, "b": 40.0}, "calibrated_accuracy": 40.0}
+    | {"calibrated_loss": 0.5, "calibrated_domain_accuracy": {"a": 10.0, "b": 60.0}, "exchange_seconds": 1.0},
+]
+
+
+@pytest.mark.parametrize("protocol", ["last10", "last5", "final", "pers_etf", "gapa", "ft"])
+def test_a_calibrated_model_is_the_result_of_every_protocol(protocol):
+    assert protocols.headline(CALIBRATED, protocol) == 40.0
+    before = {"last10": 30.0, "last5": 30.0, "pers_etf": 30.0, "gapa": 50.0}.get(protocol, 30.0)
+    rounds = [{key: value for key, value in row.items() if "calibrated" not in key} for row in CALIBRATED]
+    assert protocols.headline(rounds, protocol) == before
+
+
+def test_a_calibrated_model_has_domains_of_its_own():
+    assert protocols.headline(CALIBRATED, "domain") == 35.0
+    assert protocols.outcome(CALIBRATED) == [
+        {"round": 3, "test_accuracy": 40.0, "test_loss": 0.5, "domain_accuracy": {"a": 10.0, "b": 60.0}}
+    ]
+
+
+def test_means_and_maxima_over_rounds_are_before_the_calibration():
+    assert (protocols.last_mean(CALIBRATED, 10), protocols.best(CALIBRATED)) == (30.0, 50.0)
+    assert protocols.accuracies(CALIBRATED) == [(1, 10.0), (2, 50.0), (3, 30.0)]
+
+
+def test_without_calibration_the_rounds_are_the_result():
+    assert [protocols.is_calibrated(rows) for rows in (CALIBRATED, CALIBRATED[:2], [])] == [True, False, False]
+    assert protocols.outcome(RISING) is RISING
+
+
 def test_domains_count_alike_whatever_their_size():
     rows = [
         {"round": 1, "test_accuracy": 10.0, "domain_accuracy": {"a": 0.0, "b": 100.0}},

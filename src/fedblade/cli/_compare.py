@@ -77,19 +77,22 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     """Rows of a comparison as a table that fits eighty columns."""
     from rich.table import Table
 
-    ranked = any(row.last10_rank == 1 for row in rows)
+    ranked = any(row.rank == 1 for row in rows)
     goal = f"to {rows[0].threshold:g} %"
     caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
+    if any(row.calibrated for row in rows):
+        caption += "\n† after calibration at the end of the run"
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("method", "runs", "last 10", "final", goal, "s/round", "kB up"):
         first = heading == "method"
         table.add_column(heading, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for row in rows:
+        dagger = "†" if row.calibrated else ""
         table.add_row(
             row.label,
             f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""),
-            ("* " if row.last10_rank == 1 else "") + _accuracy(row.last10_mean, row.last10_std, row.finished),
-            _accuracy(row.final_mean, row.final_std, row.finished),
+            ("* " if row.rank == 1 else "") + _accuracy(row.ranked_mean, row.ranked_std, row.finished) + dagger,
+            _accuracy(row.final_mean, row.final_std, row.finished) + dagger,
             row.rounds_to_text,
             "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
             "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",

@@ -53,4 +53,9 @@ def _sentence(summary: dict[str, Any]) -> str:
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of the last ten rounds "
         f"{percent('last10_accuracy')} ({kind}), {summary['rounds']} rounds in {summary['seconds']:.1f} s of training"
     )
+    if "personal_worst_decile" in summary:
+        text += (
+            f"\nown models on their clients' test samples: mean {percent('personal_accuracy')}, worst tenth of the "
+            f"clients {percent('personal_worst_decile')} (each client in clients.jsonl)"
+        )
     return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

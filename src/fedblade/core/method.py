@@ -1,5 +1,6 @@
 """A method is a frozen value: head, losses, phases, sums, server step, state, exchanges, buffers, personal parts."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -104,8 +105,9 @@ class Method:
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
     statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client.
     `participation` "all" trains every client in every round. `noise` uniform numbers per sample are drawn for each
-    step. `evaluated` gives the model to measure and save where it is not the one to train on. `gauges` are numbers of
-    the server state that the history shows each round.
+    step. `clip` is the largest gradient norm of a local step where the run sets none. `evaluated` gives the model to
+    measure and save where it is not the one to train on. `gauges` are numbers of the server state that the history
+    shows each round.
     """
 
     head: Head
@@ -115,6 +117,7 @@ class Method:
     phases: tuple[Phase, ...] = (Phase(),)
     neck: Neck | None = None
     noise: int = 0
+    clip: float | None = None
     server_state: Mapping[str, Init] = field(default_factory=dict)
     broadcast: tuple[str, ...] | None = None
     client_state: Mapping[str, Init] = field(default_factory=dict)
@@ -129,6 +132,8 @@ class Method:
     gauges: Mapping[str, Callable[[ServerState], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise Misconfigured(f"clip={self.clip!r}: expected a gradient norm above 0, such as 20, or none at all.")
         check_names("Method.personal", self.personal, GROUPS)
         check_names("Method.client_update", self.client_update, self.client_state)
         check_names("Method.broadcast", self.broadcast or (), self.server_state)

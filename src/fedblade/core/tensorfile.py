@@ -13,12 +13,17 @@ from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.tree import Tree, tree_digest
 
+_HEADER = "fedblade"
+"""The one metadata key: the format writes several in random order, and equal contents must be equal bytes."""
+
 
 def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
-    """Save a tree with JSON metadata and a digest of its contents; `RunFailed` if it cannot be written."""
-    plain = _unshared(tensors)
-    text = json.dumps(dict(metadata or {}))
-    content = save(plain, {"digest": _digest(plain, text), "metadata": text})
+    """Save a tree with JSON metadata and a digest of its contents; `RunFailed` if it cannot be written.
+
+    The same tensors and metadata give the same bytes.
+    """
+    plain, facts = _unshared(tensors), dict(metadata or {})
+    content = save(plain, {_HEADER: json.dumps({"digest": _digest(plain, facts), "facts": facts})})
     try:
         write_atomic(path, content)
     except OSError as error:
@@ -29,22 +34,21 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     """Load a tree and its metadata; a torn or altered file raises `CorruptFile`."""
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
-            header = file.metadata() or {}
+            header = dict(json.loads((file.metadata() or {}).get(_HEADER, "{}")))
             # Cloned into torch's own memory: kernels round differently on buffers that are aligned differently.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise
     except Exception as error:  # safetensors raises its own error types for torn files
         raise CorruptFile(f"'{path}' cannot be read ({error})") from error
-    text = header.get("metadata", "")
-    if header.get("digest") != _digest(tensors, text):
+    facts: dict[str, Any] = header.get("facts", {})
+    if header.get("digest") != _digest(tensors, facts):
         raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest")
-    metadata: dict[str, Any] = json.loads(text)
-    return tensors, metadata
+    return tensors, facts
 
 
-def _digest(tensors: Tree, text: str) -> str:
-    return hashlib.sha256(f"{tree_digest(tensors)}|{text}".encode()).hexdigest()
+def _digest(tensors: Tree, facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(f"{tree_digest(tensors)}|{json.dumps(facts)}".encode()).hexdigest()
 
 
 def _unshared(tensors: Tree) -> Tree:

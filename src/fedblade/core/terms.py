@@ -4,6 +4,7 @@ A `Term` is a scalar of the step; a `FeatureTerm` depends on the features alone,
 against the supervised pull; a `GradientTerm` adds a tree to the gradient without building a graph.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,12 @@ class TermValue:
     logs: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+def check_weight(name: str, given: float) -> None:
+    """Refuse a weight that would make a reward of a loss, or that is not finite; `name` is what the user calls it."""
+    if not 0 <= given < math.inf:
+        raise Misconfigured(f"{name}={given!r}: expected a number from 0 on; 0 leaves the term out.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Term(ABC):
     """A scalar loss, multiplied by `weight`.
@@ -36,6 +43,9 @@ class Term(ABC):
     name: ClassVar[str]
     supervised: ClassVar[bool] = False
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_weight(f"{self.name}.weight", self.weight)
 
     @property
     def taps(self) -> Tap:
@@ -64,6 +74,11 @@ class FeatureTerm(ABC):
     weight: float = 1.0
     balance: float | None = None
 
+    def __post_init__(self) -> None:
+        check_weight(f"{self.name}.weight", self.weight)
+        if self.balance is not None and not (isinstance(self.balance, int | float) and 0 <= self.balance < math.inf):
+            raise Misconfigured(f"balance={self.balance!r} must be 0 or more, e.g. 0.1, or 'none' for a fixed weight.")
+
     @abstractmethod
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The unweighted value for one batch of features."""
@@ -80,6 +95,9 @@ class GradientTerm(ABC):
 
     name: ClassVar[str]
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_weight(f"{self.name}.weight", self.weight)
 
     @abstractmethod
     def gradient(self, view: StepView) -> Tree:

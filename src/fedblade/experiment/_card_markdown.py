@@ -85,7 +85,7 @@ def _traffic(card: Card) -> str:
     rows += [("up, each round", "method", payload_text(each)) for each in traffic.up_extra]
     for each in traffic.exchanges:
         when = moment(each.when, each.clients)
-        rows.append((f"down, {when}", "exchange", f"{each.bytes_down:,} bytes"))
+        rows += [(f"down, {when}", "exchange", f"{each.bytes_down:,} bytes")] if each.bytes_down else []
         rows += [(f"up, {when}", "exchange", payload_text(payload)) for payload in each.up]
     total = f"A client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up ({MODEL})."
     return f"{_table(('when', 'whose', 'what'), rows)}\n\n{total}" if rows else "Nothing travels."

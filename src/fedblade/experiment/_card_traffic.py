@@ -11,12 +11,13 @@ from fedblade.core.outcome import LocalResult, collect_client, train_client
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Reduce, Sum, payload_bytes
-from fedblade.core.tree import State, tree_bytes, tree_select
+from fedblade.core.tree import State, tree_bytes
 from fedblade.data import as_dataset
 from fedblade.experiment._config import OBJECT, resolve
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._setup import Setup, prepare
+from fedblade.experiment._traffic import broadcast_bytes, exchange_bytes_down, model_bytes
 
 _ONE_CLIENT: Mapping[str, Any] = {
     "num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1, "partition": "iid", "device": "cpu",
@@ -100,8 +101,8 @@ def measure(setup: Setup) -> tuple[Traffic, Kept]:
     done = train_client(setup.problem, state, task, None, rate)
     up_model, up_extra = _split(setup, done)
     traffic = Traffic(
-        down_model=_model_bytes(setup),
-        down_extra=_sent(setup, state),
+        down_model=model_bytes(setup, state),
+        down_extra=tuple(Payload(*sent) for sent in broadcast_bytes(setup, state).items()),
         once=(Payload("fixed tensors", tree_bytes(state.fixed)),) if state.fixed and method.sums else (),
         up_model=up_model,
         up_extra=up_extra,
@@ -121,7 +122,7 @@ def _exchange(setup: Setup, state: ServerState, own: State | None, when: str) ->
     made: list[Extra] = []
     for each in setup.method.exchanges:
         if each.when == when:
-            sent = _model_bytes(setup) + _total(_sent(setup, state))
+            sent = exchange_bytes_down(setup, state, each)
             done = collect_client(setup.problem, state, setup.planner.task(0, 0), own, each.sums)
             made.append(Extra(each.when, each.clients, sent, tuple(_payloads(setup, each.sums, done))))
             if done.sums is not None:
@@ -148,15 +149,6 @@ def _payloads(setup: Setup, declared: Iterable[Sum], done: LocalResult) -> Itera
     for each in declared:
         if done.sums is not None and done.sums[each.name]:
             yield Payload(each.name, payload_bytes([each], done.sums, classes, width), each.by_class, each.reduce)
-
-
-def _model_bytes(setup: Setup) -> int:
-    return tree_bytes(tree_select(setup.start.params | setup.start.buffers, setup.problem.shared))
-
-
-def _sent(setup: Setup, state: ServerState) -> tuple[Payload, ...]:
-    """The server's state that clients receive."""
-    return tuple(Payload(name, tree_bytes(state.extra[name])) for name in setup.method.sent)
 
 
 def _total(payloads: Iterable[Payload]) -> int:

@@ -111,7 +111,7 @@ def _phase(setup: Setup, phase: Phase) -> PhaseCard:
         trains=_groups(setup, phase),
         lasts=_duration(phase),
         terms=_names(losses),
-        remarks=_remarks(phase, losses),
+        remarks=_remarks(phase, losses, setup.method.clip),
     )
 
 
@@ -133,8 +133,10 @@ def _names(terms: Iterable[AnyTerm]) -> tuple[str, ...]:
     return tuple(term.name for term in active(tuple(terms)))
 
 
-def _remarks(phase: Phase, losses: tuple[AnyTerm, ...]) -> tuple[str, ...]:
+def _remarks(phase: Phase, losses: tuple[AnyTerm, ...], clip: float | None) -> tuple[str, ...]:
     remarks = [f"{which}: {text}" for which, text in _optimisers(phase) if text]
+    if clip is not None:
+        remarks.append(f"gradients clipped at norm {clip:g}")
     if phase.lookahead is not None:
         first = phase.lookahead.losses
         batch = " on a second batch" if phase.lookahead.fresh_batch else ""

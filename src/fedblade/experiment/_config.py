@@ -24,7 +24,7 @@ from fedblade.experiment._schema import (
     Optimizer,
     Section,
 )
-from fedblade.experiment._validate import check_keys, knob_model, plain, validate
+from fedblade.experiment._validate import check_keys, knob_model, no_knob, plain, validate
 from fedblade.methods import Composition, compose
 
 _REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
@@ -142,7 +142,9 @@ def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
     name = _name("method", raw)
     composition = compose(name)
     base, added = _knobs(composition.base), {entry.name: entry for entry in composition.added}
-    check_keys("method", raw, (*base, *added))
+    for key in raw:
+        if key not in (*base, *added):
+            raise Misconfigured(no_knob(f"method.{key}", name, (*base, *added)))
     checked = validate(knob_model(name, base), {k: v for k, v in raw.items() if k in base}, "method")
     knobs: dict[str, Any] = {key: getattr(checked, key) for key in base}
     for key, entry in added.items():

@@ -1,9 +1,4 @@
-"""A run's folder: configuration, history, checkpoints and results, written so that a kill at any moment loses nothing.
-
-The history line of a round is written before its checkpoint. A resumed run takes the newest checkpoint that is whole,
-cuts the history back to it and goes on; rounds done twice give the same bytes, because nothing in them depends on the
-clock or on earlier draws.
-"""
+"""A run's folder: configuration, history and results, written so that a kill at any moment loses nothing."""
 
 import fcntl
 import json
@@ -16,13 +11,10 @@ from typing import Any
 
 from fedblade.core.errors import CorruptFile, Misconfigured
 from fedblade.core.files import cannot_write, write_atomic
-from fedblade.core.state import ServerState
-from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.experiment import _toml
 
 CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
 CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
-_BEST = "best.safetensors"
 
 
 class RunDirectory:
@@ -153,48 +145,6 @@ class RunDirectory:
             )
         self.rewrite(HISTORY, rows)
         return rows
-
-    def save(self, state: ServerState, keep: int) -> int:
-        """Save a checkpoint, drop all but the newest `keep`, and return the oldest round that is kept."""
-        write_tensors(self._checkpoint(state.round), state.flat(), {"round": state.round})
-        saved = self._saved()
-        for old in saved[:-keep]:
-            self._checkpoint(old).unlink(missing_ok=True)
-        return saved[-keep:][0]
-
-    def save_best(self, state: ServerState, accuracy: float) -> None:
-        """Keep the model with the highest accuracy so far."""
-        write_tensors(self.checkpoints / _BEST, state.flat(), {"round": state.round, "accuracy": accuracy})
-
-    def best(self, start: ServerState) -> tuple[ServerState, float] | None:
-        """The best model kept so far and its accuracy, or None."""
-        if not (self.checkpoints / _BEST).is_file():
-            return None
-        tensors, facts = read_tensors(self.checkpoints / _BEST)
-        return start.restored(tensors, int(facts["round"])), float(facts["accuracy"])
-
-    def restore(self, start: ServerState) -> tuple[ServerState, list[str]]:
-        """The newest whole checkpoint that the history reaches (or `start`), and a note for each that was not used."""
-        notes: list[str] = []
-        if self._saved() and not (self.path / HISTORY).is_file():
-            raise CorruptFile(f"'{self.path / HISTORY}' is gone. Put it back, or start a new run elsewhere.")
-        recorded = len(self.history())
-        for round_ in reversed(self._saved()):
-            try:
-                if round_ > recorded:
-                    raise CorruptFile(f"the history ends with round {recorded}")
-                tensors, _ = read_tensors(self._checkpoint(round_))
-                return start.restored(tensors, round_), notes
-            except (CorruptFile, KeyError) as error:
-                notes.append(f"the checkpoint of round {round_} cannot be used, the one before it is: {error}")
-                self._checkpoint(round_).replace(self._checkpoint(round_).with_suffix(".damaged"))
-        return start, notes
-
-    def _checkpoint(self, round_: int) -> Path:
-        return self.checkpoints / f"round-{round_:06d}.safetensors"
-
-    def _saved(self) -> list[int]:
-        return sorted(int(path.stem.removeprefix("round-")) for path in self.checkpoints.glob("round-*.safetensors"))
 
     def _check_same(self, config: Mapping[str, Any]) -> None:
         stored, given = _leaves(self.stored_config()), _leaves(tomllib.loads(_toml.dumps(config)))

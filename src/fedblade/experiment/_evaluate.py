@@ -1,6 +1,7 @@
 """What a round's model is worth on the samples that are measured."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -23,7 +24,19 @@ def measured_state(setup: Setup, state: ServerState) -> ServerState:
     return state if evaluated is None else evaluated(state)
 
 
-def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model is worth: fields of the history, and accuracies by client where own models were measured.
+
+    `own` is on the samples of the client, `general` on those of everyone, for methods without a global model.
+    """
+
+    row: dict[str, Any]
+    own: Mapping[int, float] = field(default_factory=dict)
+    general: Mapping[int, float] = field(default_factory=dict)
+
+
+def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> Evaluation:
     """Metrics of the global model, or the mean over the clients' own models where there is no global one.
 
     Own models beside a global one are measured each round where the protocol needs them (P-GAPA).
@@ -39,9 +52,8 @@ def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, 
         row |= metric.finish(totals)
     if protocol == "domain" and setup.test_groups is not None:
         row["domain_accuracy"] = _by_domain(setup, state, setup.test_groups)
-    if protocol == "gapa" and setup.method.has_own_models:
-        row |= _own_accuracy(setup, state, store)
-    return row
+    own = _own_accuracies(setup, state, store) if protocol == "gapa" and setup.method.has_own_models else {}
+    return Evaluation(row | _mean_of_own(setup, own), own)
 
 
 def holder(setup: Setup, state: ServerState, client: int, own: State | None) -> Holder:
@@ -65,29 +77,39 @@ def accuracy_of_own(setup: Setup, state: ServerState, client: Holder, samples: S
 
 def _mean_over_clients(
     setup: Setup, state: ServerState, store: ClientStore, passes: tuple[DataPass, ...]
-) -> dict[str, Any]:
+) -> Evaluation:
     """Unweighted mean over all clients with data, each with its own model on the same test set."""
-    rows: list[dict[str, float]] = []
-    for client in setup.eligible:
-        mine = holder(setup, state, int(client), store.get(int(client), state.round))
+    rows: dict[int, dict[str, float]] = {}
+    for client in map(int, setup.eligible):
+        mine = holder(setup, state, client, store.get(client, state.round))
         totals = setup.engine.measure_own(state, mine, setup.test, setup.test_order, passes)
-        rows.append({key: value for metric in setup.metrics for key, value in metric.finish(totals).items()})
-    row: dict[str, Any] = {key: fmean(row[key] for row in rows) for key in rows[0]}
-    if setup.config.evaluation.protocol == "domain" and setup.test_groups is not None:
+        rows[client] = {key: value for metric in setup.metrics for key, value in metric.finish(totals).items()}
+    keys = next(iter(rows.values()))
+    row: dict[str, Any] = {key: fmean(each[key] for each in rows.values()) for key in keys}
+    protocol = setup.config.evaluation.protocol
+    if protocol == "domain" and setup.test_groups is not None:
         row["domain_accuracy"] = _by_own_domain(setup, state, store, setup.test_groups)
-    return row | (_own_accuracy(setup, state, store) if setup.clients.offsets is not None else {})
+    apart = setup.clients.offsets is not None or protocol == "gapa"
+    own = _own_accuracies(setup, state, store) if apart else {}
+    general = {client: each["test_accuracy"] for client, each in rows.items()}
+    return Evaluation(row | _mean_of_own(setup, own), own, general)
 
 
-def _own_accuracy(setup: Setup, state: ServerState, store: ClientStore) -> dict[str, float]:
-    """Unweighted mean over clients of the accuracy on their own test samples; clients without any are left out."""
-    values: list[float] = []
-    for client in setup.eligible:
-        samples, mine = own_samples(setup, int(client))
+def _own_accuracies(setup: Setup, state: ServerState, store: ClientStore) -> dict[int, float]:
+    """Accuracy of each client's own model on its own test samples; clients without any are left out."""
+    values: dict[int, float] = {}
+    for client in map(int, setup.eligible):
+        samples, mine = own_samples(setup, client)
         if len(mine):
-            who = holder(setup, state, int(client), store.get(int(client), state.round))
-            values.append(accuracy_of_own(setup, state, who, samples, mine))
+            who = holder(setup, state, client, store.get(client, state.round))
+            values[client] = accuracy_of_own(setup, state, who, samples, mine)
+    return values
+
+
+def _mean_of_own(setup: Setup, values: Mapping[int, float]) -> dict[str, float]:
+    """Unweighted mean over the clients with test samples of their own, and the number of the others."""
     left_out = {"count_clients_without_test_samples": len(setup.eligible) - len(values)}
-    return {"personal_accuracy": fmean(values), **left_out} if values else {}
+    return {"personal_accuracy": fmean(values.values()), **left_out} if values else {}
 
 
 def _of_group(setup: Setup, groups: IntArray, group: object) -> Tensor:

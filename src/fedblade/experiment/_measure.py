@@ -3,7 +3,8 @@
 A measure is a word, with what it is about after a space:
 
 - `last10`, `last5`, `final`, `best`: test accuracy, see `fedblade.protocols`; `domain`: its mean over domains, and
-  `domain 2` the accuracy on one of them.
+  `domain 2` the accuracy on one of them. Where a method calibrates its model at the end of the run, they are all of
+  the calibrated model.
 - `rounds_to 40`: the first round with 40 % or more, `T+` if there is none; `speedup_to 40`: the baseline's rounds
   divided by those.
 - `history KEY`: a field of the last evaluated round; `PROTOCOL KEY`: a field of the summary that the protocol writes;
@@ -116,15 +117,14 @@ def _per_seed(kind: str, about: str, seeds: Sequence[Sequence[FinishedRun]]) -> 
 def _number(kind: str, about: str, run: FinishedRun) -> float | None:
     match kind:
         case "best":
-            return protocols.best(run.history)
+            return protocols.best(protocols.outcome(run.history))
+        case "domain" if about:
+            return _on_domain(protocols.outcome(run.history), about)
         case "final":
-            # The summary knows the model after a calibration at the end of the run, the history does not.
             stored = _stored(run, "final_accuracy")
-            return protocols.final(run.history) if stored is None else stored
-        case "last10" | "last5":
+            return protocols.headline(run.history, kind) if stored is None else stored
+        case "last10" | "last5" | "domain":
             return protocols.headline(run.history, kind)
-        case "domain":
-            return _on_domain(run.history, about) if about else protocols.domain_mean(run.history)
         case "history":
             return _last(run.history, about)
         case "seconds_per_round":
@@ -141,9 +141,8 @@ def _stored(run: FinishedRun, key: str) -> float | None:
 
 
 def _on_domain(history: protocols.History, domain: str) -> float | None:
-    keys = ("calibrated_domain_accuracy", "domain_accuracy")
-    tables: list[Mapping[str, float]] = [row[key] for row in reversed(history) for key in keys if row.get(key)]
-    return tables[0].get(domain) if tables else None
+    tables: list[Mapping[str, float]] = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
+    return tables[-1].get(domain) if tables else None
 
 
 def _last(history: protocols.History, key: str) -> float | None:

@@ -3,11 +3,13 @@
 import copy
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, get_origin
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.experiment._config import _REGISTRIES, OBJECT, check_tables, knob_tables
 from fedblade.experiment._schema import FIXED, NAMED, General
+from fedblade.experiment._validate import no_knob
 
 Raw = dict[str, Any]
 
@@ -48,20 +50,32 @@ def find(config: Mapping[str, Any], key: str) -> str:
     method = dict(_method_paths(config))
     if "." in key:
         matches = [path for path in (*fixed, *method) if path == key or path.endswith(f".{key}")]
-        return _only(key, matches, [*fixed, *method])
+        return _only(config, key, matches, [*fixed, *method])
     if key in General.model_fields:
         return key
     matches = [path for path, last in fixed.items() if last == key]
     matches = matches or [path for path, last in method.items() if last == key]
-    return _only(key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
+    return _only(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
 
 
-def _only(key: str, matches: list[str], known: list[str]) -> str:
+def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        raise Misconfigured(f"unknown key '{key}'.{nearest(key, set(known))}")
+        raise Misconfigured(_unknown(config, key, known))
     raise Misconfigured(f"key '{key}' could mean {' or '.join(matches)}. Write the full path.")
+
+
+def _unknown(config: Mapping[str, Any], key: str, known: list[str]) -> str:
+    """What to say of a key that means nothing: like no setting, it was meant as a knob of the method."""
+    method = config.get("method", {}).get("name")
+    section, dot, _ = key.partition(".")
+    if method and dot and section == "method":
+        return no_knob(key, method, (path.removeprefix("method.") for path, _ in _method_paths(config)))
+    in_section = [path for path in known if dot and path.startswith(f"{section}.")]
+    if not method or in_section or get_close_matches(key, known):
+        return f"unknown key '{key}'.{nearest(key, set(in_section or known))}"
+    return no_knob(key, method, knob_tables(method))
 
 
 def _choose(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:

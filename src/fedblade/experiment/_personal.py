@@ -87,9 +87,9 @@ def _row(setup: Setup, state: ServerState, client: int, curve: list[float]) -> d
     return row | ({"curve": curve} if len(curve) > 1 else {})
 
 
-def spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Mean, deviation and worst tenth over the clients with test samples, and the number of those without."""
-    values = sorted(float(row["accuracy"]) for row in rows if row["accuracy"] is not None)
+def spread(rows: Sequence[Mapping[str, Any]], key: str = "accuracy") -> dict[str, Any]:
+    """Mean, deviation and worst tenth of `key` over the clients that have it, and the number of those that do not."""
+    values = sorted(float(row[key]) for row in rows if row.get(key) is not None)
     if not values:
         return {}
     tenth = values[: max(1, len(values) // 10)]

@@ -75,7 +75,7 @@ class Local(Section):
 
 
 class Optimizer(Section):
-    """Local SGD and its rate over rounds."""
+    """Local SGD and its rate over rounds. With `clip` "none" the method's own default holds, if it has one."""
 
     name: Literal["sgd"] = "sgd"
     lr: Annotated[float, Field(gt=0)] = 0.01

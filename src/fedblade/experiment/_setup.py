@@ -170,7 +170,7 @@ def _build_problem(
     settings = LocalSettings(
         momentum=optimizer.momentum,
         weight_decay=optimizer.weight_decay,
-        clip=None if optimizer.clip == "none" else optimizer.clip,
+        clip=method.clip if optimizer.clip == "none" else optimizer.clip,
         persist=optimizer.persist,
     )
     return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra)

@@ -5,6 +5,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import PARTITION, RunDirectory
-from fedblade.experiment._driver import CALIBRATED, Row
+from fedblade.experiment._driver import Row
 from fedblade.experiment._personal import spread
 from fedblade.experiment._schema import NAMED
 from fedblade.experiment._setup import Setup
@@ -30,13 +31,13 @@ _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[Row] = ()) -> dict[str, Any]:
     """The contents of `summary.json`; `clients` are the rows of the clients' own models at the end of the run.
 
-    Where a method ends the run with exchanges, `final_accuracy` is that of the model they leave, which is the one that
-    is saved; means and maxima over rounds are of the models before them. `seconds` does not count them,
-    `exchange_seconds` does.
+    Where a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` are those of the model
+    they leave, which is the one that is saved; `last10_accuracy` and `best_accuracy` are of the models of the rounds,
+    before them. `seconds` does not count them, `exchange_seconds` does.
     """
-    config = setup.config
-    personal = _personal(config.evaluation.protocol, history, clients)
-    protocol, ended, commit = config.evaluation.protocol, _after_exchanges(history), _commit(CHECKOUT / ".git")
+    config, protocol, commit = setup.config, setup.config.evaluation.protocol, _commit(CHECKOUT / ".git")
+    personal = _personal(protocol, history, clients)
+    printed = {"ft": "personal_accuracy", "gapa": "general_accuracy"}.get(protocol)
     return {
         "method": config.method.name,
         "dataset": setup.dataset.name,
@@ -47,10 +48,9 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
         "seed": config.general.seed,
         "rounds": len(history),
         "protocol": protocol,
-        "accuracy": personal.get("personal_accuracy")
-        if protocol == "ft"
-        else protocols.headline(ended if protocol in ("final", "domain") else history, protocol),
-        "final_accuracy": protocols.final(ended),
+        "accuracy": personal.get(printed) if printed else protocols.headline(history, protocol),
+        "calibrated": protocols.is_calibrated(history),
+        "final_accuracy": protocols.headline(history, "final"),
         "last10_accuracy": protocols.last_mean(history, 10),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
@@ -75,30 +75,27 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
 def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
     """Accuracy of the clients' own models: over clients at the end, or their mean in the last round that has it.
 
-    P-GAPA prints the highest value over rounds (chosen on the test set) where own models are measured each round; the
-    value at the end is stored beside it.
+    P-GAPA prints the mean over clients of their best rounds (chosen on the test set) where own models are measured each
+    round; values at the end are stored beside it. Its general accuracy is that of the best round of the global model,
+    or the mean over clients of their best on the global test set where there is none. After exchanges at the end of the
+    run there is only one model, which counts as the best.
     """
-    found = spread(clients) if clients else _last(history, "personal_accuracy")
+    final = spread(clients) if clients else _last(protocols.outcome(history), "personal_accuracy")
     if protocol != "gapa":
-        return found
-    per_round = [float(row["personal_accuracy"]) for row in history if row.get("personal_accuracy") is not None]
-    ended = {"personal_final_accuracy": found["personal_accuracy"]} if "personal_accuracy" in found else {}
-    best = {"personal_accuracy": max(per_round)} if per_round else {}
-    general = {"general_accuracy": protocols.best(history), "general_final_accuracy": protocols.final(history)}
-    return general | found | ended | best
+        return final
+    kept = ("personal_accuracy", "personal_std")
+    ended = {key.replace("personal", "personal_final"): final[key] for key in kept if key in final}
+    general = [float(row["best_general_accuracy"]) for row in clients if "best_general_accuracy" in row]
+    return {
+        "general_accuracy": fmean(general) if general else protocols.headline(history, "gapa"),
+        "general_final_accuracy": protocols.headline(history, "final"),
+        **final,
+        **ended,
+        **spread(clients, "best_accuracy"),
+    }
 
 
-def _after_exchanges(history: list[Row]) -> list[Row]:
-    """The history whose last row measures the model after the exchanges at the end of the run, if there were any."""
-    return [*history[:-1], *(row | _calibrated(row) for row in history[-1:])]
-
-
-def _calibrated(row: Row) -> Row:
-    own = {key.removeprefix(CALIBRATED): value for key, value in row.items() if key.startswith(CALIBRATED)}
-    return {f"test_{key}" if key in ("accuracy", "loss") else key: value for key, value in own.items()}
-
-
-def _last(history: list[Row], key: str) -> dict[str, float]:
+def _last(history: protocols.History, key: str) -> dict[str, float]:
     """The last value of a field that only some rows have, if any has."""
     values = [row[key] for row in history if key in row]
     return {key: values[-1]} if values else {}

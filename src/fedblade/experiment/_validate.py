@@ -26,6 +26,13 @@ def check_keys(path: str, given: Mapping[str, Any], allowed: Iterable[str]) -> N
             raise Misconfigured(f"unknown key '{where}'.{nearest(key, known)}")
 
 
+def no_knob(key: str, method: str, knobs: Iterable[str]) -> str:
+    """What to say of a key that is no knob of the method: the nearest it has, all it has, or that it has none."""
+    knob, known = key.removeprefix("method."), list(knobs)
+    end = f".{nearest(knob, known)}" if known else "; it has none."
+    return f"unknown key '{key}': method '{method}' has no knob '{knob}'{end}"
+
+
 def validate(model: type[M], raw: Mapping[str, Any], path: str) -> M:
     """`raw` as a checked `model`. Types are strict: a string is no number, true is no 1."""
     check_keys(path, raw, model.model_fields)

@@ -98,6 +98,7 @@ class AdaptedCrossEntropy(Term):
     classes: SoftmaxClasses = "existing"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("phi", self.phi, PHIS)
         check_choice("classes", self.classes, SOFTMAX_CLASSES)
 

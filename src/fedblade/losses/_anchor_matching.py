@@ -32,9 +32,9 @@ def anchor_matching(
     """Match features with the anchors of their classes (FedFM, contrastive-guiding loss and its L2 variant).
 
     `contrast` is the mean cross-entropy of cos(z, a_c)/τ over the classes that have an anchor, `l2` the mean of
-    ‖z/‖z‖ - a_y/‖a_y‖‖². `features [batch, dim]` z, `anchors [classes, dim]` a, constants of the loss, `has [classes]`
-    says which classes have one. Samples whose class has none are left out; an empty mean is 0 with zero gradient. A
-    zero vector has cosine 0 with everything.
+    ‖z/‖z‖ - a_y/‖a_y‖‖²/d. `features [batch, dim]` z, `anchors [classes, dim]` a, constants of the loss,
+    `has [classes]` says which classes have one. Samples whose class has none are left out; an empty mean is 0 with zero
+    gradient. A zero vector has cosine 0 with everything.
 
     Deviation: the paper does not say what happens while a class has no anchor.
     """
@@ -43,7 +43,7 @@ def anchor_matching(
     given = guided_by("anchors", anchors, has, features, labels, mask)
     directions, targets = normalise(given.features), normalise(given.points)
     if match == "l2":
-        return mean_of_real((directions - targets[given.labels]).square().sum(1), given.used)
+        return mean_of_real((directions - targets[given.labels]).square().mean(1), given.used)
     logits = torch.where(has != 0, directions @ targets.mT / tau, -torch.inf)
     return cross_entropy(logits, given.labels, mask=given.used)
 
@@ -62,6 +62,7 @@ class AnchorMatching(Term):
     t_start: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("match", self.match, MATCHES)
         check_positive("tau", self.tau, 0.1)
 

@@ -10,7 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
-from fedblade.losses._checks import check_floor
+from fedblade.losses._checks import check_floor, check_not_negative
 from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._masking import real_rows
 from fedblade.losses._shapes import check_counts, check_labels, check_mask, check_matrix
@@ -78,7 +78,9 @@ class BalancedCrossEntropy(Term):
     floor: float = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_floor(self.floor)
+        check_not_negative("gamma", self.gamma, 1.0)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
-from fedblade.losses._checks import check_choice
+from fedblade.losses._checks import check_choice, check_not_negative
 from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._masking import mean_of_real, real_rows
 from fedblade.losses._shapes import check_counts, check_labels, check_mask, check_matrix
@@ -70,7 +70,9 @@ class CalibratedCrossEntropy(Term):
     denominator: Denominator = "standard"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("denominator", self.denominator, ("standard", "exclude_true"))
+        check_not_negative("tau_lc", self.tau_lc, 1.0)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""

@@ -1,5 +1,7 @@
 """Checks of knobs: what was given, what was expected, what to do."""
 
+import math
+
 from fedblade.core.errors import Misconfigured, nearest
 
 
@@ -13,6 +15,12 @@ def check_positive(name: str, given: float, example: float) -> None:
     """Refuse zero, negative numbers and NaN."""
     if not given > 0:
         raise Misconfigured(f"{name}={given!r} must be positive, e.g. {example}.")
+
+
+def check_not_negative(name: str, given: float, example: float) -> None:
+    """Refuse negative numbers, infinity and NaN."""
+    if not 0 <= given < math.inf:
+        raise Misconfigured(f"{name}={given!r}: expected a number from 0 on, such as {example}.")
 
 
 def check_ddof(given: object, options: tuple[object, ...] = (0, 1)) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedblade.core.errors import Misconfigured
 from fedblade.core.terms import FeatureTerm, TermValue
 from fedblade.losses._masking import real_rows
 from fedblade.losses._shapes import check_mask, check_matrix
@@ -60,10 +59,6 @@ class CovarianceTerm(FeatureTerm):
     Nothing divides by the features' scale, so their growth shows up in the gradient to the third power. Logs ‖Σ‖_F as
     `{name}_norm` to make it visible.
     """
-
-    def __post_init__(self) -> None:
-        if self.balance is not None and not (isinstance(self.balance, int | float) and self.balance >= 0):
-            raise Misconfigured(f"balance={self.balance!r} must be 0 or more, e.g. 0.1, or 'none' for a fixed weight.")
 
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The loss of one batch of features."""

@@ -83,6 +83,7 @@ class FeatureAlignment(Term):
     distribution_factor: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_floor(self.floor)
         check_positive("tau", self.tau, 0.1)
 

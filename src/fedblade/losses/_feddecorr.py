@@ -55,6 +55,7 @@ class FedDecorr(FeatureTerm):
     precision: OwnOrFixed = "own"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._parts()
 
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:

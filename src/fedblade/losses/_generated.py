@@ -14,7 +14,8 @@ from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._knowledge_distillation import knowledge_distillation
 from fedblade.losses._masking import real_rows
 
-_FADE, _LEAST = 0.98, 1e-4
+_LEAST = 1e-4
+"""Where fading ends."""
 
 
 class Generate(Protocol):
@@ -28,9 +29,9 @@ class Generate(Protocol):
         """The features; gradients may flow, the terms stop them."""
 
 
-def faded(strength: float, round_: int) -> float:
-    """Strength α_t = max(1e-4, α_0·0.98^t) of round t, 0 for α_0 = 0."""
-    return max(_LEAST, strength * _FADE**round_) if strength > 0 else 0.0
+def faded(strength: float, fade: float, round_: int) -> float:
+    """Strength α_t = max(1e-4, α_0·fade^t) of round t, 0 for α_0 = 0."""
+    return max(_LEAST, strength * fade**round_) if strength > 0 else 0.0
 
 
 def pick_labels(draws: Tensor, present: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ def pick_labels(draws: Tensor, present: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _FromGenerator(Term):
-    """What both terms share: the generator, α_0 or β_0, and how many features are generated for each sample.
+    """What both terms share: the generator, α_0 or β_0 and its fading, and the features generated for each sample.
 
     Both read the server state `generator` and `view.noise`: `per_sample`·(1 + nz) draws for `Generated`, then nz for
     `GeneratedMatch`. They begin in round 1, when the generator has been trained; before that they are 0.
@@ -53,6 +54,7 @@ class _FromGenerator(Term):
 
     generate: Generate
     strength: float = 10.0
+    fade: float = 0.98
     per_sample: int = 1
 
     def __call__(self, view: StepView) -> TermValue:
@@ -61,7 +63,8 @@ class _FromGenerator(Term):
             return TermValue((real_rows(view.features, view.mask) * 0).sum())
         if view.noise is None:
             raise Misconfigured(f"term '{self.name}' needs draws; set Method.noise = {self.draws_per_sample}.")
-        return TermValue(faded(self.strength, view.round) * self.value(view, real_rows(view.noise, view.mask)))
+        strength = faded(self.strength, self.fade, view.round)
+        return TermValue(strength * self.value(view, real_rows(view.noise, view.mask)))
 
     @property
     def draws_per_sample(self) -> int:

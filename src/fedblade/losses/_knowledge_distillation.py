@@ -45,6 +45,7 @@ class KnowledgeDistillation(Term):
     teacher: Teacher = field(default=Teacher())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("tau", self.tau, 3.0)
 
     @property

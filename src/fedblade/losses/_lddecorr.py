@@ -59,6 +59,7 @@ class LDDecorr(FeatureTerm):
     precision: Precision = "f64"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._parts()
 
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:

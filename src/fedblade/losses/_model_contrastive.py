@@ -58,6 +58,7 @@ class ModelContrastive(Term):
     previous: Teacher = field(default=Teacher(of="previous"))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("tau", self.tau, 0.5)
 
     @property

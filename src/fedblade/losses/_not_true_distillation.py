@@ -43,6 +43,7 @@ class NotTrueDistillation(Term):
     teacher: Teacher = field(default=Teacher())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("tau", self.tau, 3.0)
 
     @property

@@ -49,6 +49,7 @@ class ProjectorAlignment(Term):
     reduction: Reduction = "sum"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("reduction", self.reduction, ("sum", "mean"))
 
     def __call__(self, view: StepView) -> TermValue:

@@ -12,7 +12,7 @@ from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView, Tap
 from fedblade.heads import normalise
-from fedblade.losses._checks import check_choice, check_positive
+from fedblade.losses._checks import check_choice, check_not_negative, check_positive
 from fedblade.losses._masking import mean_of_real, real_rows
 from fedblade.losses._shapes import check_labels, check_mask, check_matrix
 
@@ -130,8 +130,10 @@ class RelaxedContrastive(Term):
         return "relu" if self.feature_relu else "plain"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("tau", self.tau, 0.05)
         check_choice("mining", self.mining, ("hard", "all"))
+        check_not_negative("beta_rcl", self.beta_rcl, 1.0)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over stages and over the real samples of the batch."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
+from fedblade.losses._checks import check_not_negative
 from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._shapes import check_counts, check_matrix
 
@@ -37,6 +38,10 @@ class RestrictedCrossEntropy(Term):
     name: ClassVar[str] = "supervised"
     supervised: ClassVar[bool] = True
     alpha_rs: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative("alpha_rs", self.alpha_rs, 0.5)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""

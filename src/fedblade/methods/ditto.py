@@ -1,6 +1,5 @@
 """Ditto: a personal model beside the global one, held near it (Li et al., ICML 2021)."""
 
-import math
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -8,6 +7,7 @@ from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.method import Method, Own, model
 from fedblade.core.phase import Phase
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
 
@@ -23,8 +23,7 @@ def ditto(lambda_ditto: float = 0.1, variant: Variant = "ditto") -> Method:
     Deviation: `fedbabu` does as the code of FedBABU, which averages the personal models and overwrites them with the
     mean each round. One model is left then, trained on CE + (λ/2)·‖w − w^t‖²: FedProx with μ = λ.
     """
-    if not 0 <= lambda_ditto < math.inf:
-        raise Misconfigured(f"lambda_ditto={lambda_ditto!r}: expected a number from 0 on, such as 0.1.")
+    check_weight("lambda_ditto", lambda_ditto)
     if variant not in get_args(Variant):
         raise Misconfigured(f"unknown variant {variant!r}.{nearest(str(variant), get_args(Variant))}")
     pulled = (CrossEntropy(), Proximal(weight=lambda_ditto))

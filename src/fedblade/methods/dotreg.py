@@ -18,7 +18,10 @@ TunedLoss = Literal["dotreg", "feddr_plus"]
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Fine-tuning: on dot regression alone, or on FedDr+'s mixture with the final global model as the teacher."""
+    """Fine-tuning: on dot regression alone, or on FedDr+'s mixture with the final global model as the teacher.
+
+    A regulariser that the method's name adds joins whichever of them is named.
+    """
 
     loss: TunedLoss
 
@@ -38,5 +41,6 @@ def dotreg(ft: FineTuning = TUNED_BY_DOTREG) -> Method:
     Fine-tuning on `feddr_plus` has FedDr+'s default β = 0.9.
     """
     method = Method(head=EtfDirectHead(), losses=(DotRegression(),), sums=payloads.MODEL, server=average)
-    tuned = method if ft.loss == "dotreg" else fd()(method)
-    return replace(method, own=Own(finetune=(Phase(losses=tuned.losses),)))
+    if ft.loss == "dotreg":
+        return method
+    return replace(method, own=Own(finetune=(Phase(losses=fd()(method).losses),)))

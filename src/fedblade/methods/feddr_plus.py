@@ -24,5 +24,6 @@ def feddr_plus(
     """
     base = dotreg()
     method = fd(beta, teacher_norm)(base)
-    tuned = method if ft.loss == "feddr_plus" else base
-    return replace(method, own=Own(finetune=(Phase(losses=tuned.losses),)))
+    if ft.loss == "feddr_plus":
+        return method
+    return replace(method, own=Own(finetune=(Phase(losses=base.losses),)))

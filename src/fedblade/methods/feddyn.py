@@ -9,12 +9,12 @@ from fedblade import payloads
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method, zeros
 from fedblade.core.registry import methods
-from fedblade.core.sums import Sum
 from fedblade.core.terms import GradientTerm
 from fedblade.core.tree import Tree, tree_map
 from fedblade.core.views import EndView, StepView
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
+from fedblade.methods.scaffold import change_of
 from fedblade.server import average_less_h
 
 
@@ -46,14 +46,10 @@ def feddyn(alpha_dyn: float = 0.01) -> Method:
         # What stays on the client has no global counterpart to agree with: its h remains 0.
         return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
 
-    def change(view: EndView) -> Tree:
-        new, old = new_h(view), view.client["h"]
-        return {n: (new[n].double() - old[n].double()) / view.population for n in new if n in view.shared}
-
     return replace(
         fedavg(),
         losses=(CrossEntropy(), Proximal(weight=alpha_dyn), Dynamic()),
-        sums=(*payloads.MODEL, Sum("h", change, bound=1e3)),
+        sums=(*payloads.MODEL, change_of("h", new_h)),
         server=partial(average_less_h, alpha=alpha_dyn),
         client_state={"h": zeros},
         client_update={"h": new_h},

@@ -5,15 +5,10 @@ from typing import Literal
 from fedblade import payloads
 from fedblade.core.method import Method, Own
 from fedblade.core.registry import methods
-from fedblade.core.state import ServerState
 from fedblade.heads import EtfProjectorHead, Scale
 from fedblade.losses import BalancedCrossEntropy, CrossEntropy
 from fedblade.personal import EtfFineTuning
-from fedblade.server import average
-
-
-def _scale(state: ServerState) -> float:
-    return float((state.params | state.fixed)["scale"])
+from fedblade.server import average, scale_of
 
 
 @methods.register(paper="arXiv:2303.10058")
@@ -38,5 +33,5 @@ def fedetf(
         sums=payloads.MODEL,
         server=average,
         own=Own(tuning={"pers_etf": ft.stages(CrossEntropy(), balanced, projector=projector)}),
-        gauges={"scale": _scale},
+        gauges={"scale": scale_of},
     )

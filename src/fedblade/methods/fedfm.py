@@ -7,6 +7,7 @@ from fedblade import payloads
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Exchange, Method
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.losses import AnchorMatching
 from fedblade.methods.fedavg import fedavg
 from fedblade.server import average_with_prototypes, no_prototypes, num_prototypes, update_prototypes
@@ -23,12 +24,13 @@ def fedfm(
     """Contrast features with one shared anchor per class.
 
     Objective: L_k = mean_i CE(W z_i + b, y_i) + λ·mean_i CE(cos(z_i, a)/τ, y_i) over the classes with an anchor, from
-    round `t_start` on (the first is 0); `match` "l2" takes ‖z/‖z‖ − a_y/‖a_y‖‖² instead. Anchors a_c are count-weighted
-    class means of z over the cohort, made with the new global model in an exchange after each round, or with
-    `anchor_model` "local" by each client's trained model and sent along with it. A class nobody in the cohort holds
-    keeps its anchor.
+    round `t_start` on (the first is 0); `match` "l2" takes ‖z/‖z‖ − a_y/‖a_y‖‖²/d instead. Anchors a_c are
+    count-weighted class means of z over the cohort, made with the new global model in an exchange after each round, or
+    with `anchor_model` "local" by each client's trained model and sent along with it. A class nobody in the cohort
+    holds keeps its anchor.
     Deviation: the authors start in round 20 with λ = 50.
     """
+    check_weight("lambda_fm", lambda_fm)
     if t_start < 0:
         raise Misconfigured(f"t_start={t_start}: expected a round number from 0 on; anchors exist from round 1.")
     base = fedavg()

@@ -33,7 +33,9 @@ def etf_head(E_W: float, normalize: bool, temperature: float | Literal["none"] =
     return EtfDirectHead(normalize=normalize, length=math.sqrt(E_W) if temperature == "none" else 1 / temperature)
 
 
-def adapted(head: Head, phi: Phi | Literal["none"], softmax_classes: SoftmaxClasses) -> Method:
+def adapted(
+    head: Head, phi: Phi | Literal["none"], softmax_classes: SoftmaxClasses, clip: float | Literal["none"]
+) -> Method:
     """Averaging of models that train on logits scaled by Φ; a client predicts with the model it ended its round with.
 
     With `none` Φ is 1.
@@ -49,6 +51,7 @@ def adapted(head: Head, phi: Phi | Literal["none"], softmax_classes: SoftmaxClas
         client_state={"local": model},
         client_update={"local": local_model},
         own=Own(state="local", logits=_own_logits(phi)),
+        clip=None if clip == "none" else clip,
     )
 
 
@@ -91,6 +94,7 @@ def fedgela(
     normalize: bool = True,
     softmax_classes: SoftmaxClasses = "existing",
     temperature: float | Literal["none"] = "none",
+    clip: float | Literal["none"] = 20.0,
 ) -> Method:
     """Share one fixed simplex classifier and let each client rescale it by its class shares.
 
@@ -100,6 +104,10 @@ def fedgela(
     for which all clients share Q once, before the first round.
     Prediction: argmax_c m_cᵀh; a client's own argmax_{c ∈ C_k} Φ_{k,c} m_cᵀh with its model after local training.
     The authors' code keeps missing classes in the softmax (`softmax_classes = "all"`) and divides by a `temperature`,
-    which then replaces sqrt(E_W) by 1/temperature; its wider neck with BatchNorm is a setting of the model.
+    which then replaces sqrt(E_W) by 1/temperature.
+    Class vectors this long make steep slopes: gradients are clipped at the norm `clip`, 20 as in the authors' code; a
+    number in `optimizer.clip` goes first.
+    The paper's layer to 512 features in front of the classifier is a setting of the model, `model.neck = 512` as in the
+    presets; so is the wider one with BatchNorm of the authors' code (`model.neck_hidden`, `model.neck_norm`).
     """
-    return adapted(etf_head(E_W, normalize, temperature), phi, softmax_classes)
+    return adapted(etf_head(E_W, normalize, temperature), phi, softmax_classes, clip)

@@ -1,5 +1,7 @@
 """LA only: FedGELA's local adaptation of a classifier that is trained (Fan et al., NeurIPS 2023, Table 4)."""
 
+from typing import Literal
+
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.heads import LinearHead
@@ -7,11 +9,17 @@ from fedblade.methods.fedgela import Phi, SoftmaxClasses, adapted
 
 
 @methods.register(paper="arXiv:2405.18972")
-def fedla(phi: Phi = "identity", normalize: bool = True, softmax_classes: SoftmaxClasses = "existing") -> Method:
+def fedla(
+    phi: Phi = "identity",
+    normalize: bool = True,
+    softmax_classes: SoftmaxClasses = "existing",
+    clip: float | Literal["none"] = 20.0,
+) -> Method:
     """Train and average a classifier that each client rescales by its class shares.
 
     Objective: FedGELA's with a learnable W without bias in place of sqrt(E_W)·M,
     L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·w_cᵀh_i)[y_i], h = z/‖z‖ (z itself without `normalize`).
     Prediction: argmax_c w_cᵀh; a client's own argmax_{c ∈ C_k} Φ_{k,c} w_cᵀh with its model after local training.
+    Gradients are clipped at the norm `clip` and the layer to 512 features is `model.neck`, as with FedGELA.
     """
-    return adapted(LinearHead(bias=False, normalize=normalize), phi, softmax_classes)
+    return adapted(LinearHead(bias=False, normalize=normalize), phi, softmax_classes, clip)

@@ -13,7 +13,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import EndView, StepView
 from fedblade.heads import PrototypeHead, Scale, normalise
 from fedblade.losses import CrossEntropy
-from fedblade.server import average, move_prototypes
+from fedblade.server import average, move_prototypes, scale_of
 
 
 def _unit_features(view: StepView) -> Tree:
@@ -26,18 +26,14 @@ def _directions(view: EndView) -> Tree:
     return {"sum": total["count"][:, None] * normalise(total["sum"]), "count": total["count"]}
 
 
-def _scale(state: ServerState) -> float:
-    return float((state.params | state.fixed)["scale"])
-
-
 @methods.register(paper="arXiv:2212.02758")
-def fednh(rho: float = 0.9, fix_scale: bool = False) -> Method:
+def fednh(rho: float = 0.9, scale: Scale = Scale(), fix_scale: bool = False) -> Method:
     """Spread class prototypes evenly, classify by them and smooth them on the server.
 
     Objective: L_k = mean_i CE(s·P z_i/‖z_i‖, y_i) over body and s. P starts with orthonormal rows and does not train:
     after training q_{k,c} = normalise(mean of z/‖z‖ over class c) goes up with the class counts.
     Server: body and s are averaged, P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})); classes that nobody
-    in the cohort holds keep their row. `fix_scale` sets s = 30 for good.
+    in the cohort holds keep their row. `fix_scale` sets s = 30 for good, whatever `scale` says.
     Deviation: the weights are averaged by the run's weighting, which the authors take equal.
     """
     if not 0 <= rho <= 1:
@@ -48,10 +44,10 @@ def fednh(rho: float = 0.9, fix_scale: bool = False) -> Method:
 
     unit_features = DataPass("unit_class_features", _unit_features)
     return Method(
-        head=PrototypeHead(Scale(init=30.0, learnable=False) if fix_scale else Scale()),
+        head=PrototypeHead(Scale(init=30.0, learnable=False) if fix_scale else scale),
         losses=(CrossEntropy(),),
         sums=(*payloads.MODEL, Sum("directions", _directions, bound=1e9, passes=(unit_features,), by_class=True)),
         server=server,
         phases=(Phase(trains=("body", "scale")),),
-        gauges={"scale": _scale},
+        gauges={"scale": scale_of},
     )

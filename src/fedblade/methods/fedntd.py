@@ -5,6 +5,7 @@ from typing import Literal
 
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.core.views import Teacher
 from fedblade.losses import CrossEntropy, NotTrueDistillation
 from fedblade.methods.fedavg import fedavg
@@ -17,5 +18,6 @@ def fedntd(beta_ntd: float = 1.0, tau: float = 3.0, teacher_norm: Literal["eval"
     Objective: L_k = CE + β·τ²·KL(q̃^g ‖ q̃), q̃ = softmax(ℓ/τ) over the classes other than y, q̃^g that of the received
     model, a constant. With two classes the term is 0.
     """
+    check_weight("beta_ntd", beta_ntd)
     term = NotTrueDistillation(weight=beta_ntd, tau=tau, teacher=Teacher(norm=teacher_norm))
     return replace(fedavg(), losses=(CrossEntropy(), term))

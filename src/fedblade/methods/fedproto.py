@@ -10,6 +10,7 @@ from fedblade import payloads
 from fedblade.core.method import Method, Own
 from fedblade.core.phase import ALL_GROUPS
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.core.views import StepView
 from fedblade.losses import PrototypeDistance
 from fedblade.methods.fedavg import fedavg
@@ -38,6 +39,7 @@ def fedproto(
     the paper, only prototypes travel and each client keeps its own model. With `inference` "proto" a client's own
     prediction is the class of the nearest prototype.
     """
+    check_weight("lambda_proto", lambda_proto)
     base = fedavg()
     if not share_weights:
         base = replace(base, sums=(), personal=ALL_GROUPS, buffers="local", accuracy_of="personal")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
 
@@ -14,4 +15,5 @@ def fedprox(mu: float = 0.01) -> Method:
 
     Objective: L_k = CE + (μ/2)·‖w − w^t‖² over trainable tensors, added as the gradient μ(w − w^t).
     """
+    check_weight("mu", mu)
     return replace(fedavg(), losses=(CrossEntropy(), Proximal(weight=mu)))

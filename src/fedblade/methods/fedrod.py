@@ -16,7 +16,7 @@ _HEAD = DualLinearHead()
 
 
 def _own_logits(view: StepView) -> Tensor:
-    return view.logits + _HEAD.residual(view.params, view.features)
+    return _HEAD.personal_logits(view.params, view.features)
 
 
 @methods.register(paper="arXiv:2107.00778")

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
-from fedblade.core.terms import Term, TermValue
+from fedblade.core.terms import Term, TermValue, check_weight
 from fedblade.core.views import StepView
 from fedblade.losses import CrossEntropy, PredictionVariance, Uniformity, prediction_variance
 from fedblade.methods.fedavg import fedavg
@@ -30,5 +30,7 @@ def feduv(lambda_v: float | Literal["auto"] = "auto", mu_u: float = 0.5) -> Meth
     class c's probability over the batch, σ the median of the squared distances that are not 0.
     λ = C/4 with "auto", which continues the authors' 2.5 for 10 classes; that factor is part of the logged value.
     """
+    check_weight("lambda_v", 0.0 if lambda_v == "auto" else lambda_v)
+    check_weight("mu_u", mu_u)
     variance = ScaledVariance() if lambda_v == "auto" else PredictionVariance(weight=lambda_v)
     return replace(fedavg(), losses=(CrossEntropy(), variance, Uniformity(weight=mu_u)))

@@ -7,6 +7,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.neck import Neck
 from fedblade.core.registry import methods
+from fedblade.core.terms import check_weight
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.moon import contrast, remembering
@@ -29,6 +30,7 @@ def moon(
     Client: keeps the model it ends with.
     Deviation: h = d/2 as in the release of FedDecorr; the paper's is h = d. That release applies no temperature: tau=1.
     """
+    check_weight("mu", mu)
     if not (mlp_hidden > 0 and mlp_width > 0):
         raise Misconfigured(
             f"mlp_hidden={mlp_hidden!r}, mlp_width={mlp_width!r}: expected numbers above 0, such as 0.5 and 256."

@@ -1,5 +1,6 @@
 """SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020, option II)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -29,6 +30,16 @@ class Drift(GradientTerm):
         return tree_map(torch.sub, view.server["c"], view.client["c"])
 
 
+def change_of(name: str, new: Callable[[EndView], Tree]) -> Sum:
+    """What `new` changes about the client state `name`, over the number of all clients, summed without weights."""
+
+    def change(view: EndView) -> Tree:
+        kept, old = new(view), view.client[name]
+        return {n: (kept[n].double() - old[n].double()) / view.population for n in kept if n in view.shared}
+
+    return Sum(name, change, bound=1e3)
+
+
 def _server(state: ServerState, sums: Sums) -> ServerState:
     return accumulate(average(state, sums), sums, "c")
 
@@ -49,14 +60,10 @@ def scaffold(adaptive_division: bool = True) -> Method:
         # What stays on the client drifts from nobody: its control remains 0.
         return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
 
-    def change(view: EndView) -> Tree:
-        new, old = new_control(view), view.client["c"]
-        return {n: (new[n].double() - old[n].double()) / view.population for n in new if n in view.shared}
-
     return replace(
         fedavg(),
         losses=(CrossEntropy(), Drift()),
-        sums=(*payloads.MODEL, Sum("c", change, bound=1e3)),
+        sums=(*payloads.MODEL, change_of("c", new_control)),
         server=_server,
         client_state={"c": zeros},
         client_update={"c": new_control},

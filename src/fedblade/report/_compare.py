@@ -17,8 +17,9 @@ _DEFAULT_THRESHOLD = 90.0
 class ComparisonRow:
     """One line of the comparison: means over seeds, with the population standard deviation.
 
-    Means are over the finished runs, or over all runs while none is finished (`finished == 0`). A rank is 1 for
-    the highest mean among complete groups of the same setting, and None where ranking would mislead.
+    Means are over the finished runs, or over all runs while none is finished (`finished == 0`). `ranked_mean` is what
+    methods are ranked by: the last ten rounds, or, where the model is `calibrated` at the end of the run, that model. A
+    rank is 1 for the highest mean among complete groups of the same setting, and None where ranking would mislead.
     """
 
     label: str
@@ -28,10 +29,13 @@ class ComparisonRow:
     finished: int
     failed: int
     seeds: tuple[int | None, ...]
+    calibrated: bool
     last10_mean: float | None
     last10_std: float | None
     last10_pooled_std: float | None
-    last10_rank: int | None
+    ranked_mean: float | None
+    ranked_std: float | None
+    rank: int | None
     final_mean: float | None
     final_std: float | None
     final_rank: int | None
@@ -75,14 +79,15 @@ def suggest_threshold(groups: Sequence[Group]) -> float:
 def compare(groups: Sequence[Group], threshold: float) -> list[ComparisonRow]:
     """One row per group, in the same order."""
     rows = [_row(group, threshold) for group in groups]
-    last10 = _ranks(groups, [row.last10_mean for row in rows])
+    ranks = _ranks(groups, [row.ranked_mean for row in rows])
     final = _ranks(groups, [row.final_mean for row in rows])
-    return [replace(row, last10_rank=a, final_rank=b) for row, a, b in zip(rows, last10, final, strict=True)]
+    return [replace(row, rank=a, final_rank=b) for row, a, b in zip(rows, ranks, final, strict=True)]
 
 
 def _row(group: Group, threshold: float) -> ComparisonRow:
     runs = group.counted
     last10_mean, last10_std = _spread([run.last10_accuracy for run in runs])
+    ranked_mean, ranked_std = _spread([run.ranked_accuracy for run in runs])
     final_mean, final_std = _spread([run.final_accuracy for run in runs])
     return ComparisonRow(
         label=group.label,
@@ -92,10 +97,13 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         finished=group.finished,
         failed=sum(run.status == "failed" for run in group.runs),
         seeds=tuple(run.seed for run in runs),
+        calibrated=any(run.calibrated for run in runs),
         last10_mean=last10_mean,
         last10_std=last10_std,
         last10_pooled_std=protocols.pooled_last_std([run.evaluated() for run in runs], 10),
-        last10_rank=None,
+        ranked_mean=ranked_mean,
+        ranked_std=ranked_std,
+        rank=None,
         final_mean=final_mean,
         final_std=final_std,
         final_rank=None,

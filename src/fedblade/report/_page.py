@@ -128,18 +128,19 @@ def _clients_text(run: RunRecord) -> str:
 
 def _finding(rows: Sequence[ComparisonRow]) -> str:
     """The headline result in one sentence, with a warning when the seeds do not settle it; empty if not ranked."""
-    first = [row for row in rows if row.last10_rank == 1]
-    second = [row for row in rows if row.last10_rank == 2]
+    first = [row for row in rows if row.rank == 1]
+    second = [row for row in rows if row.rank == 2]
     if len(first) != 1 or len(second) != 1:
         return ""
     best, next_best = first[0], second[0]
-    if best.last10_mean is None or next_best.last10_mean is None:
+    if best.ranked_mean is None or next_best.ranked_mean is None:
         return ""
-    gap, spread = best.last10_mean - next_best.last10_mean, (best.last10_std or 0.0) + (next_best.last10_std or 0.0)
+    gap, spread = best.ranked_mean - next_best.ranked_mean, (best.ranked_std or 0.0) + (next_best.ranked_std or 0.0)
     seeds = plural(len(best.seeds), "seed")
+    instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
     said = (
-        f"Highest mean accuracy over the last 10 rounds: {best.label}, {percent(best.last10_mean)} % over {seeds}, "
-        f"{gap:.2f} points above {next_best.label}."
+        f"Highest mean accuracy over the last 10 rounds{instead}: {best.label}, {percent(best.ranked_mean)} % over "
+        f"{seeds}, {gap:.2f} points above {next_best.label}."
     )
     if len(best.seeds) == 1:
         return said + " One seed cannot tell whether this would hold for another."

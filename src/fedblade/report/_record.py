@@ -76,13 +76,23 @@ class RunRecord:
         return str(self.summary.get("accuracy_of") or "global")
 
     @property
+    def calibrated(self) -> bool:
+        """Whether the method calibrated its model at the end of the run, after the last round."""
+        return self.finished and self.summary.get("calibrated") is True
+
+    @property
+    def ranked_accuracy(self) -> float | None:
+        """What runs are ranked by: the mean over the last ten rounds, or the calibrated model, which is in no round."""
+        return self.final_accuracy if self.calibrated else self.last10_accuracy
+
+    @property
     def final_accuracy(self) -> float | None:
-        """Test accuracy after the last evaluated round, in percent."""
+        """Test accuracy of the model the run ended with, in percent."""
         return self._settled("final_accuracy", protocols.final(self.evaluated()))
 
     @property
     def last10_accuracy(self) -> float | None:
-        """Mean test accuracy over the last ten evaluated rounds, or as many as there are."""
+        """Mean test accuracy over the last ten evaluated rounds, or as many as there are, before any calibration."""
         return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
 
     @property

@@ -4,22 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group, differing_keys, flatten
-from fedblade.report._html import (
-    MISSING,
-    Column,
-    details,
-    duration,
-    paragraph,
-    percent,
-    plural,
-    section,
-    size,
-    table,
-)
+from fedblade.report._html import MISSING, Column, details, duration, paragraph, percent, plural, section, size, table
 from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape, swatch
 
 _MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
+_DAGGER = "†"
+_CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 
 def results(rows: Sequence[ComparisonRow]) -> str:
@@ -50,10 +41,10 @@ def runs(groups: Sequence[Group]) -> str:
         Column("training seconds"),
     ]
     body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
-    note = paragraph(
-        "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
-    )
-    return section("runs", "Runs", table("Every run", columns, body), note)
+    note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
+    if any(run.calibrated for group in groups for run in group.runs):
+        note += f" {_CALIBRATED}; the last ten rounds and the best one are before it."
+    return section("runs", "Runs", table("Every run", columns, body), paragraph(note))
 
 
 def configuration(groups: Sequence[Group]) -> str:
@@ -109,11 +100,12 @@ def _result_cells(index: int, row: ComparisonRow) -> list[str]:
     several = len(row.rounds_to) > 1
     per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
     pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
+    dagger = _DAGGER if row.calibrated else ""
     return [
         f'<span class="name">{swatch(index)}<span>{escape(row.label)}</span></span>{_tags(row)}',
         str(len(row.seeds)),
-        _marked(row.last10_mean, row.last10_std, row.last10_rank, several) + pooled,
-        _marked(row.final_mean, row.final_std, row.final_rank, several),
+        _marked(row.ranked_mean, row.ranked_std, row.rank, several) + (dagger or pooled),
+        _marked(row.final_mean, row.final_std, row.final_rank, several) + dagger,
         escape(row.rounds_to_text) + per_seed,
         duration(row.seconds_per_round),
         f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
@@ -144,7 +136,9 @@ def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     if several:
         notes.append("Numbers are means over seeds ± the population standard deviation of the seeds' values.")
         notes.append("Pooled: the standard deviation over the last ten rounds of all seeds together.")
-    if any(row.last10_rank for row in rows):
+    if any(row.calibrated for row in rows):
+        notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
+    if any(row.rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
     if any(row.rounds_to_mean is None for row in rows):
@@ -160,7 +154,7 @@ def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:
         MISSING if run.seed is None else str(run.seed),
         status if run.finished else f'<span class="tag warn">{status}</span>',
         str(done) if planned in (None, done) else f"{done} of {planned}",
-        percent(run.final_accuracy),
+        percent(run.final_accuracy) + (_DAGGER if run.calibrated else ""),
         percent(run.last10_accuracy),
         percent(run.best_accuracy),
         duration(number(run.summary.get("seconds"))),

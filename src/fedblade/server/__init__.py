@@ -1,6 +1,6 @@
 """Server steps: pure functions from (state, sums) to state."""
 
-from fedblade.server._add import accumulate, one
+from fedblade.server._add import accumulate, one, scale_of
 from fedblade.server._average import average
 from fedblade.server._calibrate_sphere import calibrate_sphere
 from fedblade.server._dynamic import average_less_h
@@ -34,6 +34,7 @@ __all__ = [
     "num_prototypes",
     "one",
     "run_seed",
+    "scale_of",
     "update_prototypes",
     "virtual_features",
 ]

@@ -1,4 +1,4 @@
-"""Additions to trees that keep their type, and numbers the server keeps for the history."""
+"""Additions to trees that keep their type, and numbers of the server for the history."""
 
 from collections.abc import Mapping
 
@@ -29,3 +29,8 @@ def one(view: InitView) -> Tree:  # noqa: ARG001 - all initial state is made fro
 def keep_number(state: ServerState, name: str, value: float) -> ServerState:
     """Keep a number that starts as `one`."""
     return state.replace(extra={**state.extra, name: {"value": torch.tensor(value, dtype=torch.float64)}})
+
+
+def scale_of(state: ServerState) -> float:
+    """The factor of a cosine head's logits, learnt or fixed."""
+    return float((state.params | state.fixed)["scale"])

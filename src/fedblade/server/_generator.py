@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
 from fedblade.core.tree import Tree
 
@@ -25,6 +26,11 @@ class FeatureGenerator:
     nz: int = 64
     hid: int = 512
     noise: Literal["uniform", "normal"] = "uniform"
+
+    def __post_init__(self) -> None:
+        for name in ("nz", "hid"):
+            if not getattr(self, name) >= 1:
+                raise Misconfigured(f"{name}={getattr(self, name)!r}: expected 1 or more.")
 
     def init(self, view: InitView) -> Tree:
         """Weights as PyTorch draws them, from the stream `generator`, and the statistics of the normalisation."""

@@ -1,20 +1,21 @@
 """Training of a feature generator on the server: features that the clients' classifiers agree on, and that differ."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
+from fedblade.core.terms import check_weight
 from fedblade.core.tree import Tree, tree_clone
 from fedblade.server._generator import STATISTICS, FeatureGenerator
 from fedblade.server._seed import server_generator
 
-_BETAS, _EPS, _WEIGHT_DECAY = (0.9, 0.999), 1e-8, 1e-2
-_FADE = 0.98
-"""Factor of the rate in each round."""
+_BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 def label_shares(counts: Tensor) -> Tensor:
@@ -35,13 +36,13 @@ def no_moments(generator: FeatureGenerator, view: InitView) -> Tree:
     return zeros | {"steps": torch.zeros((), dtype=torch.int64)}
 
 
-def adam(tensors: Tree, gradient: Tree, moments: Tree, lr: float) -> tuple[Tree, Tree]:
+def adam(tensors: Tree, gradient: Tree, moments: Tree, lr: float, weight_decay: float) -> tuple[Tree, Tree]:
     """One step of Adam with weight decay added to the gradient, as in PyTorch: the new tensors and moments."""
     steps = moments["steps"] + 1
     shrunk = [1 - beta ** int(steps) for beta in _BETAS]
     new, kept = dict(tensors), {"steps": steps}
     for name, slope in gradient.items():
-        total = slope + _WEIGHT_DECAY * tensors[name]
+        total = slope + weight_decay * tensors[name]
         first = _BETAS[0] * moments[f"first.{name}"] + (1 - _BETAS[0]) * total
         second = _BETAS[1] * moments[f"second.{name}"] + (1 - _BETAS[1]) * total.square()
         new[name] = tensors[name] - lr * (first / shrunk[0]) / ((second / shrunk[1]).sqrt() + _EPS)
@@ -64,9 +65,27 @@ class GeneratorTraining:
     n_it: int
     gen_batch: int
     lr: float
+    weight_decay: float = 1e-2
+    fade: float = 0.98
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_s", "eta_s", "beta_s"):
+            check_weight(name, getattr(self, name))
+        if not (self.n_it >= 1 and self.gen_batch >= 2):
+            raise Misconfigured(
+                f"n_it={self.n_it!r}, gen_batch={self.gen_batch!r}: expected 1 step or more on batches of 2 or more, "
+                f"which the generator's BatchNorm needs."
+            )
+        if not (0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
+            raise Misconfigured(
+                f"lr={self.lr!r}, gen_weight_decay={self.weight_decay!r}: expected a rate above 0 and a decay from 0 "
+                f"on, such as 3e-4 and 1e-2."
+            )
+        if not 0 < self.fade <= 1:
+            raise Misconfigured(f"fade={self.fade!r}: expected a factor above 0 and up to 1, such as 0.98.")
 
     def __call__(self, state: ServerState, sums: Sums) -> ServerState:
-        """`n_it` steps of Adam at rate lr·0.98^round."""
+        """`n_it` steps of Adam at rate lr·fade^round."""
         tensors, moments = tree_clone(state.extra["generator"]), dict(state.extra["adam"])
         like, draws = tensors["in.weight"], server_generator(state)
         heads = {name: leaf.to(like) for name, leaf in sums["heads"].items()}
@@ -75,7 +94,7 @@ class GeneratorTraining:
             labels = offered[torch.randint(len(offered), (self.gen_batch,), generator=draws)].to(like.device)
             noise = torch.rand(self.gen_batch, self.generator.nz, generator=draws, dtype=torch.float64)
             gradient, statistics = self._slope(tensors, heads, state.params, labels, noise)
-            tensors, moments = adam(tensors, gradient, moments, self.lr * _FADE**state.round)
+            tensors, moments = adam(tensors, gradient, moments, self.lr * self.fade**state.round, self.weight_decay)
             tensors |= statistics
         return state.replace(extra={**state.extra, "generator": tensors, "adam": moments})
 

@@ -24,6 +24,18 @@ def test_what_was_written_is_read_bit_for_bit(tmp_path):
     assert metadata == {"round": 3, "names": ["x"]}
 
 
+def test_the_same_contents_give_the_same_bytes(tmp_path):
+    for number in range(20):
+        write_tensors(tmp_path / f"{number}", tree(), {"round": 3, "accuracy": 0.1, "names": ["x"], "none": None})
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_reading_and_writing_again_changes_no_byte(tmp_path):
+    write_tensors(tmp_path / "a", tree(), {"mean": [0.1, 1e-30], "names": ["ä"], "none": None})
+    write_tensors(tmp_path / "b", *read_tensors(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_views_and_transposes_are_stored_by_value(tmp_path):
     base = torch.arange(6.0).reshape(2, 3)
     write_tensors(tmp_path / "t", {"t": base.T, "row": base[1]})

@@ -1,6 +1,7 @@
 """The local objective: weights, switches, and the balance of decorrelation terms (X-1)."""
 
-from dataclasses import dataclass, replace
+import inspect
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import ClassVar
 
 import pytest
@@ -8,8 +9,9 @@ import torch
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Phase
+from fedblade.core.registry import methods
 from fedblade.core.streams import Streams
-from fedblade.core.terms import FeatureTerm, TermValue, active, differentiate
+from fedblade.core.terms import FeatureTerm, GradientTerm, Term, TermValue, active, differentiate
 from fedblade.core.views import StepView
 from fedblade.heads import EtfProjectorHead, LinearHead
 from fedblade.losses import BalancedCrossEntropy, CrossEntropy, FedDecorr, LDDecorr, Proximal
@@ -207,3 +209,38 @@ def test_the_logs_of_two_terms_are_both_kept():
     apart = [Step().slope(term).logs["ld_centered"].item() for term in (one, other)]
     together = {name: value.item() for name, value in Step().slope(CrossEntropy(), one, other).logs.items()}
     assert all(any(value == pytest.approx(each) for value in together.values()) for each in apart)
+
+
+def all_terms():
+    """Every term that the library defines, with None for what has no default."""
+    for name in methods.names():
+        methods.get(name)
+    left, found = [Term, FeatureTerm, GradientTerm], []
+    while left:
+        kind = left.pop()
+        left.extend(kind.__subclasses__())
+        if kind.__module__.startswith("fedblade.") and not inspect.isabstract(kind):
+            needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+            found.append((kind, dict.fromkeys(needed)))
+    return found
+
+
+def test_there_are_terms_of_every_sort():
+    kinds = {kind.__name__ for kind, _ in all_terms()}
+    assert kinds > {"CrossEntropy", "LDDecorr", "Uniformity", "StructuredDeCov", "Proximal", "Dynamic", "Generated"}
+
+
+@pytest.mark.parametrize("weight", [-1.0, -1e-9, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused_by_every_term(weight):
+    for kind, needed in all_terms():
+        with pytest.raises(Misconfigured, match=rf"{kind.name}\.weight={weight}: expected a number from 0 on"):
+            kind(weight=weight, **needed)
+        kind(weight=0.0, **needed)
+
+
+@pytest.mark.parametrize("balance", [-0.1, float("nan"), float("inf")])
+def test_a_balance_that_is_none_is_refused_by_every_term(balance):
+    for kind, needed in all_terms():
+        if issubclass(kind, FeatureTerm):
+            with pytest.raises(Misconfigured, match=f"balance={balance} must be 0 or more"):
+                kind(balance=balance, **needed)

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from fedblade.core.method import Exchange
+from fedblade.core.method import Exchange, Own
 from fedblade.core.registry import Entry
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sum
 from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
 from fedblade.experiment import execute, load_config
+from fedblade.experiment._driver import Driver
 from fedblade.experiment._evaluate import evaluate
+from fedblade.experiment._measure import FinishedRun, measure
+from fedblade.experiment._personal import measure_clients, stages_after_run
+from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import prepare
+from fedblade.experiment._summary import summarise
 from fedblade.methods import Composition
 from fedblade.methods.fedavg import fedavg
 
@@ -62,7 +67,7 @@ def measured(config):
     """The set-up of a configuration, the row of its initial model, and what was looked at for it."""
     setup = prepare(config, dataset())
     recorder = Recorder(setup.engine)
-    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore())
+    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore()).row
     return setup, row, recorder
 
 
@@ -154,11 +159,12 @@ def test_exchanges_after_the_run_have_fields_of_their_own(tmp_path):
     ended = execute(configure(calibrating()), dataset=dataset(), out=tmp_path / "run")
     plain = execute(configure(fedavg()), dataset=dataset())
     assert [row["test_accuracy"] for row in ended.history] == [row["test_accuracy"] for row in plain.history]
-    assert ended.summary["last10_accuracy"] == ended.summary["accuracy"] == plain.summary["last10_accuracy"]
+    assert ended.summary["last10_accuracy"] == plain.summary["last10_accuracy"]
     assert ended.summary["best_accuracy"] == plain.summary["best_accuracy"]
     share = 100 * float((dataset().test.labels == 0).mean())
     assert ended.summary["final_accuracy"] == ended.history[-1]["calibrated_accuracy"] == pytest.approx(share)
     assert ended.summary["final_accuracy"] != ended.history[-1]["test_accuracy"]
+    assert (ended.summary["calibrated"], plain.summary["calibrated"]) == (True, False)
     assert ended.history[-1]["calibrated_loss"] == pytest.approx(np.log(3), rel=1e-6)
     assert ended.summary["exchange_seconds"] == ended.history[-1]["exchange_seconds"] > 0
     assert ended.summary["seconds"] == sum(row["seconds"] for row in ended.history)
@@ -176,9 +182,68 @@ def test_the_time_of_the_exchanges_is_not_that_of_the_last_round():
     assert result.history[-1]["seconds"] < 0.5 <= result.summary["exchange_seconds"]
 
 
-def test_the_protocol_final_reports_the_model_after_the_exchanges():
-    result = execute(configure(calibrating(), protocol="final"), dataset=dataset())
-    assert result.summary["accuracy"] == result.summary["final_accuracy"] == result.history[-1]["calibrated_accuracy"]
+@pytest.mark.parametrize("protocol", ["last10", "last5", "final", "pers_etf", "gapa"])
+def test_every_protocol_reports_the_model_after_the_exchanges(protocol):
+    result = execute(configure(calibrating(), protocol=protocol, test_split="matched"), dataset=dataset())
+    found, last = result.summary, result.history[-1]
+    assert found["accuracy"] == found["final_accuracy"] == last["calibrated_accuracy"] != last["test_accuracy"]
+    rounds = [row["test_accuracy"] for row in result.history]
+    assert (found["last10_accuracy"], found["best_accuracy"]) == (pytest.approx(np.mean(rounds)), max(rounds))
+
+
+def test_domains_are_those_of_the_model_after_the_exchanges():
+    result = execute(configure(calibrating(), protocol="domain"), dataset=dataset())
+    last = result.history[-1]
+    assert result.summary["accuracy"] == pytest.approx(np.mean([*last["calibrated_domain_accuracy"].values()]))
+    run = FinishedRun(result.history, result.summary)
+    for domain, share in last["calibrated_domain_accuracy"].items():
+        assert measure(f"domain {domain}", [[run]]).mean == share != last["domain_accuracy"][domain]
+    assert measure("domain", [[run]]).mean == result.summary["accuracy"]
+
+
+@pytest.mark.parametrize("how", ["last10", "last5", "final", "best"])
+def test_tables_print_the_model_after_the_exchanges(how):
+    ended, plain = (execute(configure(method), dataset=dataset()) for method in (calibrating(), fedavg()))
+    values = [measure(how, [[FinishedRun(run.history, run.summary)]]).mean for run in (ended, plain)]
+    assert values[0] == ended.history[-1]["calibrated_accuracy"]
+    assert values[1] != values[0]
+
+
+@pytest.mark.parametrize("calibrates", [True, False], ids=["calibrated", "plain"])
+def test_gapa_tunes_the_model_after_the_exchanges(calibrates):
+    """The best round is not the last here, and is tuned only where nothing is calibrated."""
+    base = replace(fedavg(), server=worse_at_last)
+    method = replace(calibrating(), server=worse_at_last) if calibrates else base
+    setup = prepare(configure(method, protocol="gapa", test_split="matched"), dataset())
+    driver = Driver(setup, None, Silent())
+    driver.run()
+    found, last = summarise(setup, driver.history, "finished", driver.clients), driver.history[-1]
+    rounds = [row["test_accuracy"] for row in driver.history]
+    assert max(rounds) > rounds[-1]
+    stages = stages_after_run(method, "gapa")
+    expected = list(measure_clients(setup, driver.state, MemoryStore(), stages, set()))
+    assert (driver.clients == expected) == calibrates
+    assert found["general_accuracy"] == (last["calibrated_accuracy"] if calibrates else max(rounds))
+    assert found["general_final_accuracy"] == (last["calibrated_accuracy"] if calibrates else rounds[-1])
+    assert found["accuracy"] == found["general_accuracy"]
+
+
+def worse_at_last(state, sums):
+    moved = fedavg().server(state, sums)
+    params = moved.params if state.round < 2 else {key: -value for key, value in moved.params.items()}
+    return moved.replace(params=params)
+
+
+def test_own_models_after_the_exchanges_have_no_best_round():
+    """Clients with heads of their own: the exchanges leave other models than any round had."""
+    method = replace(calibrating(), own=Own(logits=lambda view: view.logits + view.counts))
+    result = execute(configure(method, protocol="gapa", test_split="matched"), dataset=dataset())
+    values = [row["accuracy"] for row in result.clients]
+    assert not any("best_accuracy" in row for row in result.clients)
+    found, last = result.summary, result.history[-1]
+    assert found["personal_accuracy"] == found["personal_final_accuracy"] == pytest.approx(np.mean(values))
+    assert found["personal_accuracy"] == last["calibrated_personal_accuracy"] != last["personal_accuracy"]
+    assert found["accuracy"] == found["general_accuracy"] == last["calibrated_accuracy"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

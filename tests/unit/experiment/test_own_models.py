@@ -348,15 +348,17 @@ def test_gapa_tunes_the_best_model():
     found = summary(setup, driver)
     assert found["accuracy"] == found["general_accuracy"] == driver.history[best]["test_accuracy"]
     assert found["general_final_accuracy"] == found["final_accuracy"] == driver.history[-1]["test_accuracy"]
-    assert found["personal_accuracy"] == found["personal_final_accuracy"]
-    assert found["personal_accuracy"] == fmean(row["accuracy"] for row in driver.clients)
+    values = [row["accuracy"] for row in driver.clients]
+    assert found["personal_accuracy"] == found["personal_final_accuracy"] == fmean(values)
+    assert found["personal_std"] == found["personal_final_std"] == pstdev(values)
+    assert not any("best_accuracy" in row for row in driver.clients)
 
 
 def test_gapa_keeps_the_first_of_equal_models():
     still = replace(PLAIN, phases=(Phase(sgd=Sgd(lr=0.0)),))
     _, driver = ran(still, protocol="gapa")
     assert len({row["test_accuracy"] for row in driver.history}) == 1
-    assert driver._best[0].round == 1
+    assert driver._own.best[0].round == 1
 
 
 def test_gapa_measures_the_models_that_clients_have_each_round():
@@ -367,10 +369,104 @@ def test_gapa_measures_the_models_that_clients_have_each_round():
     expected = [accuracy(setup, params[client], {}, client) for client in range(6)]
     assert values[-1] == pytest.approx(fmean(expected), abs=1e-10)
     found = summary(setup, driver)
-    assert found["personal_accuracy"] == max(values)
     assert found["personal_final_accuracy"] == pytest.approx(values[-1], abs=1e-10)
     assert found["accuracy"] == found["general_accuracy"] == max(row["test_accuracy"] for row in driver.history)
     assert [row["accuracy"] for row in driver.clients] == pytest.approx(expected, abs=1e-10)
+
+
+ALONE = replace(FEDPER, accuracy_of="personal")
+GAPA = {"protocol": "gapa", "rounds": 5, "lr": 1.0, "clients_per_round": 2}
+
+
+def after_each_round(method, **changes):
+    """Accuracies [round, client] on own samples and on everyone's, from runs that end after each round."""
+    own, general = [], []
+    for rounds in range(1, GAPA["rounds"] + 1):
+        setup, driver = ran(method, **GAPA | {"rounds": rounds} | changes)
+        kept = [driver._store.get(client, rounds) or {} for client in range(6)]
+        params = [driver.state.params | each.get(PERSONAL, {}) for each in kept]
+        own.append([accuracy(setup, params[client], {}, client) for client in range(6)])
+        x, y = setup.test.batch(torch.arange(len(setup.dataset.test.labels)))
+        network = setup.problem.network
+        logits = [network.output(each, {}, network.features(each, {}, x, training=False)).logits for each in params]
+        general.append([100 * (each.argmax(1) == y).double().mean().item() for each in logits])
+    return np.array(own), np.array(general)
+
+
+@pytest.mark.parametrize("method", [FEDPER, ALONE], ids=["global", "personal"])
+def test_gapa_takes_every_client_at_its_own_best_round(method):
+    """Runs with a constant rate that end earlier are the beginnings of the longer one."""
+    own, general = after_each_round(method)
+    setup, driver = ran(method, **GAPA)
+    assert len(set(own.argmax(0))) > 1
+    assert own.mean(1).max() < own.max(0).mean()
+    assert [row["best_accuracy"] for row in driver.clients] == pytest.approx(own.max(0), abs=1e-10)
+    assert [row["accuracy"] for row in driver.clients] == pytest.approx(own[-1], abs=1e-10)
+    found = summary(setup, driver)
+    assert found["personal_accuracy"] == pytest.approx(own.max(0).mean(), abs=1e-10)
+    assert found["personal_final_accuracy"] == pytest.approx(own[-1].mean(), abs=1e-10)
+    if method is ALONE:
+        bests = [row["best_general_accuracy"] for row in driver.clients]
+        assert bests == pytest.approx(general.max(0), abs=1e-10)
+        assert found["accuracy"] == found["general_accuracy"] == pytest.approx(general.max(0).mean(), abs=1e-10)
+        assert found["general_accuracy"] > general.mean(1).max()
+        assert found["general_final_accuracy"] == pytest.approx(general[-1].mean(), abs=1e-10)
+    else:
+        assert not any("best_general_accuracy" in row for row in driver.clients)
+        assert found["accuracy"] == found["general_accuracy"] == max(row["test_accuracy"] for row in driver.history)
+
+
+def test_rounds_that_are_not_evaluated_are_nobodys_best():
+    own, _ = after_each_round(FEDPER)
+    _, driver = ran(FEDPER, **GAPA, **{"evaluation.every": 2})
+    seen = own[[1, 3, 4]].max(0)
+    assert seen.tolist() != own.max(0).tolist()
+    assert [row["best_accuracy"] for row in driver.clients] == pytest.approx(seen, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("method", "protocol", "key"),
+    [
+        ("fedavg", "gapa", "accuracy"),
+        (FEDPER, "gapa", "best_accuracy"),
+        (ALONE, "gapa", "best_accuracy"),
+        ("fedavg-ft", "ft", "accuracy"),
+        (ALONE, "ft", "accuracy"),
+        ("fedavg", "pers_etf", "accuracy"),
+        (ALONE, "pers_etf", "accuracy"),
+    ],
+)
+def test_the_summary_is_of_the_values_that_the_rows_hold(method, protocol, key):
+    """One set of values gives mean, deviation, worst tenth and minimum."""
+    setup, driver = ran(method, **GAPA | {"protocol": protocol})
+    found, values = summary(setup, driver), sorted(row[key] for row in driver.clients)
+    assert found["personal_accuracy"] == pytest.approx(np.mean(values), abs=1e-10)
+    assert found["personal_std"] == pytest.approx(np.std(values), abs=1e-10)
+    assert found["personal_worst_decile"] == found["personal_min"] == values[0]
+    assert found["clients_without_test_samples"] == 0
+    if protocol == "gapa":
+        final = [row["accuracy"] for row in driver.clients]
+        assert found["personal_final_accuracy"] == pytest.approx(np.mean(final), abs=1e-10)
+        assert found["personal_final_std"] == pytest.approx(np.std(final), abs=1e-10)
+    else:
+        assert not any("best_accuracy" in row for row in driver.clients)
+        assert "personal_final_accuracy" not in found
+
+
+def test_clients_without_test_samples_have_no_best():
+    setup = prepare(configure(ALONE, **GAPA), dataset())
+    clients = setup.clients
+    sizes = clients.sizes()
+    held = np.repeat(np.arange(6), sizes)
+    sizes[2] = 0
+    order, offsets = clients.order[held != 2], np.concatenate([[0], np.cumsum(sizes)])
+    driver = Driver(replace(setup, clients=replace(clients, order=order, offsets=offsets)), None, Silent())
+    driver.run()
+    assert [row["best_accuracy"] is None for row in driver.clients] == [client == 2 for client in range(6)]
+    assert all(row["best_general_accuracy"] > 0 for row in driver.clients)
+    found = summary(setup, driver)
+    assert found["clients_without_test_samples"] == 1
+    assert found["personal_accuracy"] == fmean(row["best_accuracy"] for row in driver.clients if row["client"] != 2)
 
 
 def halved(state):

@@ -21,7 +21,7 @@ def reference(z, labels, anchors, has, tau, match):
         if not has[label]:
             continue
         if match == "l2":
-            terms.append((row / row.norm() - anchors[label] / anchors[label].norm()).square().sum())
+            terms.append((row / row.norm() - anchors[label] / anchors[label].norm()).square().sum() / len(row))
             continue
         powers = {
             c: (row @ anchors[c] / (row.norm() * anchors[c].norm()) / tau).exp() for c in range(len(has)) if has[c]
@@ -96,7 +96,7 @@ def test_no_anchor_at_all_is_silent(match, laws, double):
     assert (gradient == 0).all()
 
 
-@pytest.mark.parametrize(("match", "expected"), [("contrast", math.log(3)), ("l2", 1.0)])
+@pytest.mark.parametrize(("match", "expected"), [("contrast", math.log(3)), ("l2", 1 / 6)])
 def test_zero_features_have_no_direction(match, expected, laws, double):
     zero = torch.zeros(5, 6, dtype=torch.float64)
     value, gradient = laws.value_and_gradient(

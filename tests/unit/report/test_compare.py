@@ -113,9 +113,42 @@ def test_ranks_follow_the_means_within_one_setting(make_run, tmp_path):
     make_run("d", accuracies=[99.0], status="failed")
     make_run("e", accuracies=[95.0], dataset="svhn")
 
-    ranks = {row.method: (row.last10_rank, row.final_rank) for row in comparison_rows([tmp_path / "runs"])}
+    ranks = {row.method: (row.rank, row.final_rank) for row in comparison_rows([tmp_path / "runs"])}
 
     assert ranks == {"a": (3, 3), "b": (1, 1), "c": (2, 2), "d": (None, None), "e": (None, None)}
+
+
+CALIBRATED = {"calibrated": True, "final_accuracy": 75.0, "accuracy": 75.0}
+
+
+def test_a_calibrated_model_is_ranked_by_itself_and_not_by_its_rounds(make_run, tmp_path):
+    for method, accuracy in (("a", 70.0), ("b", 80.0), ("c", 72.0)):
+        make_run(method, accuracies=[accuracy] * 3, summary=CALIBRATED if method == "a" else None)
+
+    rows = {row.method: row for row in comparison_rows([tmp_path / "runs"])}
+
+    assert {name: (row.rank, row.calibrated) for name, row in rows.items()} == {
+        "a": (2, True),
+        "b": (1, False),
+        "c": (3, False),
+    }
+    assert (rows["a"].ranked_mean, rows["a"].last10_mean, rows["a"].final_mean) == (75.0, 70.0, 75.0)
+    assert (rows["b"].ranked_mean, rows["b"].last10_mean) == (80.0, 80.0)
+
+
+def test_a_calibrated_row_has_the_deviation_of_its_calibrated_models(make_run, tmp_path):
+    for seed, value in ((1, 70.0), (2, 80.0)):
+        make_run("a", seed, accuracies=[50.0, 60.0], summary=CALIBRATED | {"final_accuracy": value})
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert (row.ranked_mean, row.ranked_std, row.last10_std) == (75.0, 5.0, 0.0)
+
+
+def test_a_run_that_did_not_come_to_its_calibration_shows_its_rounds(make_run):
+    (row,) = comparison_rows([make_run(accuracies=[10.0, 30.0], status="interrupted", summary=CALIBRATED)])
+
+    assert (row.calibrated, row.ranked_mean, row.final_mean) == (False, 20.0, 30.0)
 
 
 def test_no_evaluated_round_gives_none_and_not_an_error(make_run):

@@ -73,6 +73,29 @@ def report(tmp_path):
     return build
 
 
+def test_calibrated_models_carry_a_mark_that_a_footnote_explains(make_run, report, tmp_path):
+    calibrated = {"calibrated": True, "final_accuracy": 85.0, "accuracy": 85.0}
+    make_run("ccvr", accuracies=[60.0, 70.0], summary=calibrated)
+    make_run("fedavg", accuracies=[60.0, 80.0])
+
+    page = report()
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+    assert page.row("ccvr")[2:4] == ["1st 85.00†", "1st 85.00†"]
+    assert page.row("fedavg")[2:4] == ["2nd 70.00", "2nd 80.00"]
+    assert text.count("† after calibration at the end of the run") == 2
+    assert "or after calibration at the end of the run: ccvr, 85.00 % over 1 seed, 15.00 points above fedavg." in text
+
+
+def test_without_calibrated_models_there_is_no_such_footnote(make_run, report, tmp_path):
+    make_run("fedavg", accuracies=[60.0, 80.0])
+    make_run("fedprox", accuracies=[60.0, 70.0])
+    report()
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "†" not in text
+    assert "calibration" not in text
+
+
 def test_result_table_shows_independent_means_spreads_and_places(make_run, report):
     values = {
         "fedavg": [[60.0] * 10 + [62.0], [64.0] * 10 + [68.0]],
