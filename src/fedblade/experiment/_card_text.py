@@ -111,8 +111,8 @@ def _traffic(traffic: Traffic) -> list[str]:
     lines += [f"down once: {payload_text(each)}" for each in traffic.once]
     for each in traffic.exchanges:
         sent = ", ".join(payload_text(payload) for payload in each.up) or "nothing"
-        down = f"{each.bytes_down:,} bytes down; " if each.bytes_down else ""
-        lines.append(f"{moment(each.when, each.clients)}: {down}up {sent}")
+        needed = f"{each.bytes_down:,} bytes down; " if each.bytes_down else ""
+        lines.append(f"{moment(each.when, each.clients)}: {needed}up {sent}")
     return [*lines, f"a client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up"]
 
 
