@@ -90,3 +90,15 @@ def test_table_and_report_keep_the_order_of_the_methods(cli, small, tmp_path):
     page = (tmp_path / "c" / "report.html").read_text()
     results = page[page.index('id="results"') : page.index('id="accuracy"')]
     assert re.findall(r"<span>(fed\w+)</span>", results) == methods
+
+
+def test_own_models_have_a_column_where_they_were_measured(cli, small):
+    tuned = cli("compare", *small, "--methods", "fedavg,fedavg-ft", "--seeds", "1", "--out", "a").done()
+    header, *rows = [line.split("│") for line in tuned.out.replace("┃", "│").splitlines() if "│" in line or "┃" in line]
+    place = [cell.strip() for cell in header].index("own")
+    own = {row[0].strip(): row[place].strip() for row in rows}
+    assert own["fedavg"] == "–"
+    assert 0 <= float(own["fedavg-ft"]) <= 100
+    assert "own: clients' own models" in tuned.out
+    plain = cli("compare", *small, "--methods", "fedavg", "--seeds", "1", "--out", "b").done()
+    assert "own" not in plain.out

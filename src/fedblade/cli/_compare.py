@@ -82,8 +82,11 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
     if any(row.calibrated for row in rows):
         caption += "\n† after calibration at the end of the run"
+    if any(row.own_mean is not None for row in rows):
+        caption += "\nown: clients' own models on their own test samples"
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
-    for heading in ("method", "runs", "last 10", "final", goal, "s/round", "kB up"):
+    own = any(row.own_mean is not None for row in rows)
+    for heading in ("method", "runs", "last 10", "final", *(["own"] if own else []), goal, "s/round", "kB up"):
         first = heading == "method"
         table.add_column(heading, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for row in rows:
@@ -93,6 +96,7 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
             f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""),
             ("* " if row.rank == 1 else "") + _accuracy(row.ranked_mean, row.ranked_std, row.finished) + dagger,
             _accuracy(row.final_mean, row.final_std, row.finished) + dagger,
+            *([_accuracy(row.own_mean, row.own_std, row.finished)] if own else []),
             row.rounds_to_text,
             "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
             "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",

@@ -39,6 +39,8 @@ class ComparisonRow:
     final_mean: float | None
     final_std: float | None
     final_rank: int | None
+    own_mean: float | None
+    own_std: float | None
     threshold: float
     rounds_to: tuple[int | None, ...]
     rounds_done: tuple[int, ...]
@@ -89,6 +91,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
     last10_mean, last10_std = _spread([run.last10_accuracy for run in runs])
     ranked_mean, ranked_std = _spread([run.ranked_accuracy for run in runs])
     final_mean, final_std = _spread([run.final_accuracy for run in runs])
+    own_mean, own_std = _spread([run.personal_accuracy for run in runs])
     return ComparisonRow(
         label=group.label,
         method=group.method,
@@ -107,6 +110,8 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         final_mean=final_mean,
         final_std=final_std,
         final_rank=None,
+        own_mean=own_mean,
+        own_std=own_std,
         threshold=threshold,
         rounds_to=tuple(run.rounds_to(threshold) for run in runs),
         rounds_done=tuple(run.rounds_done for run in runs),

@@ -91,6 +91,11 @@ class RunRecord:
         return self._settled("final_accuracy", protocols.final(self.evaluated()))
 
     @property
+    def personal_accuracy(self) -> float | None:
+        """Mean accuracy of the clients' own models on their own test samples, where the run measured them."""
+        return number(self.summary.get("personal_accuracy"))
+
+    @property
     def last10_accuracy(self) -> float | None:
         """Mean test accuracy over the last ten evaluated rounds, or as many as there are, before any calibration."""
         return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))

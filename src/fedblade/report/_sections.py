@@ -15,16 +15,18 @@ _CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 def results(rows: Sequence[ComparisonRow]) -> str:
     """The comparison table with the best and second best marked."""
+    own = any(row.own_mean is not None for row in rows)
     columns = [
         Column("method", numeric=False),
         Column("seeds"),
         Column("last 10 rounds, %"),
         Column("final round, %"),
+        *([Column("own models, %")] if own else []),
         Column(f"rounds to {rows[0].threshold:g} %"),
         Column("seconds per round"),
         Column("up / down per round"),
     ]
-    body = [_result_cells(index, row) for index, row in enumerate(rows)]
+    body = [_result_cells(index, row, own=own) for index, row in enumerate(rows)]
     return section("results", "Results", table("Comparison over seeds", columns, body), *_result_notes(rows))
 
 
@@ -96,7 +98,7 @@ def environment(groups: Sequence[Group]) -> str:
     )
 
 
-def _result_cells(index: int, row: ComparisonRow) -> list[str]:
+def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
     several = len(row.rounds_to) > 1
     per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
     pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
@@ -106,6 +108,7 @@ def _result_cells(index: int, row: ComparisonRow) -> list[str]:
         str(len(row.seeds)),
         _marked(row.ranked_mean, row.ranked_std, row.rank, several) + (dagger or pooled),
         _marked(row.final_mean, row.final_std, row.final_rank, several) + dagger,
+        *([_marked(row.own_mean, row.own_std, None, several)] if own else []),
         escape(row.rounds_to_text) + per_seed,
         duration(row.seconds_per_round),
         f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
@@ -138,6 +141,8 @@ def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         notes.append("Pooled: the standard deviation over the last ten rounds of all seeds together.")
     if any(row.calibrated for row in rows):
         notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
+    if any(row.own_mean is not None for row in rows):
+        notes.append("Own models: the mean over clients of their own models' accuracy on their own test samples.")
     if any(row.rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
