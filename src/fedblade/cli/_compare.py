@@ -86,7 +86,8 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
         caption += "\nown: clients' own models on their own test samples"
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
     own = any(row.own_mean is not None for row in rows)
-    for heading in ("method", "runs", "last 10", "final", *(["own"] if own else []), goal, "s/round", "kB up"):
+    # Eighty columns hold one or the other; the report has both.
+    for heading in ("method", "runs", "last 10", "final", goal, *(["own"] if own else ["s/round", "kB up"])):
         first = heading == "method"
         table.add_column(heading, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for row in rows:
@@ -96,12 +97,18 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
             f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""),
             ("* " if row.rank == 1 else "") + _accuracy(row.ranked_mean, row.ranked_std, row.finished) + dagger,
             _accuracy(row.final_mean, row.final_std, row.finished) + dagger,
-            *([_accuracy(row.own_mean, row.own_std, row.finished)] if own else []),
             row.rounds_to_text,
-            "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
-            "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",
+            *([_accuracy(row.own_mean, row.own_std, row.finished)] if own else _costs(row)),
         )
     return table
+
+
+def _costs(row: "ComparisonRow") -> list[str]:
+    """Seconds and kilobytes sent up, per round."""
+    return [
+        "–" if row.seconds_per_round is None else f"{row.seconds_per_round:.2f}",
+        "–" if row.bytes_up_per_round is None else f"{row.bytes_up_per_round / 1000:.0f}",
+    ]
 
 
 def _accuracy(mean: float | None, std: float | None, runs: int) -> str:

@@ -23,7 +23,7 @@ def results(rows: Sequence[ComparisonRow]) -> str:
         Column("final round, %"),
         *([Column("own models, %")] if own else []),
         Column(f"rounds to {rows[0].threshold:g} %"),
-        Column("seconds per round"),
+        *([] if own else [Column("seconds per round")]),
         Column("up / down per round"),
     ]
     body = [_result_cells(index, row, own=own) for index, row in enumerate(rows)]
@@ -110,7 +110,7 @@ def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
         _marked(row.final_mean, row.final_std, row.final_rank, several) + dagger,
         *([_marked(row.own_mean, row.own_std, None, several)] if own else []),
         escape(row.rounds_to_text) + per_seed,
-        duration(row.seconds_per_round),
+        *([] if own else [duration(row.seconds_per_round)]),
         f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
     ]
 
