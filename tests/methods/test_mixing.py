@@ -24,7 +24,7 @@ from fedblade.core.network import Network
 from fedblade.core.problem import receive
 from fedblade.core.registry import methods
 from fedblade.core.registry import regularisers as registry
-from fedblade.core.slope import prepare, slope_at
+from fedblade.core.slope import OneClient, prepare
 from fedblade.methods import compose
 from fedblade.methods.fedavg import fedavg
 
@@ -87,7 +87,7 @@ def slope(setup, params, previous=None):
     work = prepare(setup.problem, setup.method.phases[0], leaves)
     batch = received.task.phases[0][0]
     buffers = {n: v.clone() for n, v in received.buffers.items()}
-    return slope_at(setup.problem, received, work, work.terms, batch, leaves, buffers).gradient
+    return OneClient(setup.problem).slope(received, work, work.terms, batch, leaves, buffers).gradient
 
 
 def raw_logits(params, fixed, z):

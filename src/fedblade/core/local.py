@@ -9,8 +9,8 @@ import torch
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
-from fedblade.core.slope import Work, ahead, prepare, slope_at
-from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select, tree_zeros
+from fedblade.core.slope import Calculus, OneClient, Work, ahead, prepare
+from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 
 Trace = list[Mapping[str, torch.Tensor]]
 """What each step logged, in order; tensors stay on the device until the client has finished."""
@@ -25,12 +25,26 @@ class Row:
     momentum: Tree
     tracks: dict[str, "Row"] = field(default_factory=dict)
 
+    def first(self, clients: int) -> "Row":
+        """Views of the first so many clients, where there is a client axis."""
+        params, buffers, momentum = (
+            {name: leaf[:clients] for name, leaf in tree.items()} for tree in (self.params, self.buffers, self.momentum)
+        )
+        return Row(params, buffers, momentum)
 
-def train(problem: Problem, received: Received, phases: Sequence[Phase] | None = None) -> tuple[Row, Trace]:
+
+def train(
+    problem: Problem,
+    received: Received,
+    phases: Sequence[Phase] | None = None,
+    calculus: Calculus | None = None,
+) -> tuple[Row, Trace]:
     """Run the phases (None: the method's), each over its planned batches.
 
-    Momentum starts from zero in every phase unless the run keeps it between participations.
+    Momentum starts from zero in every phase unless the run keeps it between participations. An engine that gives every
+    tensor a client axis brings the `calculus` for it; None is for one client.
     """
+    calculus = calculus or OneClient(problem)
     chosen = problem.method.phases if phases is None else phases
     zero = tree_zeros(received.anchor)
     main = Row(
@@ -48,7 +62,7 @@ def train(problem: Problem, received: Received, phases: Sequence[Phase] | None =
                 row.momentum = tree_zeros(row.momentum)
             begun.add(phase.track)
             work = prepare(problem, phase, row.params)
-            trace.extend(_named(phase.track, step(problem, received, row, work, batch)) for batch in batches)
+            trace.extend(_named(phase.track, step(problem, calculus, received, row, work, batch)) for batch in batches)
     for leaf in (leaf for row in (main, *main.tracks.values()) for leaf in row.params.values()):
         leaf.requires_grad_(False)
     return main, trace
@@ -77,27 +91,31 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def step(problem: Problem, received: Received, row: Row, work: Work, batch: Batch) -> Mapping[str, torch.Tensor]:
+def step(
+    problem: Problem, calculus: Calculus, received: Received, row: Row, work: Work, batch: Batch
+) -> Mapping[str, torch.Tensor]:
     """Forward, backward and one SGD update of the trained parameters in place; returns what to log."""
+    row = row if batch.indices.dim() == 1 else row.first(len(batch.indices))
     for name, leaf in row.params.items():
         leaf.requires_grad_(name in work.trained)
     look = work.phase.lookahead
     if look is None:
-        slope = slope_at(problem, received, work, work.terms, batch, row.params, row.buffers)
+        slope = calculus.slope(received, work, work.terms, batch, row.params, row.buffers)
     else:
-        slope = ahead(problem, received, work, look, batch, row.params, row.buffers)
+        slope = ahead(calculus, received, work, look, batch, row.params, row.buffers)
     with torch.no_grad():
-        _update(problem, row, work, slope.gradient, received.lr)
+        clip = problem.settings.clip
+        gradient = slope.gradient if clip is None else calculus.clip(slope.gradient, clip)
+        _update(row, work, gradient, received.lr)
         bounded = problem.network.head.constrain(row.params)
     return {f"loss_{name}": value for name, value in slope.values.items()} | dict(slope.logs) | bounded
 
 
-def _update(problem: Problem, row: Row, work: Work, gradient: Tree, lr: float) -> None:
-    """Clip, then SGD with PyTorch's semantics: g ← g + wd·w, buf ← mom·buf + g, w ← w − lr·buf."""
-    clip = problem.settings.clip
-    if clip is not None:
-        factor = (clip / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
-        gradient = {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
+def _update(row: Row, work: Work, gradient: Tree, lr: float | torch.Tensor) -> None:
+    """SGD with PyTorch's semantics: g ← g + wd·w, buf ← mom·buf + g, w ← w − lr·buf.
+
+    A rate that is a tensor can be changed under a captured step, at the price of one more pass over the weights.
+    """
     for names, sgd in work.rates:
         slopes = [gradient[name] for name in names]
         weights, buffers = ([tree[name] for name in names] for tree in (row.params, row.momentum))
@@ -105,4 +123,8 @@ def _update(problem: Problem, row: Row, work: Work, gradient: Tree, lr: float) -
             slopes = list(torch._foreach_add(slopes, weights, alpha=sgd.weight_decay))
         torch._foreach_mul_(buffers, sgd.momentum)
         torch._foreach_add_(buffers, slopes)
-        torch._foreach_add_(weights, buffers, alpha=-(lr if sgd.lr is None else sgd.lr))
+        rate = lr if sgd.lr is None else sgd.lr
+        if isinstance(rate, torch.Tensor):
+            torch._foreach_sub_(weights, torch._foreach_mul(buffers, rate))
+        else:
+            torch._foreach_add_(weights, buffers, alpha=-rate)

@@ -1,5 +1,6 @@
 """What remains of a client's round: its sums, the state it keeps, and its log."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -58,11 +59,16 @@ def train_client(problem: Problem, server: ServerState, task: ClientTask, own: S
     log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
-    method = problem.method
-    view = _end_view(problem, received, row, method.sums, method.phases)
-    sums = Sums.of(method.sums, view, task.client)
+    return finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
+
+
+def finish(problem: Problem, received: Received, row: Row, log: StepLog, passes: Mapping[str, Tree]) -> LocalResult:
+    """What a trained client sends and keeps."""
+    task, declared = received.task, problem.method.sums
+    view = _end_view(problem, received, row, passes, problem.method.phases)
+    sums = Sums.of(declared, view, task.client)
     state = _kept(problem, received, row, view, problem.shared)
-    return LocalResult(sums, state, log, _upload_bytes(problem, task, method.sums, sums))
+    return LocalResult(sums, state, log, _upload_bytes(problem, task, declared, sums))
 
 
 def adapt_client(
@@ -77,17 +83,31 @@ def adapt_client(
 
     Each time starts with a fresh optimiser. Without a step the model is the one that would have been tuned.
     """
-    problem = replace(problem, settings=replace(problem.settings, persist=False))
-    kept = {name: tree for name, tree in (own or {}).items() if name != MOMENTUM}
+    problem, kept = with_fresh_optimiser(problem, own)
     with torch.inference_mode(False), torch.enable_grad():
         received = receive(problem, server, task, kept, lr, phases)
         row, trace = train(problem, received, phases)
     log = _summarise(trace, task)
     if task.num_steps == 0:
-        renewed = {problem.method.own.state} & problem.method.client_update.keys()
-        return LocalResult(None, {name: tree for name, tree in kept.items() if name not in renewed}, log, 0)
-    view = _end_view(problem, received, row, (), phases)
-    return LocalResult(None, _kept(problem, received, row, view, frozenset()), log, 0)
+        return LocalResult(None, untuned(problem, kept), log, 0)
+    return LocalResult(None, tuned(problem, received, row, phases), log, 0)
+
+
+def with_fresh_optimiser(problem: Problem, own: State | None) -> tuple[Problem, State]:
+    """The problem and a client's state without momentum from earlier training."""
+    kept = {name: tree for name, tree in (own or {}).items() if name != MOMENTUM}
+    return replace(problem, settings=replace(problem.settings, persist=False)), kept
+
+
+def untuned(problem: Problem, own: State) -> State:
+    """The state of a client that had no step to tune with: its model is the one it would have started from."""
+    renewed = {problem.method.own.state} & problem.method.client_update.keys()
+    return {name: tree for name, tree in own.items() if name not in renewed}
+
+
+def tuned(problem: Problem, received: Received, row: Row, phases: Sequence[Phase]) -> State:
+    """A client's state with all of the model it has tuned."""
+    return _kept(problem, received, row, _end_view(problem, received, row, {}, phases), frozenset())
 
 
 def collect_client(
@@ -96,7 +116,7 @@ def collect_client(
     """A client's part in an exchange: sums made with the model it holds, without training."""
     received = receive(problem, server, task, own, lr=0.0)
     row = Row(received.anchor, received.buffers, {})
-    view = _end_view(problem, received, row, sums, problem.method.phases)
+    view = _end_view(problem, received, row, own_passes(problem, received, row, sums), problem.method.phases)
     made = Sums.of(sums, view, task.client)
     return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
 
@@ -108,7 +128,9 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum], phases: Sequence[Phase]) -> EndView:
+def _end_view(
+    problem: Problem, received: Received, row: Row, passes: Mapping[str, Tree], phases: Sequence[Phase]
+) -> EndView:
     task, stretches = received.task, _stretches(problem, received.task, phases)
     return EndView(
         params=row.params,
@@ -120,14 +142,14 @@ def _end_view(problem: Problem, received: Received, row: Row, sums: Sequence[Sum
         num_samples=len(task.indices),
         num_steps=sum(steps for steps, _ in stretches),
         effective_steps=sum(effective_steps(steps, momentum) for steps, momentum in stretches),
-        lr=received.lr,
+        lr=float(received.lr),
         weight=task.weight,
         population=problem.start.population,
         shared=problem.uploaded,
         round=task.round,
         server=received.server,
         client=received.client,
-        passes=_own_passes(problem, received, row, sums),
+        passes=passes,
     )
 
 
@@ -141,7 +163,7 @@ def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> l
     ]
 
 
-def _own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
+def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
     """The passes that the sums need over the client's training data; plain and augmented ones apart."""
     wanted = {each.name: each for declared in sums for each in declared.passes}
     totals: dict[str, Tree] = {}
@@ -191,21 +213,33 @@ def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...],
 
 def _summarise(trace: Trace, task: ClientTask) -> StepLog:
     """Totals of a client's steps; a loss that is not finite stops the run and names the first step and term."""
-    idle = float(task.num_steps == 0)
-    totals = {"count_skipped_singletons": float(task.skipped_singletons), "count_idle_clients": idle}
+    return summarise_group([{name: value[None] for name, value in entry.items()} for entry in trace], [task])
+
+
+def summarise_group(trace: Trace, tasks: Sequence[ClientTask]) -> StepLog:
+    """Totals of the steps of clients side by side; an entry of the trace holds the first clients of `tasks`."""
+    totals = {
+        "count_skipped_singletons": float(sum(task.skipped_singletons for task in tasks)),
+        "count_idle_clients": float(sum(task.num_steps == 0 for task in tasks)),
+    }
     steps = dict.fromkeys(totals, 0)
-    first_bad: tuple[int, str] | None = None
     for name in sorted({name for entry in trace for name in entry}):
-        places = [i for i, entry in enumerate(trace) if name in entry]
-        values = torch.stack([trace[i][name].detach().to(torch.float64) for i in places])
-        bad = (~torch.isfinite(values)).nonzero()
-        if len(bad) and (first_bad is None or places[int(bad[0])] < first_bad[0]):
-            first_bad = (places[int(bad[0])], name)
-        totals[name], steps[name] = float(values.sum()), len(places)
-    if first_bad is not None:
-        place, name = first_bad
-        raise NonFinite(
-            f"term '{name.removeprefix('loss_')}' became non-finite on client {task.client} in round {task.round + 1}, "
-            f"local step {place + 1} of {task.num_steps}. Lower the learning rate (optimizer.lr) or the term's weight."
-        )
+        values = torch.cat([entry[name].detach().to(torch.float64) for entry in trace if name in entry])
+        totals[name], steps[name] = float(values.sum()), len(values)
+    if not all(math.isfinite(total) for total in totals.values()):
+        _refuse_non_finite(trace, tasks)
     return StepLog(totals, steps)
+
+
+def _refuse_non_finite(trace: Trace, tasks: Sequence[ClientTask]) -> None:
+    """Name the first client, and its first step, that logged a number which is not finite."""
+    for place, task in enumerate(tasks):
+        own = [entry for entry in trace if len(next(iter(entry.values()))) > place]
+        for number, entry in enumerate(own, start=1):
+            for name, value in sorted(entry.items()):
+                if not bool(torch.isfinite(value[place])):
+                    raise NonFinite(
+                        f"term '{name.removeprefix('loss_')}' became non-finite on client {task.client} in round "
+                        f"{task.round + 1}, local step {number} of {task.num_steps}. "
+                        f"Lower the learning rate (optimizer.lr) or the term's weight."
+                    )

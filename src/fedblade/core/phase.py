@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import Tensor
+
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.terms import AnyTerm
 from fedblade.core.tree import Tree
@@ -38,7 +40,7 @@ class MoveView:
     params: Tree
     anchor: Tree
     gradient: Tree
-    lr: float
+    lr: float | Tensor
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,15 @@ class Shards(Protocol):
 class Batch:
     """Sample indices of one step and the draws for each sample: for the augmentation, and those the method asked for.
 
-    `then` is the second batch of a step that takes two.
+    `then` is the second batch of a step that takes two. Engines may put a client axis in front, [clients, batch]; then
+    `mask` is 1 for samples that are not padding (None: all), and clients that have no step left are not in it.
     """
 
     indices: Tensor
     draws: Tensor | None
     noise: Tensor | None = None
     then: "Batch | None" = None
+    mask: Tensor | None = None
 
 
 @dataclass(frozen=True)

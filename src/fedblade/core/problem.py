@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from fedblade.core.method import InitView, Method
 from fedblade.core.network import Network
 from fedblade.core.phase import Phase
@@ -60,7 +62,7 @@ class Received:
     server: State
     client: State
     momentum: Tree | None
-    lr: float
+    lr: float | Tensor
 
 
 def receive(

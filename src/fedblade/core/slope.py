@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,8 +12,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Lookahead, MoveView, Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalSettings, Problem, Received
-from fedblade.core.terms import AnyTerm, GradientTerm, Slope, Term, active, differentiate
-from fedblade.core.tree import Tree, tree_clone, tree_select
+from fedblade.core.terms import Added, AnyTerm, GradientTerm, Slope, Term, active, add_up, differentiate
+from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select
 from fedblade.core.views import StepView, Tap, Taught, Teacher
 
 
@@ -71,45 +72,79 @@ def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, 
     )
 
 
-def slope_at(
-    problem: Problem,
-    received: Received,
-    work: Work,
-    terms: Sequence[AnyTerm],
-    batch: Batch,
-    params: Tree,
-    buffers: Tree,
-) -> Slope:
-    """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
-    inputs, labels = problem.samples.batch(batch.indices, batch.draws)
-    training = work.phase.statistics == "update"
-    features, stages = problem.network.tapped(params, buffers, inputs, training=training, tap=_tap(terms))
-    view_at = partial(
-        _view, problem, received, params, labels, batch.noise, stages, _taught(problem, received, terms, inputs)
-    )
-    slope = differentiate(terms, features, view_at, tree_select(params, work.trained))
-    with torch.no_grad():
-        for term in terms:
-            if isinstance(term, GradientTerm):
-                _add(slope.gradient, term, view_at(features))
-    return slope
+class Calculus(Protocol):
+    """How gradients are taken: for one client, or for many at once."""
+
+    def slope(
+        self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
+    ) -> Slope:
+        """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
+
+    def move(self, look: Lookahead, view: MoveView) -> Tree:
+        """Where a look-ahead takes the second gradient."""
+
+    def clip(self, gradient: Tree, limit: float) -> Tree:
+        """The gradient, shortened where its norm over all tensors is above the limit."""
+
+
+@dataclass(frozen=True)
+class OneClient:
+    """Gradients of one client on one batch."""
+
+    problem: Problem
+
+    def slope(
+        self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
+    ) -> Slope:
+        """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
+        problem = self.problem
+        inputs, labels = problem.samples.batch(batch.indices, batch.draws)
+        training = work.phase.statistics == "update"
+        features, stages = problem.network.tapped(params, buffers, inputs, training=training, tap=tap_of(terms))
+        taught = _taught(problem, received, terms, inputs)
+        view_at = partial(_view, problem, received, params, labels, batch.noise, stages, taught)
+
+        def evaluate(some: Sequence[AnyTerm], at: Tensor) -> Added:
+            return add_up(some, view_at(at))
+
+        slope = differentiate(terms, features, evaluate, tree_select(params, work.trained))
+        with torch.no_grad():
+            for term in terms:
+                if isinstance(term, GradientTerm):
+                    add_gradient(slope.gradient, term.gradient(view_at(features)), term.weight)
+        return slope
+
+    def move(self, look: Lookahead, view: MoveView) -> Tree:
+        """Where a look-ahead takes the second gradient."""
+        return look.move(view)
+
+    def clip(self, gradient: Tree, limit: float) -> Tree:
+        """The gradient, shortened to `limit` if it is longer, as torch does it."""
+        factor = (limit / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
+        return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
 
 
 def ahead(
-    problem: Problem, received: Received, work: Work, look: Lookahead, batch: Batch, params: Tree, buffers: Tree
+    calculus: Calculus, received: Received, work: Work, look: Lookahead, batch: Batch, params: Tree, buffers: Tree
 ) -> Slope:
     """Gradient at the point a look-ahead moves to; only the first pass updates statistics."""
-    first = slope_at(problem, received, work, work.first, batch, params, buffers)
+    first = calculus.slope(received, work, work.first, batch, params, buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
-        moved = look.move(MoveView(here, received.anchor, first.gradient, received.lr))
+        moved = calculus.move(look, MoveView(here, received.anchor, first.gradient, received.lr))
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
     second = batch if batch.then is None else batch.then
-    slope = slope_at(problem, received, work, work.terms, second, there, tree_clone(buffers))
+    slope = calculus.slope(received, work, work.terms, second, there, tree_clone(buffers))
     inner = {f"inner_{name}": value for name, value in first.values.items()}
     both = [name for name in first.logs if name in slope.logs and name.startswith("count_")]
     counted = {name: first.logs[name] + slope.logs[name] for name in both}
     return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs, **counted})
+
+
+def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
+    """Add a term that is given by its gradient; names that are not trained are left out."""
+    for name, leaf in tree_select(extra, gradient).items():
+        gradient[name] = gradient[name].add(leaf, alpha=weight)
 
 
 def _view(
@@ -122,7 +157,7 @@ def _view(
     teachers: dict[Teacher, Taught],
     features: Tensor,
 ) -> StepView:
-    fixed = _with_freed(received.fixed, params)
+    fixed = with_freed(received.fixed, params)
     return StepView(
         params=params,
         anchor=received.anchor,
@@ -141,23 +176,28 @@ def _view(
     )
 
 
-def _with_freed(fixed: Tree, params: Tree) -> Tree:
+def with_freed(fixed: Tree, params: Tree) -> Tree:
     """Fixed tensors, those that were freed as the client has them now."""
     return fixed | tree_select(params, fixed)
 
 
-def _tap(terms: Sequence[AnyTerm]) -> Tap:
+def tap_of(terms: Sequence[AnyTerm]) -> Tap:
+    """The tap that the terms ask for."""
     wanted: set[Tap] = {term.taps for term in terms if isinstance(term, Term) and term.taps != "none"}
     if len(wanted) > 1:
         raise Misconfigured("two terms tap the body's stages, one with ReLU and one without; give both the same tap.")
     return next(iter(wanted), "none")
 
 
+def teachers_of(terms: Sequence[AnyTerm]) -> list[Teacher]:
+    """The teachers that the terms ask for, each once."""
+    return sorted({teacher for term in terms if isinstance(term, Term) for teacher in term.teachers}, key=repr)
+
+
 @torch.no_grad()
 def _taught(problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor) -> dict[Teacher, Taught]:
     """One forward pass for each teacher that a term asks for."""
-    wanted = {teacher for term in terms if isinstance(term, Term) for teacher in term.teachers}
-    return {teacher: _teach(problem, received, teacher, inputs) for teacher in sorted(wanted, key=repr)}
+    return {teacher: _teach(problem, received, teacher, inputs) for teacher in teachers_of(terms)}
 
 
 def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> Taught:
@@ -170,11 +210,6 @@ def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tenso
     features = problem.network.features(
         params, tree_clone(buffers) if batch_norm else buffers, inputs, training=batch_norm
     )
-    fixed = _with_freed(received.fixed, params)
+    fixed = with_freed(received.fixed, params)
     output = problem.network.output(params, fixed, features)
     return Taught(features, output, problem.network.head.raw_logits(params, fixed, output))
-
-
-def _add(gradient: Tree, term: GradientTerm, view: StepView) -> None:
-    for name, extra in tree_select(term.gradient(view), gradient).items():
-        gradient[name] = gradient[name].add(extra, alpha=term.weight)

@@ -7,7 +7,7 @@ against the supervised pull; a `GradientTerm` adds a tree to the gradient withou
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -37,11 +37,12 @@ class Term(ABC):
     """A scalar loss, multiplied by `weight`.
 
     `taps` asks for the outputs of the body's stages, as they are or rectified; `teachers` are the frozen models that
-    the term compares with.
+    the term compares with. A term whose value depends on `view.round` says so in `by_round`.
     """
 
     name: ClassVar[str]
     supervised: ClassVar[bool] = False
+    by_round: ClassVar[bool] = False
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -121,38 +122,53 @@ class Slope:
     logs: Mapping[str, Tensor]
 
 
-def differentiate(
-    terms: Sequence[AnyTerm], features: Tensor, view_at: Callable[[Tensor], StepView], leaves: Tree
-) -> Slope:
+@dataclass
+class Added:
+    """Σ weight·term over all scalar terms and over the supervised ones, each term's value, and the logs.
+
+    Everything is a scalar, or has one entry per client where several are added up at once.
+    """
+
+    total: Tensor
+    supervised: Tensor
+    values: dict[str, Tensor]
+    logs: dict[str, Tensor]
+
+
+Evaluate = Callable[[Sequence[AnyTerm], Tensor], Added]
+"""Adds up some of the terms at given features."""
+
+
+def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate, leaves: Tree) -> Slope:
     """Gradient of Σ weight·term with respect to `leaves`, the features being a function of them.
 
     With balanced terms the graph is cut at the features: their strength needs gradients there, and what they add is a
-    change of the gradient that flows on into the body. Nothing is computed twice.
+    change of the gradient that flows on into the body. Nothing is computed twice. Features may have a client axis
+    [clients, batch, dim] in front; no client's leaves reach another's terms.
     """
     balanced = [term for term in terms if isinstance(term, FeatureTerm) and term.balance is not None]
     if not balanced:
-        added = _add_up(terms, view_at(features))
+        added = evaluate(terms, features)
         _refuse_detached(added, leaves)
         gradient = dict(zip(leaves, _grad(added.total, list(leaves.values())), strict=True))
         return Slope(gradient, added.values, added.logs)
     cut = features.detach().requires_grad_()
-    view = view_at(cut)
-    added = _add_up([term for term in terms if term not in balanced], view)
+    added = evaluate([term for term in terms if term not in balanced], cut)
     slope, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
     pull = _grad(added.supervised, [cut])[0]
     for term in balanced:
-        result = term(cut, view.mask)
-        own = _grad(result.value, [cut])[0]
+        alone = evaluate([replace(term, weight=1.0, balance=None)], cut)
+        own = _grad(alone.total, [cut])[0]
         strength = _strength(term, pull, own)
-        slope = slope + strength * own
-        _record(added.values, term.name, result.value.detach())
-        _log(added.logs, {**result.logs, "lambda_eff": strength})
+        slope = slope + strength[..., None, None] * own
+        _record(added.values, term.name, alone.total.detach())
+        _log(added.logs, {**alone.logs, "lambda_eff": strength})
     through = _grad(features, list(leaves.values()), slope)
     gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
     return Slope(gradient, added.values, added.logs)
 
 
-def _refuse_detached(added: "_Added", leaves: Tree) -> None:
+def _refuse_detached(added: Added, leaves: Tree) -> None:
     """A loss that reaches no parameter at all is a broken model or term, not a gradient of zero."""
     if added.values and leaves and not added.total.requires_grad:
         raise Misconfigured(
@@ -163,23 +179,14 @@ def _refuse_detached(added: "_Added", leaves: Tree) -> None:
 
 def _strength(term: FeatureTerm, pull: Tensor, own: Tensor) -> Tensor:
     """Strength λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, a constant of the step; 0 where the term has no gradient."""
-    norm = own.norm()
-    return torch.where(norm > 0, (term.balance or 0.0) * pull.norm() / (norm + 1e-12), norm.new_zeros(()))
+    norm, pulling = (torch.linalg.vector_norm(slope, dim=(-2, -1)) for slope in (own, pull))
+    return torch.where(norm > 0, (term.balance or 0.0) * pulling / (norm + 1e-12), torch.zeros_like(norm))
 
 
-@dataclass
-class _Added:
-    """Σ weight·term over all scalar terms and over the supervised ones, each term's value, and the logs."""
-
-    total: Tensor
-    supervised: Tensor
-    values: dict[str, Tensor]
-    logs: dict[str, Tensor]
-
-
-def _add_up(terms: Sequence[AnyTerm], view: StepView) -> _Added:
+def add_up(terms: Sequence[AnyTerm], view: StepView) -> Added:
+    """Evaluate the terms of one client and one batch."""
     zero = view.features.new_zeros(())
-    added = _Added(zero, zero, {}, {})
+    added = Added(zero, zero, {}, {})
     for term in terms:
         if isinstance(term, GradientTerm):
             continue
@@ -211,7 +218,9 @@ def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:
-    """Gradient for each leaf; a leaf that the value does not reach has gradient zero."""
+    """Gradient for each leaf of the sum over clients; a leaf that the value does not reach has gradient zero."""
+    if upstream is None:
+        value = value.sum()
     if not value.requires_grad or not leaves:
         return [torch.zeros_like(leaf) for leaf in leaves]
     parts = torch.autograd.grad(value, leaves, upstream, allow_unused=True, retain_graph=keep)

@@ -57,6 +57,7 @@ class AnchorMatching(Term):
     """
 
     name: ClassVar[str] = "fm"
+    by_round: ClassVar[bool] = True
     tau: float = 0.1
     match: Match = "contrast"
     t_start: int = 1

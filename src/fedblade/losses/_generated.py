@@ -52,6 +52,7 @@ class _FromGenerator(Term):
     `GeneratedMatch`. They begin in round 1, when the generator has been trained; before that they are 0.
     """
 
+    by_round: ClassVar[bool] = True
     generate: Generate
     strength: float = 10.0
     fade: float = 0.98

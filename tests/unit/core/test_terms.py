@@ -11,7 +11,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Phase
 from fedblade.core.registry import methods
 from fedblade.core.streams import Streams
-from fedblade.core.terms import FeatureTerm, GradientTerm, Term, TermValue, active, differentiate
+from fedblade.core.terms import FeatureTerm, GradientTerm, Term, TermValue, active, add_up, differentiate
 from fedblade.core.views import StepView
 from fedblade.heads import EtfProjectorHead, LinearHead
 from fedblade.losses import BalancedCrossEntropy, CrossEntropy, FedDecorr, LDDecorr, Proximal
@@ -50,7 +50,7 @@ class Step:
                 round=0,
             )
 
-        return differentiate(terms, z * 1, view_at, {**params, "z": z})
+        return differentiate(terms, z * 1, lambda some, at: add_up(some, view_at(at)), {**params, "z": z})
 
     def at_features(self, *terms):
         return self.slope(*terms).gradient["z"]

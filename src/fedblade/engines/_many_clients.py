@@ -1,0 +1,144 @@
+"""Gradients of many clients at once: stacked layers for the body, `vmap` for head and terms."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedblade.core.phase import Lookahead, MoveView
+from fedblade.core.plan import Batch
+from fedblade.core.problem import Problem, Received
+from fedblade.core.samples import Samples
+from fedblade.core.slope import Work, add_gradient, tap_of, teachers_of, with_freed
+from fedblade.core.terms import Added, AnyTerm, GradientTerm, Slope, add_up, differentiate
+from fedblade.core.tree import Tree, tree_clone, tree_select
+from fedblade.core.views import HeadOutput, StepView, Tap, Taught, Teacher
+from fedblade.engines._group import first_rows
+from fedblade.engines.layers._body import StackedBody
+
+
+@dataclass(frozen=True)
+class ManyClients:
+    """Gradients of a group. Every tensor has a client axis in front; a sum over clients mixes none of them."""
+
+    problem: Problem
+    body: StackedBody
+
+    def slope(
+        self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
+    ) -> Slope:
+        """Gradient of `terms` for each client, at `params [clients, …]` and on batches [clients, batch]."""
+        clients = len(batch.indices)
+        inputs, labels = gather(self.problem.samples, batch.indices, batch.draws)
+        training = work.phase.statistics == "update"
+        tap = tap_of(terms)
+        features, stages = self.features(params, buffers, inputs, batch.mask, training=training, tap=tap)
+        with torch.no_grad():
+            taught = {each: self._teach(received, each, inputs, batch.mask, clients) for each in teachers_of(terms)}
+        rows: dict[str, Any] = {
+            "params": params,
+            "anchor": {name: leaf[:clients] for name, leaf in received.anchor.items()},
+            "labels": labels,
+            "counts": received.task.counts[:clients],
+            "client": first_rows(received.client, clients),
+            "stages": stages,
+            "teachers": taught,
+        }
+        rows |= {} if batch.mask is None else {"mask": batch.mask}
+        rows |= {} if batch.noise is None else {"noise": batch.noise}
+
+        def evaluate(some: Sequence[AnyTerm], at: Tensor) -> Added:
+            def one(view: StepView) -> tuple[Any, ...]:
+                added = add_up(some, view)
+                return added.total, added.supervised, added.values, added.logs
+
+            return Added(*self._each(received, rows, at, one))
+
+        slope = differentiate(terms, features, evaluate, tree_select(params, work.trained))
+        with torch.no_grad():
+            for term in terms:
+                if isinstance(term, GradientTerm):
+                    add_gradient(slope.gradient, self._each(received, rows, features, term.gradient), term.weight)
+        return slope
+
+    def features(
+        self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None, *, training: bool, tap: Tap = "none"
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Features [clients, batch, dim] in the inputs' type, the body in the reduced one if the run asks for it."""
+        reduced = self.problem.network.autocast
+        with nullcontext() if reduced is None else torch.autocast(inputs.device.type, dtype=reduced):
+            features, stages = self.body(params, buffers, inputs, mask, training=training, tap=tap)
+        return features.to(inputs.dtype), tuple(stage.to(inputs.dtype) for stage in stages)
+
+    def move(self, look: Lookahead, view: MoveView) -> Tree:
+        """Where each client's look-ahead takes the second gradient."""
+        clients = len(next(iter(view.params.values())))
+        anchor = {name: leaf[:clients] for name, leaf in view.anchor.items()}
+
+        def one(params: Tree, start: Tree, gradient: Tree) -> Tree:
+            return look.move(MoveView(params, start, gradient, view.lr))
+
+        moved: Tree = torch.func.vmap(one)(view.params, anchor, view.gradient)
+        return moved
+
+    def clip(self, gradient: Tree, limit: float) -> Tree:
+        """Each client's gradient, shortened to `limit` if it is longer."""
+        if not gradient:
+            return gradient
+        rows = [leaf.double().reshape(len(leaf), -1) for leaf in gradient.values()]
+        squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
+        factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+        return {n: leaf * factor.to(leaf).reshape(-1, *(1,) * (leaf.dim() - 1)) for n, leaf in gradient.items()}
+
+    def _each(self, received: Received, rows: dict[str, Any], features: Tensor, of: Callable[[StepView], Any]) -> Any:
+        """Apply `of` to the view of every client."""
+        network = self.problem.network
+
+        def one(z: Tensor, mine: dict[str, Any]) -> Any:
+            fixed = with_freed(received.fixed, mine["params"])
+            view = StepView(
+                fixed=fixed,
+                head=network.head,
+                features=z,
+                output=network.output(mine["params"], fixed, z),
+                server=received.server,
+                round=received.task.round,
+                **(mine | {"teachers": {teacher: _taught(*said) for teacher, said in mine["teachers"].items()}}),
+            )
+            return of(view)
+
+        return torch.func.vmap(one)(features, rows)
+
+    def _teach(
+        self, received: Received, teacher: Teacher, inputs: Tensor, mask: Tensor | None, clients: int
+    ) -> tuple[Tensor, ...]:
+        """Features, logits, projections and raw logits of a teacher for every client."""
+        anchor = {name: leaf[:clients] for name, leaf in received.anchor.items()}
+        buffers = {name: leaf[:clients] for name, leaf in received.buffers.items()}
+        if teacher.of != "anchor":
+            state = {name: leaf[:clients] for name, leaf in received.client[teacher.of].items()}
+            anchor, buffers = anchor | tree_select(state, anchor), buffers | tree_select(state, buffers)
+        by_batch = teacher.norm == "batch"
+        own = tree_clone(buffers) if by_batch else buffers
+        features, _ = self.features(anchor, own, inputs, mask, training=by_batch)
+        network = self.problem.network
+
+        def one(z: Tensor, params: Tree) -> tuple[Tensor, Tensor, Tensor]:
+            fixed = with_freed(received.fixed, params)
+            output = network.output(params, fixed, z)
+            return output.logits, output.projected, network.head.raw_logits(params, fixed, output)
+
+        return (features, *torch.func.vmap(one)(features, anchor))
+
+
+def _taught(features: Tensor, logits: Tensor, projected: Tensor, raw: Tensor) -> Taught:
+    return Taught(features, HeadOutput(logits, projected), raw)
+
+
+def gather(samples: Samples, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Inputs [clients, batch, …] and labels [clients, batch]."""
+    inputs, labels = samples.batch(indices.flatten(), None if draws is None else draws.flatten(0, 1))
+    return inputs.reshape(*indices.shape, *inputs.shape[1:]), labels.reshape(indices.shape)

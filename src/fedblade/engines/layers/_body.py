@@ -1,0 +1,162 @@
+"""A body with a client axis: its graph, interpreted with the rules for layers."""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from fedblade.core.errors import Unsupported
+from fedblade.core.tree import Tree
+from fedblade.core.views import Tap
+from fedblade.engines.layers._base import RULES, Lane, Shared
+from fedblade.engines.layers._graph import canonical, check, constant_of, followed_by_relu, traced
+
+_SAFE = {
+    operator.add, operator.mul, operator.sub, operator.iadd, operator.imul, torch.add, torch.mul, torch.relu,
+    functional.relu, functional.relu6, functional.silu, functional.gelu, torch.sigmoid, torch.tanh,
+    "relu", "relu_", "add", "add_", "mul", "sigmoid", "tanh",
+}  # fmt: skip
+"""Functions and methods that treat every number alike, so that folded maps may stay folded."""
+
+
+class StackedBody:
+    """Features of all clients in one pass. Refuses, when it is made, a body that has no graph."""
+
+    def __init__(self, body: nn.Module, stages: tuple[str, ...]) -> None:
+        self._graph, self._ends = traced(body, stages)
+        self._body = body
+        self._modules = dict(body.named_modules())
+        fused = followed_by_relu(self._graph, self._modules)
+        # A tap sees what comes before the activation.
+        self._fused = {norm: relu for norm, relu in fused.items() if norm not in self._ends}
+        self._names = canonical(body)
+        check(self._modules, self._graph, self._names)
+
+    def __call__(
+        self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None, *, training: bool, tap: Tap
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Features [clients, batch, dim] of inputs [clients, batch, …], and tapped stages [clients, batch, width]."""
+        if self._body.training != training:
+            self._body.train(training)
+        tensors = {**params, **buffers}
+        shared = Shared(inputs.shape[0], mask, training)
+        known: dict[fx.Node, Any] = {}
+        tapped: dict[fx.Node, Tensor] = {}
+        result = Lane(inputs)
+        for node in self._graph.nodes:
+            if node.op == "placeholder":
+                known[node] = Lane(inputs)
+            elif node.op == "output":
+                result = fx.map_arg(node.args[0], known.__getitem__)
+            else:
+                known[node] = self._run(node, known, tensors, shared)
+            if tap != "none" and node in self._ends:
+                # At once, because a layer that works in place may follow.
+                tapped[node] = _pooled(known[node], shared, tap)
+        return result.split(shared.clients), tuple(tapped[end] for end in self._ends if end in tapped)
+
+    def _run(self, node: fx.Node, known: Mapping[fx.Node, Any], tensors: Tree, shared: Shared) -> Any:
+        args = fx.map_arg(node.args, known.__getitem__)
+        kwargs = fx.map_arg(node.kwargs, known.__getitem__)
+        match node.op:
+            case "call_module":
+                if node in self._fused.values():
+                    return args[0]
+                own = replace(shared, relu=True) if node in self._fused else shared
+                return self._layer(str(node.target), args, kwargs, tensors, own)
+            case "get_attr":
+                constant = constant_of(self._body, node)
+                return Lane(tensors[self._names[str(node.target)]]) if constant is None else constant
+            case "call_method":
+                return _apply(str(node.target), getattr(torch.Tensor, str(node.target)), args, kwargs, shared)
+            case _:
+                function = node.target
+                if isinstance(function, str):
+                    raise Unsupported(f"the model's graph has a node of kind {node.op}")
+                return _apply(function, function, args, kwargs, shared)
+
+    def _layer(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tree, shared: Shared) -> Any:
+        module = self._modules[name]
+        own = {
+            each: tensors[self._names[f"{name}.{each}"]]
+            for each, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
+        }
+        layer = RULES.get(type(module))
+        if layer is not None and len(args) == 1 and not kwargs and _is_lane(args[0]):
+            return layer(module, own, args[0], shared)
+
+        def plain(mine: Tree, *values: Any, **named: Any) -> Any:
+            return torch.func.functional_call(module, mine, values, named)
+
+        apart = _one_by_one if isinstance(module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
+        return apart(plain, ({each: Lane(leaf) for each, leaf in own.items()}, *args), kwargs, shared)
+
+
+def _apply(
+    name: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared
+) -> Any:
+    """A function of the graph: as it is on folded maps where that is safe, else under vmap on split ones."""
+    lanes = [each for each in pytree.tree_leaves((args, kwargs), is_leaf=_is_lane) if isinstance(each, Lane)]
+    if name in _SAFE and all(lane.folded for lane in lanes) and lanes:
+        plain_args, plain_kwargs = pytree.tree_map(_folded, (args, kwargs), is_leaf=_is_lane)
+        return Lane(function(*plain_args, **plain_kwargs), folded=True)
+    if name == "mean" and len(lanes) == 1 and lanes[0].folded and (args[1:] in (((2, 3),), ([2, 3],)) and not kwargs):
+        means = lanes[0].value.mean((2, 3))
+        return Lane(means.reshape(len(means), shared.clients, -1).transpose(0, 1))
+    if not lanes:
+        return function(*args, **kwargs)
+    # Split maps do not lie in memory as a client's own would.
+    return _by_vmap(torch.Tensor.reshape if name == "view" else function, args, kwargs, shared)
+
+
+def _by_vmap(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
+    leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_lane)
+    split = [each.split(shared.clients) if isinstance(each, Lane) else each for each in leaves]
+    axes = [0 if isinstance(each, Lane) else None for each in leaves]
+    said: list[Any] = []
+
+    def one(*values: Any) -> tuple[Tensor, ...]:
+        inner_args, inner_kwargs = pytree.tree_unflatten(list(values), spec)
+        said.append(function(*inner_args, **inner_kwargs))
+        return tuple(each for each in pytree.tree_leaves(said[0]) if isinstance(each, Tensor))
+
+    # Attention has kernels that vmap would call once for each client.
+    with sdpa_kernel(SDPBackend.MATH):
+        outputs = iter(torch.func.vmap(one, in_dims=tuple(axes))(*split))
+    # Shapes and the like are the same for every client.
+    return pytree.tree_map(lambda each: Lane(next(outputs)) if isinstance(each, Tensor) else each, said[0])
+
+
+def _one_by_one(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
+    """What vmap has no rule for: a client after the other."""
+
+    def of(client: int) -> Any:
+        mine = pytree.tree_map(
+            lambda each: each.split(shared.clients)[client] if _is_lane(each) else each,
+            (args, kwargs),
+            is_leaf=_is_lane,
+        )
+        return function(*mine[0], **mine[1])
+
+    outputs = [of(client) for client in range(shared.clients)]
+    return pytree.tree_map(lambda *each: Lane(torch.stack(each)), *outputs)
+
+
+def _is_lane(value: Any) -> bool:
+    return isinstance(value, Lane)
+
+
+def _folded(value: Any) -> Any:
+    return value.fold() if isinstance(value, Lane) else value
+
+
+def _pooled(lane: Lane, shared: Shared, tap: Tap) -> Tensor:
+    values = lane.split(shared.clients)
+    values = values.relu() if tap == "relu" else values
+    return values.flatten(3).mean(3) if values.dim() > 3 else values

@@ -1,0 +1,118 @@
+"""The graph of a body: where its stages end, what its tensors are called, and what a graph must not hold."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from fedblade.core.errors import Unsupported
+from fedblade.engines.layers._base import RULES
+from fedblade.engines.layers._sequence import check_embedding, check_lstm
+
+_DRAWS = ("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "bernoulli_", "rrelu")
+_DRAWING = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+
+
+class _Tracer(fx.Tracer):
+    """Traces down to the layers that have a rule, and remembers where the stages end."""
+
+    def __init__(self, stages: tuple[str, ...]) -> None:
+        super().__init__()
+        self._stages = stages
+        self.ends: list[fx.Node] = []
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) in RULES or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        outputs = super().call_module(m, forward, args, kwargs)
+        name = self.path_of_module(m)
+        if name in self._stages and isinstance(outputs, fx.Proxy):
+            self.ends.append(outputs.node)
+        return outputs
+
+
+def traced(body: nn.Module, stages: tuple[str, ...]) -> tuple[fx.Graph, list[fx.Node]]:
+    """The body's graph and where its stages end; a body must do the same in training and in evaluation."""
+    found: list[tuple[fx.Graph, list[fx.Node]]] = []
+    was = body.training
+    try:
+        for training in (False, True):
+            tracer = _Tracer(stages)
+            body.train(training)
+            found.append((tracer.trace(body), tracer.ends))
+    except Exception as error:
+        raise Unsupported(f"the model's graph cannot be traced: {error}") from error
+    finally:
+        body.train(was)
+    if not _same(body, found[0][0], found[1][0]):
+        raise Unsupported("the model's own code computes something else in training than in evaluation, or draws")
+    return found[1]
+
+
+def _same(body: nn.Module, first: fx.Graph, second: fx.Graph) -> bool:
+    """Whether two graphs are equal. Tensors made while tracing have other names, but must have the same values."""
+    texts = [re.sub(r"_tensor_constant\d+", "constant", str(graph)) for graph in (first, second)]
+    pairs = zip(*([constant_of(body, node) for node in graph.nodes] for graph in (first, second)), strict=False)
+    return texts[0] == texts[1] and all(a is b or torch.equal(a, b) for a, b in pairs if a is not None)
+
+
+def constant_of(body: nn.Module, node: fx.Node) -> Any:
+    """A tensor that the body's code made while it was traced, or None."""
+    made = node.op == "get_attr" and "_tensor_constant" in str(node.target)
+    return operator.attrgetter(str(node.target))(body) if made else None
+
+
+def canonical(body: nn.Module) -> dict[str, str]:
+    """Each tensor's name in the trees, tied ones under the name of the first."""
+    first: dict[int, str] = {}
+    names: dict[str, str] = {}
+    pairs = (*body.named_parameters(remove_duplicate=False), *body.named_buffers(remove_duplicate=False))
+    for name, leaf in pairs:
+        names[name] = f"body.{first.setdefault(id(leaf), name)}"
+    return names
+
+
+def followed_by_relu(graph: fx.Graph, modules: Mapping[str, nn.Module]) -> dict[fx.Node, fx.Node]:
+    """Normalisation layers whose output goes to one ReLU and nowhere else, and that ReLU: one pass does both."""
+    found: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        kinds = [type(modules.get(str(each.target))) for each in (node, *node.users) if each.op == "call_module"]
+        if len(node.users) == 1 and kinds == [nn.BatchNorm2d, nn.ReLU]:
+            found[node] = next(iter(node.users))
+    return found
+
+
+def check(modules: Mapping[str, nn.Module], graph: fx.Graph, names: Mapping[str, str]) -> None:
+    """Refuse layers whose draws or statistics cannot be kept apart by client."""
+    for node in graph.nodes:
+        module = modules.get(str(node.target)) if node.op == "call_module" else None
+        for part in () if module is None else module.modules():
+            _check_layer(part)
+        name = getattr(node.target, "__name__", str(node.target))
+        if node.op in ("call_function", "call_method") and ("dropout" in name or name in _DRAWS):
+            raise Unsupported(f"the model calls {name}, which draws for one client at a time")
+        if node.op == "call_function" and name == "batch_norm":
+            raise Unsupported("the model calls batch_norm itself, whose statistics would take in padding")
+        if node.op == "get_attr" and str(node.target) not in names and "_tensor_constant" not in str(node.target):
+            raise Unsupported(f"the model's tensor {node.target} is neither a parameter nor a buffer")
+
+
+def _check_layer(layer: nn.Module) -> None:
+    rate = getattr(layer, "p" if isinstance(layer, nn.modules.dropout._DropoutNd) else "dropout", 0)
+    if (isinstance(layer, _DRAWING) and rate > 0) or isinstance(layer, nn.RReLU):
+        raise Unsupported(f"the model has {type(layer).__name__} with random draws, made for one client at a time")
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if layer.momentum is None:
+            raise Unsupported("the model's BatchNorm keeps cumulative means, which differ between clients")
+        if type(layer) not in RULES:
+            raise Unsupported(f"the model has {type(layer).__name__}, whose statistics would take in padding")
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        raise Unsupported(f"the model's {type(layer).__name__} keeps statistics, which would take in padding")
+    if isinstance(layer, nn.Embedding):
+        check_embedding(layer)
+    if isinstance(layer, nn.LSTM):
+        check_lstm(layer)

@@ -1,0 +1,26 @@
+"""Pooling: channels do not mix, so folded maps need no care."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedblade.engines.layers._base import Lane, Shared, rule
+
+
+@rule(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d)
+def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, _shared: Shared) -> Lane:
+    """The module itself on folded maps."""
+    return Lane(module(inputs.fold()), folded=True)
+
+
+@rule(nn.AdaptiveAvgPool2d)
+def adaptive_mean(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, _shared: Shared) -> Lane:
+    """Mean over equal windows where they are equal: plain pooling is many times faster on a CPU."""
+    maps, size = inputs.fold(), cast("nn.AdaptiveAvgPool2d", module).output_size
+    height, width = size if isinstance(size, tuple) else (size, size)
+    rows, columns = maps.shape[2:]
+    if height and width and rows % height == 0 and columns % width == 0:
+        return Lane(functional.avg_pool2d(maps, (rows // height, columns // width)), folded=True)
+    return Lane(module(maps), folded=True)
