@@ -35,7 +35,10 @@ def reference(z, scale, ddof=1):
 def test_value_and_gradient_match_the_entries(batch, dim, scale, ddof, form, seed, laws, double):
     z = double(batch, dim, seed=seed)
     ours = laws.value_and_gradient(lambda x: feddecorr(x, scale, ddof=ddof, form=form), z)
-    laws.same(ours, laws.value_and_gradient(lambda x: reference(x, scale, ddof), z))
+    # Two samples standardise to plus and minus one whatever they are: what is left of the gradient, of the order of
+    # var_eps, is a difference of numbers a thousand times larger, and loses as many digits.
+    tolerance = 1e-9 if batch == 2 else 1e-10
+    laws.same(ours, laws.value_and_gradient(lambda x: reference(x, scale, ddof), z), tolerance)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
