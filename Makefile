@@ -25,7 +25,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.core
-	$(BIN)/python benchmarks/lddecorr.py
+	$(BIN)/fedblade bench
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/build_methods.py

@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "experiment": {
         "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines",
     },
-    "cli": {"core", "data", "experiment", "report", "partitions"},
+    "bench": {"core", "data", "experiment", "losses"},
+    "cli": {"core", "data", "experiment", "report", "partitions", "bench"},
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
 

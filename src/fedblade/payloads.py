@@ -32,7 +32,7 @@ def _travelling(view: EndView) -> Tree:
 
 
 def _weight(view: EndView) -> Tree:
-    return {"weight": torch.tensor(view.weight, dtype=torch.float64)}
+    return {"weight": torch.as_tensor(view.weight, dtype=torch.float64)}
 
 
 delta = Sum("delta", _delta, bound=1e3)

@@ -227,6 +227,26 @@ def test_partition_cuts_a_long_table_and_says_so(cli):
     assert max(map(len, answer.out.splitlines())) <= 80
 
 
+def test_partition_shows_a_population_without_a_table(cli, tmp_path):
+    """A million clients: the first ones as a table, a thousand in the picture, nobody else is asked."""
+    many = ("partition=drawn", "samples=12", "classes_per_client=3", "num_clients=1000000")
+    settings = [part for each in many for part in ("--set", each)]
+    answer = cli("partition", *settings, "--plot", "map.svg").done()
+    assert "999970 more clients; --plot shows the first 1000" in answer.out
+    text = " ".join(answer.out.split())
+    assert "1000000 clients, 12 to 12 samples each, 3 to 3 of 10 classes each (the first 1000 clients)" in text
+    assert "clients overlap" in text
+    assert max(map(len, answer.out.splitlines())) <= 80
+    assert "first 1000 of 1000000 clients" in (tmp_path / "map.svg").read_text()
+
+
+def test_report_does_without_the_table_of_a_population_that_stores_none(cli, small, tmp_path):
+    large = ("--set", "partition=drawn", "--set", "samples=4", "--set", "num_clients=2000")
+    cli("run", *small, *large, "--out", "mine").done()
+    cli("report", "mine", "--out", "page.html").done()
+    assert "No run has stored its partition" in (tmp_path / "page.html").read_text()
+
+
 def test_report_writes_a_page_and_figures(cli, small, tmp_path):
     cli("run", *small, "--out", "mine").done()
     answer = cli("report", "mine", "--out", "page.html", "--figures", "figures").done()

@@ -6,7 +6,7 @@ import pytest
 
 import fedblade
 
-COMMANDS = ("run", "compare", "list", "show", "partition", "report", "doctor")
+COMMANDS = ("run", "compare", "list", "show", "partition", "report", "bench", "doctor")
 HEAVY = {"torch", "numpy", "sklearn", "pydantic"}
 
 
@@ -28,7 +28,7 @@ def test_help_names_every_command(fresh_cli):
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet"]),
+        ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet", "--profile"]),
         ("compare", ["--methods", "--seeds", "--set", "--out", "--engine", "--device", "--seed", "--quiet"]),
         ("list", ["--json"]),
         ("partition", ["--plot", "--set"]),

@@ -83,11 +83,18 @@ def check_inputs_untouched(engine, setup):
     assert_same_bits(setup.start.flat(), before)
 
 
+def over_real(view, rows):
+    """Sum of rows [batch, …] over the samples that are not padding."""
+    return rows.sum(0) if view.mask is None else torch.where(view.mask[:, None] > 0, rows, 0).sum(0)
+
+
+def look(view):
+    return {"z": over_real(view, view.features), "logits": over_real(view, view.logits.square())}
+
+
+LOOK = (DataPass("z", look),)
 SEEN = Sum(
-    "seen",
-    lambda view: {**view.passes["z"], "weight": torch.tensor(view.weight)},
-    bound=1e6,
-    passes=(DataPass("z", lambda view: {"z": view.features.sum(0), "logits": view.logits.sum(0)}),),
+    "seen", lambda view: {**view.passes["z"], "weight": view.weight + 0 * view.passes["z"]["z"].sum()}, 1e6, LOOK
 )
 
 
@@ -106,25 +113,31 @@ def check_collect(engine, setup, sums=(SEEN,)):
 
 
 def check_measure(engine, setup):
-    """A pass over the test set adds up the features of the global model, and of a client's own."""
-    network, start = setup.problem.network, setup.start
-    look = (DataPass("z", lambda view: {"z": view.features.sum(0), "logits": view.logits.square().sum(0)}),)
+    """A pass over the test set adds up the features of the global model, and of clients' own, each on its samples."""
+    network, start, order = setup.problem.network, setup.start, setup.test_order
 
-    def expected(params):
-        inputs, _ = setup.test.batch(setup.test_order)
+    def expected(params, indices=order):
+        inputs, _ = setup.test.batch(indices)
         z = network.features(params, start.buffers, inputs, training=False)
         return {"z": z.sum(0), "logits": network.output(params, start.fixed, z).logits.square().sum(0)}
 
-    assert_near(engine.measure(start, setup.test, setup.test_order, look)["z"], expected(start.params))
-    own = {name: leaf * 1.5 for name, leaf in start.params.items() if not name.startswith("body.")}
+    assert_near(engine.measure(start, setup.test, order, LOOK)["z"], expected(start.params))
     counts = tasks(setup)[0].counts
     beside = {} if setup.method.own.state is None else {setup.method.own.state: {}}
-    mine = engine.measure_own(
-        start, Holder(2, {"_personal": own, **beside}, counts), setup.test, setup.test_order, look
-    )["z"]
-    assert_near(mine, expected(start.params | own))
-    other = engine.measure_own(start, Holder(1, None, counts), setup.test, setup.test_order, look)["z"]
-    assert_near(other, expected(start.params))
+    own = {
+        client: {name: leaf * (1 + client) for name, leaf in start.params.items() if not name.startswith("body.")}
+        for client in (1, 2, 3)
+    }
+    parts = {1: order, 2: order[:7], 0: order[3:], 3: order[:1]}
+    holders = {
+        client: Holder(client, None if client == 0 else {"_personal": own[client], **beside}, counts)
+        for client in parts
+    }
+    clients = ((holders[client], parts[client]) for client in parts)
+    found = list(engine.measure_own(start, clients, setup.test, LOOK))
+    assert [client for client, _ in found] == list(parts), "order of the clients measured"
+    for client, totals in found:
+        assert_near(totals["z"], expected(start.params | own.get(client, {}), parts[client]))
 
 
 def check_adapt(engine, setup, wanted=None):

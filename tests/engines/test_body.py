@@ -10,6 +10,7 @@ from fedblade.core.network import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
 from fedblade.engines.layers._body import StackedBody
+from fedblade.engines.layers._graph import relu_after_norm, relu_after_pooling, traced
 from fedblade.heads import LinearHead
 
 CLIENTS, BATCH = 2, 6
@@ -140,14 +141,46 @@ class Fused(nn.Module):
         return (self.relu(self.two(self.relu(x))) - x).mean((2, 3))
 
 
+class Pooled(nn.Module):
+    """ReLUs before a max-pool: behind a norm, behind an untapped and a tapped layer, and with another reader.
+
+    The first pools numbers of which many are equal, and many windows hold nothing above zero.
+    """
+
+    stages = ("tapped",)
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv, self.tapped = nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1), nn.ReLU()
+        self.relu, self.pool, self.halve = nn.ReLU(), nn.MaxPool2d(3, 1, padding=1), nn.MaxPool2d(2, ceil_mode=True)
+
+    def forward(self, x):
+        x = self.pool(self.relu(self.norm(x.round())))
+        x = self.pool(self.tapped(self.conv(x) - 0.1))
+        both = self.relu(self.conv(x))
+        return torch.flatten(self.halve(self.relu(self.conv(self.halve(both) - both[:, :, :2, :2]))), 1)
+
+
 @pytest.mark.parametrize("sizes", [None, (4, 3)])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("tap", ["none", "plain", "relu"])
-@pytest.mark.parametrize(("make", "shape"), [(Tied, (6,)), (Stages, (2, 3, 3)), (Fused, (2, 3, 3))])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(Tied, (6,)), (Stages, (2, 3, 3)), (Fused, (2, 3, 3)), (Pooled, (2, 3, 3))]
+)
 def test_awkward_bodies(make, shape, tap, training, sizes):
     inputs = torch.randn(CLIENTS, 4, *shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     _, stages = compare(make, inputs, training=training, tap=tap, sizes=sizes)
-    assert len(stages) == (3 if make is Stages and tap != "none" else 0)
+    assert len(stages) == (0 if tap == "none" else {Stages: 3, Pooled: 1}.get(make, 0))
+
+
+def test_a_relu_changes_places_with_the_pooling_layer_that_alone_reads_it():
+    """Otherwise the tests above would not see the other order."""
+    body = Pooled()
+    modules = dict(body.named_modules())
+    graph, ends = traced(body, Pooled.stages)
+    moved = relu_after_pooling(graph, modules, ends)
+    assert [(relu.target, pool.target) for relu, pool in moved.items()] == [("relu", "pool"), ("relu", "halve")]
+    assert [norm.target for norm in relu_after_norm(graph, modules, ends).values()] == ["norm"]
 
 
 class Branches(nn.Module):

@@ -18,6 +18,7 @@ from conformance import (
     check_measure,
     check_train,
     check_two_rounds,
+    over_real,
 )
 from model_cases import CASES as MODEL_CASES
 from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, tasks
@@ -32,6 +33,7 @@ from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.core.tree import tree_map
 from fedblade.core.views import Teacher
 from fedblade.data import as_dataset
+from fedblade.engines import _group_passes
 from fedblade.engines.base import Holder, RoundOutcome
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.losses import CrossEntropy
@@ -272,6 +274,53 @@ def test_engines_agree_on_what_methods_exchange_besides_the_rounds(engine, metho
         check_collect(made, setup, exchange.sums)
 
 
+LOGITS = (DataPass("logits", lambda view: {"logits": over_real(view, view.logits)}),)
+PERSONAL = [name for name in methods.names() if methods.get(name).make().has_own_models]
+
+
+@pytest.mark.parametrize("setting", ["running", "batch"])
+@pytest.mark.parametrize("method", PERSONAL)
+@pytest.mark.parametrize("engine", OTHERS)
+def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, method, setting):
+    """Clients that trained, one that never did, on parts of the test set that differ in size."""
+    made, setup = make(engine, method, {**BATCH_NORM, "norm_stats": setting})
+    cohort = tasks(setup)
+    kept = [train_client(setup.problem, setup.start, task, None, 0.05).state for task in cohort[:3]]
+    holders = [Holder(task.client, state, task.counts) for task, state in zip(cohort, [*kept, None], strict=True)]
+    parts = [setup.test_order, setup.test_order[:9], setup.test_order[5:], setup.test_order[:20]]
+    passes = tuple(each for metric in setup.metrics for each in metric.passes) + LOGITS
+    found, expected = (
+        list(each.measure_own(setup.start, zip(holders, parts, strict=True), setup.test, passes))
+        for each in (made, SequentialEngine(setup.problem))
+    )
+    for (client, totals), (wanted, trees) in zip(found, expected, strict=True):
+        assert client == wanted
+        for name, tree in trees.items():
+            assert_near(totals[name], tree)
+
+
+@pytest.mark.parametrize("method", [name for name in methods.names() if methods.get(name).make().exchanges])
+@pytest.mark.parametrize("engine", OTHERS)
+def test_engines_agree_on_exchanges_with_batch_statistics(engine, method):
+    made, setup = make(engine, method, {**BATCH_NORM, "norm_stats": "batch"})
+    for exchange in setup.method.exchanges:
+        check_collect(made, setup, exchange.sums)
+
+
+def test_what_passes_give_bounds_how_many_batches_pass_at_a_time(monkeypatch):
+    """One batch at a time gives what many give."""
+    made, setup = make("stacked", "ccvr", BATCH_NORM)
+    monkeypatch.setattr(_group_passes, "MOST_BYTES", 1)
+    for exchange in setup.method.exchanges:
+        check_collect(made, setup, exchange.sums)
+
+
+def test_a_larger_batch_changes_nothing_in_a_pass_with_running_statistics():
+    made, setup = make("stacked", "fedavg", BATCH_NORM)
+    made._measured_batch = 7
+    check_measure(made, setup)
+
+
 TUNED = {
     "ditto": lambda method: (method.phases,),
     "fedetf": lambda method: method.own.tuning["pers_etf"],
@@ -338,14 +387,17 @@ def test_engines_agree_for_every_model(engine, case, method):
     check_train(made, setup, cohort=short)
 
 
-LOGITS = (DataPass("logits", lambda view: {"logits": view.logits.sum(0)}),)
+def measure_one(engine, setup, holder):
+    """What the passes give for one client on the whole test set."""
+    ((_, totals),) = engine.measure_own(setup.start, [(holder, setup.test_order)], setup.test, LOGITS)
+    return totals
 
 
 def check_own_model(engine, setup):
     """A client that trained is measured with the model it kept and with its own prediction."""
     task = tasks(setup)[2]
     state = train_client(setup.problem, setup.start, task, None, 0.05).state
-    found = engine.measure_own(setup.start, Holder(2, state, task.counts), setup.test, setup.test_order, LOGITS)
+    found = measure_one(engine, setup, Holder(2, state, task.counts))
     start, kept, own = setup.start, state["last"], setup.method.own
     params, buffers = start.params, start.buffers
     if own.state is not None:
@@ -370,7 +422,7 @@ def test_engines_give_newcomers_their_first_state_when_they_are_measured(engine)
     made, setup = make(engine, "own_logits", SETTINGS["batch_norm"])
     counts = tasks(setup)[2].counts
     found, expected = (
-        made.measure_own(setup.start, Holder(2, state, counts), setup.test, setup.test_order, LOGITS)
+        measure_one(made, setup, Holder(2, state, counts))
         for state in (None, {"last": setup.start.params | setup.start.buffers})
     )
     assert_near(found["logits"], expected["logits"])
@@ -512,8 +564,9 @@ class CollectsTwice(SequentialEngine):
 
 
 class IgnoresOwnParts(SequentialEngine):
-    def measure_own(self, server, client, samples, indices, passes):
-        return self.measure(server, samples, indices, passes)
+    def measure_own(self, server, clients, samples, passes):
+        for holder, indices in clients:
+            yield holder.client, self.measure(server, samples, indices, passes)
 
 
 class TunesFromScratch(SequentialEngine):
@@ -567,15 +620,33 @@ class KeepsOnlyPersonalParts(SequentialEngine):
 class PredictsWithTheHead(SequentialEngine):
     """Ignores a client's own prediction."""
 
-    def measure_own(self, server, client, samples, indices, passes):
+    def measure_own(self, server, clients, samples, passes):
         plain = replace(self._problem, method=replace(self._problem.method, own=Own()))
-        return SequentialEngine(plain).measure_own(server, client, samples, indices, passes)
+        return SequentialEngine(plain).measure_own(server, clients, samples, passes)
 
 
 class ForgetsCounts(SequentialEngine):
-    def measure_own(self, server, client, samples, indices, passes):
-        empty = replace(client, counts=torch.zeros_like(client.counts))
-        return super().measure_own(server, empty, samples, indices, passes)
+    def measure_own(self, server, clients, samples, passes):
+        empty = ((replace(holder, counts=torch.zeros_like(holder.counts)), indices) for holder, indices in clients)
+        return super().measure_own(server, empty, samples, passes)
+
+
+class MeasuresTheNeighbours(SequentialEngine):
+    """Gives each client the totals of the one after it."""
+
+    def measure_own(self, server, clients, samples, passes):
+        found = list(super().measure_own(server, clients, samples, passes))
+        for (client, _), (_, totals) in zip(found, [*found[1:], found[0]], strict=True):
+            yield client, totals
+
+
+class MeasuresOnOneSet(SequentialEngine):
+    """Measures everyone on the samples of the first."""
+
+    def measure_own(self, server, clients, samples, passes):
+        chosen = list(clients)
+        same = [(holder, chosen[0][1]) for holder, _ in chosen]
+        return super().measure_own(server, same, samples, passes)
 
 
 BROKEN = [
@@ -596,6 +667,8 @@ BROKEN = [
     (CollectsTwice, check_collect, "fedavg"),
     (MeasuresInTraining, check_measure, "fedavg"),
     (IgnoresOwnParts, check_measure, "fedavg"),
+    (MeasuresTheNeighbours, check_measure, "fedavg"),
+    (MeasuresOnOneSet, check_measure, "fedavg"),
     (LosesState, check_two_rounds, "teachers"),
     (LosesState, check_two_rounds, "track"),
     (SwapsStates, check_two_rounds, "track"),

@@ -246,6 +246,57 @@ def test_a_fused_relu_is_the_relu_that_follows(name, training, padding):
         compare(CASES[name], training=training, padding=padding, relu=True, folded=True)
 
 
+@pytest.mark.parametrize("padding", [None, 1e6])
+@pytest.mark.parametrize("name", ["max_pool", "adaptive_max"])
+def test_a_pooling_layer_may_do_the_relu(name, padding):
+    compare(CASES[name], padding=padding, relu=True, folded=True)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e3])
+def test_masked_statistics_keep_their_digits_far_from_zero(far):
+    """In single precision: sums over padding of another kind than the samples would cancel."""
+    case = CASES["batch_norm_2d"]
+    wide = case.inputs() + far
+    mask = torch.arange(BATCH) < torch.tensor(SIZES)[:, None]
+    module = nn.BatchNorm2d(6)
+    params, buffers = tensors_of(module)
+    own = {n: leaf.detach().float() for n, leaf in params.items()} | {
+        n: leaf.float() if leaf.is_floating_point() else leaf for n, leaf in buffers.items()
+    }
+    inputs = torch.where(_like(mask, wide), wide, 0.0).float()
+    found = RULES[nn.BatchNorm2d](module, own, Lane(inputs), Shared(CLIENTS, mask, training=True)).split(CLIENTS)
+    for client, size in enumerate(SIZES):
+        mine = {n: leaf[client].double() for n, leaf in own.items() if n in params}
+        x = inputs[client, :size].double()
+        expected = functional.batch_norm(x, None, None, mine["weight"], mine["bias"], training=True)
+        # The inputs themselves have so many digits left above their spread.
+        assert (found[client, :size] - expected).abs().max() < 1e-5 * (1 + far / 10)
+
+
+def test_reduced_precision_is_widened_for_masked_statistics():
+    case = CASES["batch_norm_2d"]
+    mask = torch.arange(BATCH) < torch.tensor(SIZES)[:, None]
+    params, buffers = tensors_of(nn.BatchNorm2d(6))
+    tensors = {n: leaf.float() for n, leaf in (params | buffers).items()}
+    tensors = {n: leaf.detach() for n, leaf in tensors.items()}
+    inputs = case.inputs().bfloat16()
+    found, wide = (
+        RULES[nn.BatchNorm2d](
+            nn.BatchNorm2d(6), {n: t.clone() for n, t in tensors.items()}, Lane(x), Shared(CLIENTS, mask, training=True)
+        )
+        for x in (inputs, inputs.float())
+    )
+    assert found.value.dtype == torch.bfloat16
+    assert torch.equal(found.value, wide.value.bfloat16())
+
+
+def test_the_gradient_of_a_linear_layer_lies_in_memory_as_its_weight():
+    params, _ = tensors_of(nn.Linear(6, 5))
+    outputs = RULES[nn.Linear](nn.Linear(6, 5), params, Lane(drawn(CLIENTS, BATCH, 6)), Shared(CLIENTS, None, True))
+    (slope,) = torch.autograd.grad(outputs.value.square().sum(), [params["weight"]])
+    assert slope.stride() == params["weight"].stride()
+
+
 def test_a_client_without_a_real_sample_spoils_nobody():
     inputs = CASES["batch_norm_2d"].inputs()
     mask = torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.bool)
@@ -281,6 +332,17 @@ def test_products_of_pixels_have_the_right_gradient():
     assert torch.autograd.gradcheck(pointwise, (maps, weight))
     assert torch.autograd.gradcheck(lambda w: pointwise(maps.detach(), w), (weight,))
     assert torch.autograd.gradcheck(lambda x: pointwise(x, weight.detach()), (maps,))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_folded_maps_and_their_gradients_have_channels_last(channels):
+    values = drawn(CLIENTS, BATCH, channels, 4, 5).requires_grad_()
+    folded = Lane(values).fold()
+    assert folded.is_contiguous(memory_format=torch.channels_last)
+    pulled = folded.detach().requires_grad_()
+    Lane(pulled, folded=True).flat(CLIENTS).square().sum().backward()
+    assert pulled.grad.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(Lane(folded, folded=True).flat(CLIENTS), values.flatten(2))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3), (2, 3, 4, 5)])

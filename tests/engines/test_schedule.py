@@ -1,109 +1,107 @@
-"""Who sits where: every client once, for all its steps, no two in one slot at a time, and no slot idle needlessly."""
+"""Who sits where: every client for all its steps, no two in one slot at a time, and no slot running needlessly."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fedblade.engines._schedule import SIZES, Seat, choose_slots, seat
+from fedblade.engines._schedule import SIZES, Stay, schedule, size_for
 
 STEPS = some.lists(some.integers(1, 60), min_size=1, max_size=40)
-SLOTS = some.integers(1, 33)
+SLOTS = some.sampled_from(SIZES)
+
+
+def stays_of(found, client):
+    return sorted((stay for stay in found.stays if stay.client == client), key=lambda stay: stay.start)
 
 
 @given(STEPS, SLOTS)
-def test_every_client_is_seated_once_for_all_its_steps(steps, slots):
-    seats = seat(steps, slots)
-    assert sorted(each.client for each in seats) == list(range(len(steps)))
-    for each in seats:
-        assert each.end - each.start == steps[each.client]
-        assert each.start >= 0
-        assert 0 <= each.slot < slots
+def test_every_client_makes_all_its_steps_in_order(steps, slots):
+    """Where it moves, it goes on at once, with the step that is next, from the slot it was in."""
+    found = schedule(steps, slots)
+    for client, number in enumerate(steps):
+        stays = stays_of(found, client)
+        assert (stays[0].first, stays[0].source) == (0, None)
+        assert stays[-1].last == number
+        for before, after in pairwise(stays):
+            assert (after.start, after.first, after.source) == (before.end, before.last, before.slot)
 
 
 @given(STEPS, SLOTS)
-def test_no_two_clients_share_a_slot_at_a_tick(steps, slots):
-    taken = Counter((each.slot, tick) for each in seat(steps, slots) for tick in range(each.start, each.end))
+def test_no_two_clients_share_a_slot_and_each_sits_in_one_that_runs(steps, slots):
+    found = schedule(steps, slots)
+    taken = Counter((stay.slot, tick) for stay in found.stays for tick in range(stay.start, stay.end))
     assert max(taken.values()) == 1
     assert sum(taken.values()) == sum(steps)
+    assert all(slot < found.running[tick] for slot, tick in taken)
 
 
 @given(STEPS, SLOTS)
-def test_slots_are_refilled_at_once_and_the_longest_sit_first(steps, slots):
-    """No slot waits while a client does, and whoever starts later is not longer."""
-    seats = seat(steps, slots)
-    for each in seats:
-        before = [other.end for other in seats if other.slot == each.slot and other.end <= each.start]
-        assert each.start == max(before, default=0)
-    for one in seats:
-        for other in seats:
-            if one.start < other.start:
-                assert steps[one.client] >= steps[other.client]
+def test_no_slot_waits_while_a_client_does_and_the_longest_sit_first(steps, slots):
+    found = schedule(steps, slots)
+    begins = [stays_of(found, client)[0].start for client in range(len(steps))]
+    for tick in range(len(found.running)):
+        busy = sum(stay.start <= tick < stay.end for stay in found.stays)
+        assert busy == slots or all(begin <= tick for begin in begins)
+    for one, begin in enumerate(begins):
+        assert all(steps[one] >= steps[other] for other, later in enumerate(begins) if begin < later)
 
 
 @given(STEPS, SLOTS)
+def test_no_more_slots_run_than_are_needed(steps, slots):
+    found = schedule(steps, slots)
+    for tick, running in enumerate(found.running):
+        busy = sum(stay.start <= tick < stay.end for stay in found.stays)
+        waiting = any(stay.start > tick and stay.source is None for stay in found.stays)
+        assert running == (slots if waiting else min(size_for(busy, slots), slots))
+
+
+@given(STEPS, SLOTS)
+def test_the_first_clients_sit_in_the_first_slots(steps, slots):
+    """So that they can be loaded all at once: a group comes longest first."""
+    ordered = sorted(steps, reverse=True)
+    for stay in schedule(ordered, slots).stays:
+        if stay.start == 0:
+            assert stay.client == stay.slot
+
+
+@given(some.lists(some.integers(1, 6), min_size=1, max_size=6), some.sampled_from((1, 2, 3)))
 def test_a_round_takes_at_most_a_third_longer_than_it_must(steps, slots):
-    """Graham, 1969: longest first needs at most 4/3 - 1/(3m) of the best schedule.
-
-    The best is not known here, but the client that ends last began when all slots were busy, so that the others' steps
-    fill them up to its start: its end is at most (total - own)/slots + own. If it is not among the first in their
-    slots, its steps are no more than those of anybody before it, which is where the third comes from.
-    """
-    ends = [each.end for each in seat(steps, slots)]
-    shortest = max(max(steps), -(-sum(steps) // slots))
-    assert max(ends) >= shortest
-    last = max(seat(steps, slots), key=lambda each: each.end)
-    own = steps[last.client]
-    assert slots * (max(ends) - own) <= sum(steps) - own
-    if len(steps) <= slots:
-        assert max(ends) == max(steps)
-    if 3 * own <= shortest:
-        assert 3 * max(ends) <= 4 * shortest
-
-
-@given(some.lists(some.integers(1, 6), min_size=1, max_size=6), some.integers(1, 3))
-def test_the_bound_holds_against_the_best_schedule(steps, slots):
-    """All ways to give the clients to slots, by force."""
+    """Graham, 1969: longest first needs at most 4/3 - 1/(3m) of the best schedule, found here by force."""
     best = {tuple([0] * slots)}
     for each in steps:
         best = {tuple(sorted((*load[:i], load[i] + each, *load[i + 1 :]))) for load in best for i in range(slots)}
     shortest = min(max(load) for load in best)
-    assert 3 * slots * max(each.end for each in seat(steps, slots)) <= (4 * slots - 1) * shortest
+    assert 3 * slots * len(schedule(steps, slots).running) <= (4 * slots - 1) * shortest
 
 
-@given(STEPS, some.integers(1, 40))
-def test_the_number_of_slots_stays_within_its_limits(steps, most):
-    slots = choose_slots(steps, most)
-    assert slots in SIZES
-    assert 1 <= slots <= min(most, len(steps))
+def test_a_schedule_by_hand():
+    found = schedule([2, 3, 2, 3], 2)
+    assert found.running == (2, 2, 2, 2, 2)
+    assert set(found.stays) == {Stay(1, 0, 0, 3), Stay(3, 1, 0, 3), Stay(0, 0, 3, 5), Stay(2, 1, 3, 5)}
+    found = schedule([1, 4, 1], 2)
+    assert found.running == (2, 2, 1, 1)
+    assert set(found.stays) == {Stay(1, 0, 0, 4), Stay(0, 1, 0, 1), Stay(2, 1, 1, 2)}
+    found = schedule([3, 2, 3], 2)
+    assert found.running == (2, 2, 2, 1, 1)
+    assert set(found.stays) == {Stay(0, 0, 0, 3), Stay(2, 1, 0, 3), Stay(1, 0, 3, 5)}
 
 
-@given(STEPS, some.integers(1, 40))
-def test_no_smaller_number_would_leave_the_longest_client_the_last(steps, most):
-    """With fewer slots the steps would not fit into the time of the longest client, unless no more are allowed."""
-    slots = choose_slots(steps, most)
-    smaller = [size for size in SIZES if size < slots]
-    assert all(size * max(steps) < sum(steps) for size in smaller)
-    larger = [size for size in SIZES if slots < size <= min(most, len(steps))]
-    if larger:
-        assert slots * max(steps) >= sum(steps)
-
-
-def test_seats_by_hand():
-    assert seat([2, 5, 3, 1], 2) == [Seat(1, 0, 0, 5), Seat(2, 1, 0, 3), Seat(0, 1, 3, 5), Seat(3, 0, 5, 6)]
+def test_a_client_moves_when_its_slot_stops_running():
+    """Client 2 starts in slot 1 and goes on in slot 0 when nobody else is left."""
+    found = schedule([1, 3, 3, 4], 2)
+    assert found.running == (2, 2, 2, 2, 2, 1)
+    assert stays_of(found, 2) == [Stay(2, 1, 3, 5), Stay(2, 0, 5, 6, first=2, source=1)]
 
 
 @pytest.mark.parametrize(
-    ("steps", "most", "expected"),
-    [([7], 16, 1), ([4, 4], 16, 2), ([9, 1, 1, 1], 16, 2), ([3] * 10, 16, 8), ([3] * 100, 16, 16), ([3] * 100, 5, 4)],
+    ("clients", "most", "expected"), [(1, 32, 1), (2, 32, 2), (9, 32, 10), (20, 32, 20), (100, 32, 32), (100, 9, 8)]
 )
-def test_numbers_of_slots_by_hand(steps, most, expected):
-    assert choose_slots(steps, most) == expected
+def test_numbers_of_slots_by_hand(clients, most, expected):
+    assert size_for(clients, most) == expected
 
 
-@pytest.mark.parametrize("steps", [[], [0, 0]])
-def test_a_cohort_without_a_step_has_no_schedule(steps):
-    """Engines leave idle clients out before they ask."""
-    with pytest.raises((ValueError, ZeroDivisionError)):
-        choose_slots(steps, 16)
+def test_a_cohort_without_a_client_takes_no_time():
+    assert schedule([], 4).running == ()

@@ -13,6 +13,7 @@ from fedblade.core.registry import engines, methods
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sums
 from fedblade.engines import _slots
+from fedblade.engines._slot_memory import Slots
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.methods.fedavg import fedavg
 
@@ -72,24 +73,25 @@ def test_slots_agree_on_augmented_images(method):
 def test_the_clients_did_take_turns():
     engine, setup = make()
     check_train(engine, setup)
-    (slots, capacity, _), held = next(iter(engine._slots._slots.items()))
-    assert slots == 2
+    held = engine._slots._held
+    assert held.slots == 2
     assert len(tasks(setup)) == 4
-    assert int(held.tick) <= capacity
+    assert int(held.tick) <= held.capacity
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade", "scaffold"])
 def test_rates_and_the_servers_state_may_change_between_rounds(method):
     """One trainer through four rounds, each with its own rate, from the states that the reference leaves."""
     engine, setup = make(method, rounds=4, **METHODS[method], **BATCH_NORM)
-    server, own = setup.start, {}
+    server, own, seen = setup.start, {}, set()
     for round_ in range(4):
         lr = LR * 0.5**round_
         results = reference(setup, server, tasks(setup, round_), own, lr)
         own |= check_train(engine, setup, server, own, lr=lr)
         server = setup.method.server(server, reduce(Sums.__add__, (each.sums for each in results)))
         server = server.replace(round=round_ + 1)
-    assert len(engine._slots._slots) == 1, "one shape, one capture"
+        seen.add(id(engine._slots._held))
+    assert len(seen) == 1, "one shape, one capture"
 
 
 @pytest.mark.parametrize("known", [(), (0,), (1, 3), (0, 1, 2, 3)])
@@ -114,7 +116,54 @@ def test_a_plan_grows_with_the_round(monkeypatch):
     monkeypatch.setattr(_slots, "CAPACITY", 3)
     engine, setup = make()
     check_two_rounds(engine, setup)
-    assert all(capacity % 3 == 0 and capacity > 3 for _, capacity, _ in engine._slots._slots)
+    capacity = engine._slots._held.capacity
+    assert capacity % 3 == 0
+    assert capacity > 3
+
+
+def test_clients_move_to_the_slots_that_still_run(monkeypatch):
+    """Sizes of rows differ, so that somebody is left alone in the last slot and goes on in the first."""
+    moves = []
+    monkeypatch.setattr(Slots, "move", _told(Slots.move, moves))
+    engine, setup = make("fedblade", **MILD, **BATCH_NORM, **{"local.batch_size": 4})
+    check_two_rounds(engine, setup)
+    assert moves, "nobody moved: choose other clients"
+
+
+def _told(function, told):
+    def wrapper(*args):
+        told.append(args[1:])
+        return function(*args)
+
+    return wrapper
+
+
+def test_out_of_memory_halves_the_slots_and_goes_on(monkeypatch):
+    """The group is trained again from what it received, with the same result."""
+    engine, setup = make("fedblade", **MILD, **BATCH_NORM)
+    replay = Slots.replay
+
+    def short(self, size):
+        if size > 1:
+            raise torch.cuda.OutOfMemoryError("pretended")
+        replay(self, size)
+
+    monkeypatch.setattr(Slots, "replay", short)
+    with pytest.warns(UserWarning, match="at most 1 of the clients"):
+        check_two_rounds(engine, setup)
+    assert engine._slots._held.slots == 1
+
+
+def test_out_of_memory_with_one_slot_is_an_error(monkeypatch):
+    monkeypatch.setattr(_slots, "MOST_SLOTS", 1)
+    engine, setup = make()
+
+    def never(self, size):
+        raise torch.cuda.OutOfMemoryError("pretended")
+
+    monkeypatch.setattr(Slots, "replay", never)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        engine.train(setup.start, tasks(setup), MemoryStore(), LR, lambda client: None)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])

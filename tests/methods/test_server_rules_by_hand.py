@@ -13,8 +13,8 @@ from operator import add
 import pytest
 import torch
 
+from fedblade.core.end import effective_steps
 from fedblade.core.method import InitView
-from fedblade.core.outcome import effective_steps
 from fedblade.core.phase import MoveView
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums

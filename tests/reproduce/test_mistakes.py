@@ -61,7 +61,7 @@ def test_a_mistake_in_a_grid_is_not_pending(mine, command, tmp_path, method, mor
     [
         ("[evaluation]\nmetrics = ['nc1', 'nosuch']", "metric nosuch"),
         ("[[cases]]\nset = {evaluation.metrics = ['nosuch']}", "metric nosuch"),
-        ("[measures]\nmilliseconds = 'bench loss_ms_per_iter'", "`fedblade bench`"),
+        ("[measures]\nmilliseconds = 'bench loss_ms_per_iter'", "`fedblade bench losses`"),
     ],
 )
 def test_what_is_to_come_is_pending(mine, more, missing):
@@ -84,7 +84,7 @@ def test_a_metric_that_waits_does_not_keep_the_others(mine, command, tmp_path):
     (cell,) = plan_reproduction(path).cells
     assert (cell.ready.missing, len(cell.runs)) == ((), 1)
     out = command("reproduce", path, "--dry-run", "--out", tmp_path / "out").stdout
-    assert "milliseconds waits for `fedblade bench`" in out
+    assert "milliseconds waits for `fedblade bench losses`" in out
     assert "pending" not in out
 
 

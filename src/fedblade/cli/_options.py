@@ -16,7 +16,9 @@ Where = Annotated[
     typer.Option("--where", metavar="COLUMN=VALUE", help="Choose cells by a column; may be given many times."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.")]
-Engine = Annotated[str | None, typer.Option("--engine", help="How clients are run; see `fedblade list engines`.")]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="How clients are run: auto, or one of `fedblade list engines`.")
+]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]

@@ -10,9 +10,9 @@ from fedblade.cli import _options as opt
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedblade.partitions import Split
+    from fedblade.partitions import Parts
 
-_MOST_ROWS, _MOST_CLASSES = 30, 12
+_MOST_ROWS, _MOST_CLASSES, _MOST_DRAWN = 30, 12, 1000
 
 
 def partition(
@@ -37,16 +37,13 @@ def partition(
     split = split_clients(config, dataset).train
     console = Console()
     console.print(_table(split))
-    sizes = split.sizes()
-    classes = (split.table() > 0).sum(axis=1)
-    console.print(
-        f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
-        f"{classes.min()} to {classes.max()} of {split.num_classes} classes each, {split.draws} draw(s)",
-        highlight=False,
-    )
+    # What is drawn when asked for is not drawn for everyone: a population may have millions.
+    counts = split.table(_MOST_DRAWN if split.on_demand else None)
+    console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
     if plot is not None:
-        title = f"{config.partition.name}, seed {config.general.seed}"
-        picture = label_map_svg(split.table(), class_names=dataset.class_names, title=title)
+        some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
+        title = f"{config.partition.name}, seed {config.general.seed}{some}"
+        picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         try:
             plot.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(plot, picture)
@@ -55,7 +52,18 @@ def partition(
         typer.echo(str(plot))
 
 
-def _table(split: "Split") -> "Table":
+def _summary(split: "Parts", classes: list[int]) -> str:
+    """One sentence about the clients; `classes` says how many each has, or each of the first."""
+    sizes = split.sizes()
+    some = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
+    how = "drawn when asked for, clients overlap" if split.on_demand else f"{split.draws} draw(s)"
+    return (
+        f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
+        f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{some}, {how}"
+    )
+
+
+def _table(split: "Parts") -> "Table":
     """Samples per client and class; long tables are cut and say so."""
     from rich.table import Table
 
@@ -69,10 +77,11 @@ def _table(split: "Split") -> "Table":
     return table
 
 
-def _cut(split: "Split") -> str | None:
+def _cut(split: "Parts") -> str | None:
     parts = []
     if split.num_clients > _MOST_ROWS:
         parts.append(f"{split.num_clients - _MOST_ROWS} more clients")
     if split.num_classes > _MOST_CLASSES:
         parts.append(f"{split.num_classes - _MOST_CLASSES} more classes")
-    return f"and {' and '.join(parts)}; --plot shows all" if parts else None
+    shown = f"the first {_MOST_DRAWN}" if split.on_demand and split.num_clients > _MOST_DRAWN else "all"
+    return f"and {' and '.join(parts)}; --plot shows {shown}" if parts else None

@@ -1,11 +1,14 @@
 """`fedblade run`: one training run."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
+
+if TYPE_CHECKING:
+    from fedblade.experiment._profile import Profile
 
 
 def run(
@@ -18,6 +21,7 @@ def run(
     device: opt.Device = None,
     seed: opt.Seed = None,
     quiet: opt.Quiet = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Write where the time goes, and a trace.")] = False,
 ) -> None:
     """Train once; the last line printed is the folder of the run."""
     from rich.console import Console
@@ -34,11 +38,29 @@ def run(
     folder = out or next_run_folder(config.method.name)
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
     with again, shown(Console(), quiet=quiet) as watcher:
-        result = execute(config, out=folder, resume=resume, watcher=watcher)
+        result = execute(config, out=folder, resume=resume, watcher=watcher, profile=profile)
+    if not quiet and result.profile is not None:
+        typer.echo(_where_the_time_went(result.profile))
     if not quiet:
         typer.echo(_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
     typer.echo(str(folder))
+
+
+def _where_the_time_went(profile: "Profile") -> str:
+    """The table of stages, and how to look at the trace."""
+    from fedblade.experiment._profile import MOST_OPERATORS, OPERATOR_SECONDS
+
+    limits = f"the first {MOST_OPERATORS:,}, of some {OPERATOR_SECONDS:.0f} s"
+    round_ = profile.operators_round
+    operators = "" if round_ is None else f", and operators of round {round_} ({limits})"
+    return (
+        f"{profile.table()}\n"
+        f"profile: {profile.path}\n"
+        f"trace: {profile.trace}\n"
+        f"The trace opens in chrome://tracing or https://ui.perfetto.dev; it holds all\n"
+        f"stages{operators}."
+    )
 
 
 def _sentence(summary: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import torch
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
-from fedblade.core.slope import Calculus, OneClient, Work, ahead, prepare
+from fedblade.core.slope import Calculus, OneClient, Rate, Work, ahead, prepare
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 
 Trace = list[Mapping[str, torch.Tensor]]
@@ -119,6 +119,9 @@ def _update(row: Row, work: Work, gradient: Tree, lr: float | torch.Tensor) -> N
     for names, sgd in work.rates:
         slopes = [gradient[name] for name in names]
         weights, buffers = ([tree[name] for name in names] for tree in (row.params, row.momentum))
+        if weights and weights[0].is_cuda and weights[0].dtype == torch.float32 and sgd.momentum:
+            _update_at_once(weights, slopes, buffers, sgd, lr if sgd.lr is None else sgd.lr)
+            continue
         if sgd.weight_decay:
             slopes = list(torch._foreach_add(slopes, weights, alpha=sgd.weight_decay))
         torch._foreach_mul_(buffers, sgd.momentum)
@@ -128,3 +131,21 @@ def _update(row: Row, work: Work, gradient: Tree, lr: float | torch.Tensor) -> N
             torch._foreach_sub_(weights, torch._foreach_mul(buffers, rate))
         else:
             torch._foreach_add_(weights, buffers, alpha=-rate)
+
+
+def _update_at_once(
+    weights: list[torch.Tensor],
+    slopes: list[torch.Tensor],
+    buffers: list[torch.Tensor],
+    rate: Rate,
+    lr: float | torch.Tensor,
+) -> None:
+    """The same in one kernel for all tensors of a GPU; it wants gradients laid out as the weights are."""
+    laid = [
+        slope if slope.stride() == weight.stride() else slope.contiguous().as_strided(weight.shape, weight.stride())
+        for slope, weight in zip(slopes, weights, strict=True)
+    ]
+    torch._fused_sgd_(
+        weights, laid, buffers, weight_decay=rate.weight_decay, momentum=rate.momentum, lr=lr, dampening=0.0,
+        nesterov=False, maximize=False, is_first_step=False,
+    )  # fmt: skip

@@ -6,16 +6,25 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from fedblade.core.end import (
+    client_numbers,
+    end_view,
+    float_bytes,
+    held_classes,
+    kept_state,
+    refuse_non_finite_state,
+    updates,
+)
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, Trace, train
 from fedblade.core.passes import run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received, receive
+from fedblade.core.problem import MOMENTUM, Problem, Received, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass, Sum, Sums, payload_bytes
-from fedblade.core.tree import State, Tree, tree_is_finite, tree_select
-from fedblade.core.views import EndView
+from fedblade.core.timeline import stage
+from fedblade.core.tree import State, Tree
 
 
 @dataclass(frozen=True)
@@ -54,20 +63,24 @@ def train_client(problem: Problem, server: ServerState, task: ClientTask, own: S
     """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13)."""
     # A caller's no_grad or inference_mode must not switch training off.
     with torch.inference_mode(False), torch.enable_grad():
-        received = receive(problem, server, task, own, lr)
-        row, trace = train(problem, received)
-    log = _summarise(trace, task)
+        with stage("load"):
+            received = receive(problem, server, task, own, lr)
+        with stage("train"):
+            row, trace = train(problem, received)
+            log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
-    return finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
+    with stage("sums"):
+        return finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
 
 
 def finish(problem: Problem, received: Received, row: Row, log: StepLog, passes: Mapping[str, Tree]) -> LocalResult:
     """What a trained client sends and keeps."""
     task, declared = received.task, problem.method.sums
-    view = _end_view(problem, received, row, passes, problem.method.phases)
+    view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
     sums = Sums.of(declared, view, task.client)
-    state = _kept(problem, received, row, view, problem.shared)
+    state = kept_state(problem, received, row, updates(problem, view), problem.shared)
+    refuse_non_finite_state(state, task)
     return LocalResult(sums, state, log, _upload_bytes(problem, task, declared, sums))
 
 
@@ -107,7 +120,10 @@ def untuned(problem: Problem, own: State) -> State:
 
 def tuned(problem: Problem, received: Received, row: Row, phases: Sequence[Phase]) -> State:
     """A client's state with all of the model it has tuned."""
-    return _kept(problem, received, row, _end_view(problem, received, row, {}, phases), frozenset())
+    view = end_view(problem, received, row, {}, client_numbers(problem, received.task, phases))
+    state = kept_state(problem, received, row, updates(problem, view), frozenset())
+    refuse_non_finite_state(state, received.task)
+    return state
 
 
 def collect_client(
@@ -116,51 +132,10 @@ def collect_client(
     """A client's part in an exchange: sums made with the model it holds, without training."""
     received = receive(problem, server, task, own, lr=0.0)
     row = Row(received.anchor, received.buffers, {})
-    view = _end_view(problem, received, row, own_passes(problem, received, row, sums), problem.method.phases)
+    passes = own_passes(problem, received, row, sums)
+    view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
     made = Sums.of(sums, view, task.client)
     return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
-
-
-def effective_steps(steps: int, momentum: float) -> float:
-    """Steps weighted by what momentum makes of them: [τ − ρ(1−ρ^τ)/(1−ρ)]/(1−ρ), FedNova's a_k."""
-    if momentum == 0:
-        return float(steps)
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
-
-
-def _end_view(
-    problem: Problem, received: Received, row: Row, passes: Mapping[str, Tree], phases: Sequence[Phase]
-) -> EndView:
-    task, stretches = received.task, _stretches(problem, received.task, phases)
-    return EndView(
-        params=row.params,
-        buffers=row.buffers,
-        anchor=received.anchor,
-        fixed=received.fixed,
-        head=problem.network.head,
-        counts=task.counts,
-        num_samples=len(task.indices),
-        num_steps=sum(steps for steps, _ in stretches),
-        effective_steps=sum(effective_steps(steps, momentum) for steps, momentum in stretches),
-        lr=float(received.lr),
-        weight=task.weight,
-        population=problem.start.population,
-        shared=problem.uploaded,
-        round=task.round,
-        server=received.server,
-        client=received.client,
-        passes=passes,
-    )
-
-
-def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> list[tuple[int, float]]:
-    """Steps and momentum of the phases that train the received model; momentum starts anew in each."""
-    usual = problem.settings.momentum
-    return [
-        (len(batches), usual if phase.sgd.momentum is None else phase.sgd.momentum)
-        for phase, batches in zip(phases, task.phases, strict=True)
-        if phase.track is None
-    ]
 
 
 def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
@@ -184,31 +159,8 @@ def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Su
     return totals
 
 
-def _kept(problem: Problem, received: Received, row: Row, view: EndView, shared: frozenset[str]) -> State:
-    """What the client keeps: the method's updated state, and the parts of the model that are not `shared`."""
-    method = problem.method
-    state = dict(received.client) | {name: update(view) for name, update in method.client_update.items()}
-    state |= {name: own.params | own.buffers for name, own in row.tracks.items()}
-    own_params = {name: leaf for name, leaf in row.params.items() if name not in shared}
-    if own_params:
-        state[PERSONAL] = own_params
-    own_buffers = tree_select(row.buffers, problem.network.buffer_names - shared)
-    if own_buffers:
-        state[BUFFERS] = own_buffers
-    if problem.settings.persist:
-        state[MOMENTUM] = row.momentum
-    for name, tree in state.items():
-        if not tree_is_finite(tree):
-            raise NonFinite(
-                f"client {received.task.client} would keep a non-finite '{name.lstrip('_')}' after round "
-                f"{received.task.round + 1}. Lower the learning rate (optimizer.lr) or the weights of the terms."
-            )
-    return state
-
-
 def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...], sums: Sums) -> int:
-    held = int((task.counts > 0).sum())
-    return payload_bytes(declared, sums, held, torch.finfo(problem.samples.dtype).bits // 8)
+    return payload_bytes(declared, sums, held_classes(task), float_bytes(problem))
 
 
 def _summarise(trace: Trace, task: ClientTask) -> StepLog:
@@ -232,8 +184,8 @@ def summarise_group(trace: Trace, tasks: Sequence[ClientTask]) -> StepLog:
 
 
 def _refuse_non_finite(trace: Trace, tasks: Sequence[ClientTask]) -> None:
-    """Name the first client, and its first step, that logged a number which is not finite."""
-    for place, task in enumerate(tasks):
+    """Name the first client by id, and its first step, that logged a number which is not finite."""
+    for place, task in sorted(enumerate(tasks), key=lambda each: each[1].client):
         own = [entry for entry in trace if len(next(iter(entry.values()))) > place]
         for number, entry in enumerate(own, start=1):
             for name, value in sorted(entry.items()):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedblade.core.network import Network
 from fedblade.core.samples import Samples
@@ -14,6 +15,11 @@ from fedblade.core.views import StepView
 
 PASS_BATCH = 128
 """Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
+
+
+def takes_batch_statistics(network: Network) -> bool:
+    """Whether normalisation uses the batch in a pass too, so that its features depend on what is beside a sample."""
+    return any(isinstance(layer, _BatchNorm) and layer.running_mean is None for layer in network.body.modules())
 
 
 def chunks(indices: Tensor, size: int = PASS_BATCH) -> list[Tensor]:
@@ -38,14 +44,16 @@ def run_passes(
     client: State | None = None,
     round_: int = 0,
     logits: Callable[[StepView], Tensor] | None = None,
+    batch: int = PASS_BATCH,
 ) -> dict[str, Tree]:
     """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched.
 
-    `logits` is a prediction other than the head's, such as a client's own.
+    `logits` is a prediction other than the head's, such as a client's own. Another `batch` than the usual changes
+    nothing but rounding where `takes_batch_statistics` is false.
     """
     params, buffers, fixed = model
     totals: dict[str, Tree] = {}
-    places = chunks(torch.arange(len(indices), device=indices.device)) if passes else []
+    places = chunks(torch.arange(len(indices), device=indices.device), batch) if passes else []
     for chunk in places:
         # Batch statistics need two values: a lone sample is doubled, and the copy masked out.
         alone = len(chunk) == 1 and network.skips_singletons

@@ -4,7 +4,9 @@ Everything is drawn from (seed, round, client), never from a position in a cohor
 cannot change what a client sees.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -43,6 +45,12 @@ class Batch:
     then: "Batch | None" = None
     mask: Tensor | None = None
 
+    def on(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        draws, noise, mask = (None if part is None else part.to(device) for part in (self.draws, self.noise, self.mask))
+        then = None if self.then is None else self.then.on(device)
+        return Batch(self.indices.to(device), draws, noise, then, mask)
+
 
 @dataclass(frozen=True)
 class PhasePlan:
@@ -62,24 +70,47 @@ class PhasePlan:
 class ClientTask:
     """All a client needs to know for one round. `phases` holds the batches of each training phase in order.
 
-    `indices` are all its samples in a fixed shuffle, because batch statistics need mixed classes in a pass.
-    `seed` is for layers that draw by themselves, such as dropout.
+    Batches and `counts` are on the CPU until an engine moves them, so that many clients can be moved at once. What only
+    some rounds need is drawn when it is first asked for.
     """
 
     client: int
     round: int
-    indices: Tensor
+    num_samples: int
     counts: Tensor
     weight: float
     phases: tuple[tuple[Batch, ...], ...]
     skipped_singletons: int
-    pass_draws: Tensor | None
-    seed: int
+    draw_indices: Callable[[], Tensor]
+    draw_seed: Callable[[], int] = lambda: 0
+    draw_pass: Callable[[], Tensor | None] = lambda: None
+
+    @cached_property
+    def indices(self) -> Tensor:
+        """All its samples in a fixed shuffle, because batch statistics need mixed classes in a pass."""
+        return self.draw_indices()
+
+    @cached_property
+    def pass_draws(self) -> Tensor | None:
+        """Draws for augmented passes over `indices`; None where there is none."""
+        return self.draw_pass()
+
+    @cached_property
+    def seed(self) -> int:
+        """For layers that draw by themselves, such as dropout."""
+        return self.draw_seed()
 
     @property
     def num_steps(self) -> int:
         """Optimiser steps the client will make."""
         return sum(len(phase) for phase in self.phases)
+
+    def on(self, device: torch.device) -> "ClientTask":
+        """The same task with its batches on the training device."""
+        if device.type == "cpu":
+            return self
+        phases = tuple(tuple(batch.on(device) for batch in phase) for phase in self.phases)
+        return replace(self, counts=self.counts.to(device), phases=phases)
 
 
 def draw_cohorts(streams: Streams, eligible: IntArray, per_round: int, rounds: int) -> list[IntArray]:
@@ -126,17 +157,19 @@ class Planner:
             batches, left_out = self._phase(phase, held, round_, client, start)
             planned.append(batches)
             skipped += left_out
-        pass_draws = self._draws("proto", self.num_draws, len(held), round_, client) if self.augmented_pass else None
+        seed_key = (round_, client, *((first_epoch,) if first_epoch else ()))
+        width = self.num_draws if self.augmented_pass else 0
         return ClientTask(
             client=client,
             round=round_,
-            indices=self._tensor(held[self.streams.numpy("pass", client).permutation(len(held))]),
-            counts=self._tensor(self.shards.counts(client, round_)),
+            num_samples=len(held),
+            counts=_tensor(self.shards.counts(client, round_)),
             weight=self._weight(len(held), chosen, planned),
             phases=tuple(planned),
             skipped_singletons=skipped,
-            pass_draws=pass_draws,
-            seed=self.streams.integer("layers", round_, client, *((first_epoch,) if first_epoch else ())),
+            draw_indices=partial(self._shuffled, held, client),
+            draw_seed=partial(self.streams.integer, "layers", *seed_key),
+            draw_pass=partial(self._pass_draws, width, len(held), round_, client),
         )
 
     def _phase(
@@ -156,13 +189,13 @@ class Planner:
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
         """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""
-        order = self._tensor(held[self.streams.numpy("client", round_, client, epoch).permutation(len(held))])
+        order = _tensor(held[self.streams.numpy("client", round_, client, epoch).permutation(len(held))])
         draws = self._draws("augment", self.num_draws, len(held), round_, client, epoch)
         noise = self._draws("method", self.noise, len(held), round_, client, epoch)
         size = self.batch_size
         short = len(held) % size
         if short and self.last_batch == "wrap":
-            fill = torch.arange(size - short, device=self.device) % len(held)
+            fill = torch.arange(size - short) % len(held)
             order = torch.cat([order, order[fill]])
             draws, noise = (None if part is None else torch.cat([part, part[fill]]) for part in (draws, noise))
         end = len(order) - short if short and self.last_batch == "drop" else len(order)
@@ -172,7 +205,14 @@ class Planner:
     def _draws(self, stream: str, width: int, count: int, *key: int) -> Tensor | None:
         if not width:
             return None
-        return torch.from_numpy(self.streams.numpy(stream, *key).random((count, width))).to(self.device)
+        return torch.from_numpy(self.streams.numpy(stream, *key).random((count, width)))
+
+    def _shuffled(self, held: IntArray, client: int) -> Tensor:
+        return _tensor(held[self.streams.numpy("pass", client).permutation(len(held))]).to(self.device)
+
+    def _pass_draws(self, width: int, count: int, round_: int, client: int) -> Tensor | None:
+        drawn = self._draws("proto", width, count, round_, client)
+        return None if drawn is None else drawn.to(self.device)
 
     def _weight(self, num_samples: int, phases: tuple[PhasePlan, ...], planned: list[tuple[Batch, ...]]) -> float:
         """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13).
@@ -190,8 +230,9 @@ class Planner:
                 counted = (len(batches) for phase, batches in zip(phases, planned, strict=True) if phase.track is None)
                 return float(sum(counted))
 
-    def _tensor(self, array: IntArray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.device)
+
+def _tensor(array: IntArray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
 
 
 def _cut(rows: Tensor | None, part: slice) -> Tensor | None:

@@ -1,6 +1,7 @@
 """What stays the same over a run, and what one client receives in one round."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -36,14 +37,14 @@ class Problem:
     settings: LocalSettings
     start: InitView
 
-    @property
+    @cached_property
     def shared(self) -> frozenset[str]:
         """Names of the parameters and statistics that travel."""
         buffers = self.network.buffer_names if self.method.buffers == "average" else frozenset()
         names = frozenset(self.start.params) | buffers
         return names - self.network.names_in(self.method.personal, names)
 
-    @property
+    @cached_property
     def uploaded(self) -> frozenset[str]:
         """The shared names that clients change: parameters which no phase trains only travel down."""
         groups = tuple({group for phase in self.method.phases if phase.track is None for group in phase.trains})
@@ -81,7 +82,7 @@ def receive(
     method = problem.method
     freed = {name for phase in (method.phases if phases is None else phases) for name in phase.frees}
     return Received(
-        task=task,
+        task=task.on(problem.samples.labels.device),
         anchor=tree_clone(server.params | tree_select(server.fixed, freed) | own.get(PERSONAL, {})),
         buffers=tree_clone(server.buffers | own.get(BUFFERS, {})),
         fixed=server.fixed,

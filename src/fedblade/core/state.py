@@ -102,7 +102,8 @@ class DiskStore:
     """Client state on disk, one file per client and participation.
 
     A run that resumes from round r reads the newest file before r, so files that a killed process wrote later do no
-    harm; they are overwritten with the same tensors. Memory does not grow with the number of clients.
+    harm; they are overwritten with the same tensors. Memory does not grow with the number of clients, and only the
+    folder of the client that reads or writes is ever looked through.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -123,16 +124,16 @@ class DiskStore:
         return unflatten(tensors)
 
     def put(self, client: int, round_: int, state: State) -> None:
-        """Write the state after `round_` and drop files that no checkpoint can need."""
+        """Write the state after `round_` and drop files that no checkpoint can need or a killed process left."""
         path = self._path(client, round_)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(path, error) from error
         write_tensors(path, flatten(state))
-        needless = [r for r in self._rounds(client) if r < self._keep_from][:-1]
-        for old in needless:
-            self._path(client, old).unlink(missing_ok=True)
+        needless = [self._path(client, r) for r in self._rounds(client) if r < self._keep_from][:-1]
+        for old in (*needless, *path.parent.glob(".*.tmp")):
+            old.unlink(missing_ok=True)
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` may go when their client next writes."""

@@ -4,7 +4,7 @@ A payload is a tree already multiplied by its weight, so the server only adds an
 and secure aggregation therefore need no method code.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +21,11 @@ _MERGE: Mapping[Reduce, Callable[..., Tensor]] = {
     "max": torch.maximum,
     "each": lambda a, b: torch.cat([a, b]),
 }
+_OVER_CLIENTS: Mapping[Reduce, Callable[[Tensor], Tensor]] = {
+    "sum": lambda rows: rows.sum(0),
+    "max": lambda rows: rows.amax(0),
+    "each": lambda rows: rows,
+}
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,14 @@ class DataPass:
     """A pass over a data set in evaluation mode whose per-batch trees are added in float64.
 
     The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees the samples
-    as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches.
+    as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches. With
+    `by_round` it may read `view.round`; engines may capture a pass that does not for all rounds.
     """
 
     name: str
     of: Callable[[StepView], Tree]
     augmented: bool = False
+    by_round: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,16 +72,26 @@ class Sums:
     def of(declared: Iterable[Sum], view: EndView, client: int) -> "Sums":
         """What one client sends, checked for NaN and infinity before it can touch anything."""
         chosen = tuple(declared)
-        trees = {
-            each.name: tree_map(_as_row if each.reduce == "each" else _as_float64, each.of(view)) for each in chosen
+        trees = contributions(chosen, view)
+        refuse_non_finite_sums(trees, client, view.round)
+        apart = {
+            each.name: tree_map(lambda leaf: leaf[None], trees[each.name]) for each in chosen if each.reduce == "each"
         }
-        for name, tree in trees.items():
-            if not tree_is_finite(tree):
-                raise NonFinite(
-                    f"client {client} produced a non-finite sum '{name}' in round {view.round + 1}. "
-                    f"Lower the learning rate or the weight of the method's terms, then --resume or start again."
-                )
-        return Sums(trees, {each.name: each.reduce for each in chosen})
+        return Sums(trees | apart, {each.name: each.reduce for each in chosen})
+
+    @staticmethod
+    def over(declared: Iterable[Sum], rows: Mapping[str, Tree]) -> "Sums":
+        """What clients send together, from their contributions [clients, …]."""
+        reduce = {each.name: each.reduce for each in declared}
+        return Sums({name: tree_map(_OVER_CLIENTS[reduce[name]], tree) for name, tree in rows.items()}, reduce)
+
+    def arranged(self, order: Sequence[int]) -> "Sums":
+        """The same with the rows of clients that are kept apart in this order."""
+        trees = {
+            name: tree_map(lambda leaf: leaf[list(order)], tree) if self.reduce[name] == "each" else tree
+            for name, tree in self.trees.items()
+        }
+        return Sums(trees, self.reduce)
 
     def __add__(self, other: "Sums") -> "Sums":
         """Add name by name; an empty `Sums()` is the zero."""
@@ -99,6 +116,21 @@ class Sums:
         return float(value)
 
 
+def contributions(declared: Iterable[Sum], view: EndView) -> dict[str, Tree]:
+    """What one client adds to each sum, in float64."""
+    return {each.name: tree_map(_as_float64, each.of(view)) for each in declared}
+
+
+def refuse_non_finite_sums(trees: Mapping[str, Tree], client: int, round_: int) -> None:
+    """Stop the run if a client's contribution holds NaN or infinity, and name both."""
+    for name, tree in trees.items():
+        if not tree_is_finite(tree):
+            raise NonFinite(
+                f"client {client} produced a non-finite sum '{name}' in round {round_ + 1}. "
+                f"Lower the learning rate or the weight of the method's terms, then --resume or start again."
+            )
+
+
 def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_bytes: int) -> int:
     """Bytes a client uploads: every number at the model's precision, rows of classes it lacks left out."""
     total = 0
@@ -112,7 +144,3 @@ def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_
 
 def _as_float64(leaf: Tensor) -> Tensor:
     return leaf.detach().to(torch.float64)
-
-
-def _as_row(leaf: Tensor) -> Tensor:
-    return _as_float64(leaf)[None]

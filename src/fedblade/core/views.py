@@ -134,7 +134,8 @@ class EndView:
     `passes` holds what the declared passes over the client's data added up. `weight` is the client's aggregation
     weight (0 if it made no step), `num_steps` counts the steps of the received model, `effective_steps` corrects them
     for momentum, `population` is the number of all clients, `shared` the names of the parameters and statistics that
-    travel up: those that are neither personal nor left untrained.
+    travel up: those that are neither personal nor left untrained. Numbers that differ between clients are tensors where
+    an engine looks at many clients at once: compute with them, do not branch on them.
     """
 
     params: Tree
@@ -143,11 +144,11 @@ class EndView:
     fixed: Tree
     head: Head
     counts: Tensor
-    num_samples: int
-    num_steps: int
-    effective_steps: float
+    num_samples: float | Tensor
+    num_steps: float | Tensor
+    effective_steps: float | Tensor
     lr: float
-    weight: float
+    weight: float | Tensor
     population: int
     shared: frozenset[str]
     round: int

@@ -1,16 +1,19 @@
-"""A group of clients as one: what they received, stacked, and their batches side by side."""
+"""A group of clients as one: what they receive, with a client axis, and their batches side by side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedblade.core.local import Row
+from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import Received
+from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received, receive
+from fedblade.core.state import ServerState
 from fedblade.core.tree import State, Tree, tree_zeros
+from fedblade.engines._layout import side_by_side
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,6 @@ def longest_first(tasks: Sequence[ClientTask]) -> list[ClientTask]:
     return sorted(tasks, key=lambda task: ([-len(phase) for phase in task.phases], task.client))
 
 
-def group_task(tasks: Sequence[ClientTask]) -> GroupTask:
-    """Put the batches of clients side by side; the tasks must be ordered by their steps in every phase."""
-    phases = tuple(
-        tuple(_together([batches[tick] for batches in phase if tick < len(batches)]) for tick in range(len(phase[0])))
-        for phase in zip(*(task.phases for task in tasks), strict=True)
-    )
-    counts = torch.stack([task.counts for task in tasks])
-    return GroupTask(tuple(tasks), phases, counts, tasks[0].round, tasks[0].seed)
-
-
 def in_step(tasks: Sequence[ClientTask]) -> bool:
     """Whether in every phase no client has more steps than the one before it."""
     return all(
@@ -48,38 +41,102 @@ def in_step(tasks: Sequence[ClientTask]) -> bool:
     )
 
 
-def stacked_batch(indices: Sequence[Tensor], width: int | None = None) -> tuple[Tensor, Tensor | None]:
-    """Indices [clients, batch] and the mask of those that are not padding, None if none is.
+# Tensors that are made in a caller's inference mode could not be trained with.
+@torch.inference_mode(False)
+def receive_group(
+    problem: Problem,
+    server: ServerState,
+    tasks: Sequence[ClientTask],
+    own: Sequence[State | None],
+    lr: float,
+    phases: tuple[Phase, ...] | None = None,
+) -> Received:
+    """What the clients of a group receive, with a client axis; the batches are put side by side by `with_batches`.
 
-    Padding repeats a client's first sample, whose values are as harmless as any.
+    What no client has of its own is held once: its client axis is a view that repeats it.
     """
-    sizes = [len(each) for each in indices]
-    widest = max(sizes) if width is None else width
-    if min(sizes) == widest:
-        return torch.stack(list(indices)), None
-    padded = torch.stack([torch.cat([each, each[:1].expand(widest - len(each))]) for each in indices])
-    places = torch.arange(widest, device=padded.device)
-    return padded, (places < torch.tensor(sizes, device=padded.device)[:, None])
+    newcomer = receive(problem, server, replace(tasks[0], phases=()), None, lr, phases)
+    kept = [each or {} for each in own]
+    counts = torch.stack([task.counts for task in tasks]).to(newcomer.task.counts.device)
 
+    def rows(common: Tree, name: str) -> Tree:
+        return with_client_axis(common, [each.get(name, {}) for each in kept])
 
-def _together(batches: Sequence[Batch]) -> Batch:
-    indices, mask = stacked_batch([batch.indices for batch in batches])
-    seconds = [batch.then for batch in batches if batch.then is not None]
-    return Batch(
-        indices,
-        _rows([batch.draws for batch in batches], indices.shape[1]),
-        _rows([batch.noise for batch in batches], indices.shape[1]),
-        _together(seconds) if seconds else None,
-        mask,
+    brought = any(MOMENTUM in each for each in kept)
+    group = GroupTask(tuple(tasks), (), counts, tasks[0].round, tasks[0].seed)
+    return replace(
+        newcomer,
+        task=group,  # type: ignore[arg-type]  # the loop reads of it what both kinds of task have
+        anchor=rows(newcomer.anchor, PERSONAL),
+        buffers=rows(newcomer.buffers, BUFFERS),
+        client={
+            name: rows({} if all(name in each for each in kept) else first, name)
+            for name, first in newcomer.client.items()
+        },
+        momentum=rows(tree_zeros(newcomer.anchor), MOMENTUM) if brought else None,
     )
 
 
-def _rows(parts: Sequence[Tensor | None], width: int) -> Tensor | None:
-    """Draws [clients, batch, numbers], padded with a client's first."""
-    found = [part for part in parts if part is not None]
-    if not found:
-        return None
-    return torch.stack([torch.cat([each, each[:1].expand(width - len(each), -1)]) for each in found])
+def with_batches(received: Received, tasks: Sequence[ClientTask]) -> Received:
+    """The group with its batches side by side; the tasks must be ordered by their steps in every phase."""
+    device = received.task.counts.device
+    phases = tuple(side_by_side(phase, device) for phase in zip(*(task.phases for task in tasks), strict=True))
+    return replace(received, task=replace(received.task, phases=phases))
+
+
+def each_received(received: Received, tasks: Sequence[ClientTask]) -> list[Received]:
+    """What every client of a group receives, as views, and its own task, whose batches are where they were."""
+    clients = len(tasks)
+    anchor, buffers = (each_tree(tree, clients) for tree in (received.anchor, received.buffers))
+    momentum = [None] * clients if received.momentum is None else each_tree(received.momentum, clients)
+    counts, own = received.task.counts.unbind(), each_state(received.client, clients)
+    return [
+        replace(
+            received,
+            task=replace(tasks[k], counts=counts[k]),
+            anchor=anchor[k],
+            buffers=buffers[k],
+            client=own[k],
+            momentum=momentum[k],
+        )
+        for k in range(clients)
+    ]
+
+
+def each_state(state: State, clients: int) -> list[State]:
+    """The states of single clients, as views of those of a group."""
+    apart = {name: each_tree(tree, clients) for name, tree in state.items()}
+    return [{name: trees[k] for name, trees in apart.items()} for k in range(clients)]
+
+
+def each_tree(tree: Tree, clients: int) -> list[Tree]:
+    """The trees of single clients, as views of those of a group."""
+    apart = {name: leaf.unbind() for name, leaf in tree.items()}
+    return [{name: rows[k] for name, rows in apart.items()} for k in range(clients)]
+
+
+def with_client_axis(common: Tree, own: Sequence[Tree]) -> Tree:
+    """A client axis: what a client has of its own, the common tensor where it has none; a view if nobody has any."""
+    names = dict.fromkeys(name for tree in (common, *own) for name in tree)
+    return {
+        name: torch.stack([tree[name] if name in tree else common[name] for tree in own])
+        if any(name in tree for tree in own)
+        else common[name].expand(len(own), *common[name].shape)
+        for name in names
+    }
+
+
+def is_common(leaf: Tensor) -> bool:
+    """Whether all clients of a group have the same tensor, of which there is one."""
+    return leaf.dim() > 0 and len(leaf) > 1 and leaf.stride(0) == 0
+
+
+def held_once(value: Any) -> tuple[Any, Any]:
+    """Nested tensors for `vmap`, and their client axes: what all clients share goes in without one."""
+    if isinstance(value, Tensor):
+        return (value[0], None) if is_common(value) else (value, 0)
+    parts = {name: held_once(part) for name, part in value.items()}
+    return {name: part for name, (part, _) in parts.items()}, {name: axis for name, (_, axis) in parts.items()}
 
 
 def stack_received(received: Sequence[Received], task: GroupTask) -> Received:
@@ -106,11 +163,3 @@ def stack_trees(trees: Sequence[Mapping[str, Tensor]]) -> Tree:
 def first_rows(state: State, clients: int) -> State:
     """Views of the first so many clients of a state."""
     return {name: {key: leaf[:clients] for key, leaf in tree.items()} for name, tree in state.items()}
-
-
-def row_of(row: Row, client: int) -> Row:
-    """One client's tensors, as views."""
-    params, buffers, momentum = (
-        {name: leaf[client] for name, leaf in tree.items()} for tree in (row.params, row.buffers, row.momentum)
-    )
-    return Row(params, buffers, momentum, {name: row_of(each, client) for name, each in row.tracks.items()})

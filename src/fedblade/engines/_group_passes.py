@@ -1,135 +1,206 @@
-"""Passes over the data of many clients at once, each with its own model."""
+"""Passes over the data of many clients at once, each with its own model or all with the same one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedblade.core.local import Row
-from fedblade.core.passes import chunks
+from fedblade.core.passes import takes_batch_statistics
+from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Received
+from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
 from fedblade.core.views import StepView
+from fedblade.engines._group import held_once, is_common
 from fedblade.engines._many_clients import ManyClients, gather
+from fedblade.engines._portions import Data, Item, Portion, items_of, portions_of
+from fedblade.engines._replay import Replays
 
+BODY = "body."
 SEATS = 16
-"""Batches that pass at a time, of whatever clients: one shape for all, so that libraries plan once."""
+"""Batches that pass at a time on a GPU, of whatever clients: one shape for all, so that libraries plan once."""
+CPU_SEATS = 32
+"""The same on a CPU, where fewer may pass and batches of one size pass together."""
+MOST_BYTES = 2**28
+"""Bytes that the passes of one time may give: covariances of classes are large."""
 
 
 @dataclass(frozen=True)
-class Item:
-    """A batch of a client: its place in the group and places in the client's own order of samples."""
+class Models:
+    """Clients of a group: their models, states and counts [clients, classes], all with a client axis.
 
-    place: int
-    chunk: Tensor
+    What all have in common is a view that repeats it. `logits` is a prediction other than the head's, such as the
+    clients' own.
+    """
+
+    params: Tree
+    buffers: Tree
+    fixed: Tree
+    client: State
+    counts: Tensor
+    server: State
+    round: int = 0
+    logits: Callable[[StepView], Tensor] | None = None
+
+    def tensors(self) -> dict[str, Any]:
+        """All that is made of tensors, by name."""
+        names = ("params", "buffers", "fixed", "client", "counts", "server")
+        return {name: getattr(self, name) for name in names}
 
 
-def group_passes(
-    many: ManyClients, received: Sequence[Received], row: Row, sums: Sequence[Sum]
-) -> list[dict[str, Tree]]:
-    """What the passes of the sums add up for each client; plain and augmented ones apart."""
-    wanted = {each.name: each for declared in sums for each in declared.passes}
-    totals: list[dict[str, Tree]] = [{} for _ in received]
-    for augmented in (False, True):
-        passes = [each for each in wanted.values() if each.augmented == augmented]
-        if passes:
-            _run(many, received, row, passes, totals, augmented=augmented)
-    return totals
+@dataclass(frozen=True)
+class GroupPasses:
+    """Runs passes for groups; remembers how many bytes the passes of a batch give, and what a GPU has captured."""
 
+    many: ManyClients
+    _replays: Replays = field(default_factory=Replays)
+    _sizes: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-@torch.no_grad()
-def _run(
-    many: ManyClients,
-    received: Sequence[Received],
-    row: Row,
-    passes: Sequence[DataPass],
-    totals: list[dict[str, Tree]],
-    *,
-    augmented: bool,
-) -> None:
-    items = [
-        Item(place, chunk)
-        for place, each in enumerate(received)
-        for chunk in chunks(torch.arange(len(each.task.indices), device=each.task.indices.device))
-    ]
-    width = max(2, *(len(item.chunk) for item in items))
-    for start in range(0, len(items), SEATS):
-        some = items[start : start + SEATS]
-        # Empty seats repeat the first item; what they add up is left out.
-        seats = some + [some[0]] * (SEATS - len(some)) if len(items) > SEATS else some
-        found = _pass(many, received, row, passes, seats, width, augmented=augmented)
-        for number, item in enumerate(some):
-            own = totals[item.place]
+    def of_sums(
+        self, tasks: Sequence[ClientTask], received: Received, params: Tree, buffers: Tree, sums: Sequence[Sum]
+    ) -> dict[str, Tree]:
+        """What the passes of the sums add up over the training data of each client, with a client axis."""
+        wanted = {each.name: each for declared in sums for each in declared.passes}
+        if not wanted:
+            return {}
+        fixed = {name: leaf.expand(len(tasks), *leaf.shape) for name, leaf in received.fixed.items()}
+        counts, round_ = received.task.counts, received.task.round
+        models = Models(params, buffers, fixed, received.client, counts, received.server, round_)
+        data = Data(self.many.problem.samples, [task.indices for task in tasks])
+        shaken = replace(data, draws=[task.pass_draws for task in tasks])
+        plain, augmented = ([each for each in wanted.values() if each.augmented == kind] for kind in (False, True))
+        return self.run(plain, models, data) | (self.run(augmented, models, shaken) if augmented else {})
+
+    @torch.no_grad()
+    def run(self, passes: Sequence[DataPass], models: Models, data: Data) -> dict[str, Tree]:
+        """What the passes add up over the samples of each client, in float64 and with a client axis."""
+        items = items_of(data.indices) if passes else []
+        if not items:
+            return {}
+        totals: dict[str, Tree] = {}
+        on_gpu = data.samples.labels.is_cuda
+        least = 2 if self.many.problem.network.skips_singletons else 1
+        for portion in portions_of(items, self._seats(passes, models, data, items[0]), least, fixed=on_gpu):
+            found = self._pass(passes, models, data, portion)
             for name, tree in found.items():
-                mine = {key: leaf[number].to(torch.float64) for key, leaf in tree.items()}
-                known = own.get(name)
-                own[name] = mine if known is None else {key: known[key] + leaf for key, leaf in mine.items()}
+                _add(totals.setdefault(name, _zeros(tree, len(data.indices))), tree, portion.items)
+        return totals
+
+    def _seats(self, passes: Sequence[DataPass], models: Models, data: Data, item: Item) -> int:
+        """Batches that pass at a time, fewer where the passes give much: two samples tell how much."""
+        key = tuple(each.name for each in passes)
+        if key not in self._sizes:
+            some = Portion([replace(item, size=min(2, item.size))], 2, 1)
+            found = self._at(passes, models, data.samples, self._given(models, replace(data, draws=None), some))
+            self._sizes[key] = sum(leaf.nbytes for tree in found.values() for leaf in tree.values())
+        most = SEATS if data.samples.labels.is_cuda else CPU_SEATS
+        return min(most, max(1, MOST_BYTES // max(1, self._sizes[key])))
+
+    def _pass(self, passes: Sequence[DataPass], models: Models, data: Data, portion: Portion) -> dict[str, Tree]:
+        """Every pass over one batch of each item, with an axis of items in front."""
+        given = self._given(models, data, portion)
+        if not data.order.is_cuda or any(each.by_round for each in passes):
+            return self._at(passes, models, data.samples, given)
+        key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
+        found: dict[str, Tree] = self._replays.call(
+            key, lambda held: self._at(passes, models, data.samples, held), given
+        )
+        return found
+
+    def _given(self, models: Models, data: Data, portion: Portion) -> dict[str, Any]:
+        """What a portion is made of, in tensors: models, whose they are, samples, their draws, and which are real."""
+        device, items = data.order.device, portion.seated
+        at = torch.from_numpy(portion.samples(data.starts)).to(device)
+        whole = [item.place for item in items] == list(range(len(models.counts)))
+        sizes = torch.tensor([item.size for item in items])[:, None]
+        return {
+            "models": models.tensors(),
+            "places": None if whole else torch.tensor([item.place for item in items]).to(device),
+            "indices": data.order[at],
+            "draws": None if data.drawn is None else data.drawn[at],
+            "real": None if portion.is_full else (torch.arange(portion.width) < sizes).to(device),
+        }
+
+    def _at(
+        self, passes: Sequence[DataPass], models: Models, samples: Samples, given: Mapping[str, Any]
+    ) -> dict[str, Tree]:
+        """Every pass over what a portion is made of; `models` says how they predict, and in which round."""
+        mine = _rows(replace(models, **given["models"]), given["places"])
+        inputs, labels = gather(samples, given["indices"], given["draws"])
+        features = self._features(mine, inputs, given["real"])
+        return _views(self.many, mine, features, labels, given["real"], passes)
+
+    def _features(self, models: Models, inputs: Tensor, mask: Tensor | None) -> Tensor:
+        """Features [items, batch, dim]; a body that all have in common takes every sample at once."""
+        network = self.many.problem.network
+        body = {name: leaf for name, leaf in models.params.items() if name.startswith(BODY)}
+        if takes_batch_statistics(network) or not all(map(is_common, (body | models.buffers).values())):
+            return self.many.features(body, models.buffers, inputs, mask, training=False)[0]
+        params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, models.buffers))
+        features = network.features(params, buffers, inputs.flatten(0, 1), training=False)
+        return features.reshape(*inputs.shape[:2], -1)
 
 
-def _pass(
-    many: ManyClients,
-    received: Sequence[Received],
-    row: Row,
-    passes: Sequence[DataPass],
-    items: Sequence[Item],
-    width: int,
-    *,
-    augmented: bool,
-) -> dict[str, Tree]:
-    """Every pass over one batch of each item."""
-    at = [torch.cat([item.chunk, item.chunk[:1].expand(width - len(item.chunk))]) for item in items]
-    device = at[0].device
-    sizes = torch.tensor([len(item.chunk) for item in items], device=device)
-    mask = torch.arange(width, device=device) < sizes[:, None]
-    tasks = [received[item.place].task for item in items]
-    indices = torch.stack([task.indices[places] for task, places in zip(tasks, at, strict=True)])
-    drawn = [task.pass_draws[places] for task, places in zip(tasks, at, strict=True) if task.pass_draws is not None]
-    places = torch.tensor([item.place for item in items], device=device)
-    params, buffers = ({n: leaf[places] for n, leaf in tree.items()} for tree in (row.params, row.buffers))
-    inputs, labels = gather(many.problem.samples, indices, torch.stack(drawn) if augmented and drawn else None)
-    full = bool(min(len(item.chunk) for item in items) == width)
-    real = None if full else mask
-    features, _ = many.features(params, buffers, inputs, real, training=False)
-    mine = [received[item.place] for item in items]
-    return _views(many, mine, params, features, labels, real, passes)
+def _rows(models: Models, places: Tensor | None) -> Models:
+    """The clients at `places`, which may repeat; None is everybody once."""
+    if places is None:
+        return models
+
+    def picked(tree: Mapping[str, Tensor]) -> Tree:
+        return {
+            name: leaf[:1].expand(len(places), *leaf.shape[1:]) if is_common(leaf) else leaf[places]
+            for name, leaf in tree.items()
+        }
+
+    return replace(
+        models,
+        params=picked(models.params),
+        buffers=picked(models.buffers),
+        fixed=picked(models.fixed),
+        client={name: picked(tree) for name, tree in models.client.items()},
+        counts=models.counts[places],
+    )
 
 
 def _views(
     many: ManyClients,
-    received: Sequence[Received],
-    params: Tree,
+    models: Models,
     features: Tensor,
     labels: Tensor,
     mask: Tensor | None,
     passes: Sequence[DataPass],
 ) -> dict[str, Tree]:
     """Every pass at the views of all items."""
-    network, first = many.problem.network, received[0]
-    client: State = {
-        name: {key: torch.stack([each.client[name][key] for each in received]) for key in tree}
-        for name, tree in first.client.items()
-    }
-    counts = torch.stack([each.task.counts for each in received])
+    network = many.problem.network
+    own = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts")}
+    held, axes = held_once(own | {"features": features, "labels": labels} | ({} if mask is None else {"mask": mask}))
 
-    def one(z: Tensor, y: Tensor, params: Tree, own: State, held: Tensor, real: Tensor | None) -> dict[str, Tree]:
+    def one(mine: dict[str, Any]) -> dict[str, Tree]:
         view = StepView(
-            params=params,
-            anchor=params,
-            fixed=first.fixed,
+            **mine,
+            anchor=mine["params"],
             head=network.head,
-            features=z,
-            output=network.output(params, first.fixed, z),
-            labels=y,
-            counts=held,
-            server=first.server,
-            client=own,
-            round=first.task.round,
-            mask=real,
+            output=network.output(mine["params"], mine["fixed"], mine["features"]),
+            server=models.server,
+            round=models.round,
         )
+        if models.logits is not None:
+            view = replace(view, output=replace(view.output, logits=models.logits(view)))
         return {each.name: each.of(view) for each in passes}
 
-    axes = (0, 0, 0, 0, 0, None if mask is None else 0)
-    found: dict[str, Tree] = torch.func.vmap(one, in_dims=axes)(features, labels, params, client, counts, mask)
+    found: dict[str, Tree] = torch.func.vmap(one, in_dims=(axes,))(held)
     return found
+
+
+def _zeros(tree: Tree, clients: int) -> Tree:
+    return {key: leaf.new_zeros(clients, *leaf.shape[1:], dtype=torch.float64) for key, leaf in tree.items()}
+
+
+def _add(totals: Tree, tree: Tree, items: Sequence[Item]) -> None:
+    """Add each batch to its client, one after another, so that the order never depends on a device."""
+    for key, leaf in tree.items():
+        for number, item in enumerate(items):
+            totals[key][item.place].add_(leaf[number])

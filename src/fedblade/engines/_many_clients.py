@@ -1,6 +1,6 @@
 """Gradients of many clients at once: stacked layers for the body, `vmap` for head and terms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +97,8 @@ class ManyClients:
         """Apply `of` to the view of every client."""
         network = self.problem.network
 
-        def one(z: Tensor, mine: dict[str, Any]) -> Any:
+        def one(z: Tensor, *leaves: Tensor) -> Any:
+            mine = _rebuilt(rows, iter(leaves))
             fixed = with_freed(received.fixed, mine["params"])
             view = StepView(
                 fixed=fixed,
@@ -110,7 +111,8 @@ class ManyClients:
             )
             return of(view)
 
-        return torch.func.vmap(one)(features, rows)
+        # A flat list of tensors, because vmap walks through trees several times, and slowly.
+        return torch.func.vmap(one)(features, *_leaves(rows))
 
     def _teach(
         self, received: Received, teacher: Teacher, inputs: Tensor, mask: Tensor | None, clients: int
@@ -132,6 +134,24 @@ class ManyClients:
             return output.logits, output.projected, network.head.raw_logits(params, fixed, output)
 
         return (features, *torch.func.vmap(one)(features, anchor))
+
+
+def _leaves(value: Any) -> Iterator[Tensor]:
+    """The tensors of nested dictionaries and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    else:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+
+
+def _rebuilt(value: Any, leaves: Iterator[Tensor]) -> Any:
+    """The same dictionaries and tuples with other tensors in place of their own."""
+    if isinstance(value, Tensor):
+        return next(leaves)
+    if isinstance(value, dict):
+        return {name: _rebuilt(each, leaves) for name, each in value.items()}
+    return tuple(_rebuilt(each, leaves) for each in value)
 
 
 def _taught(features: Tensor, logits: Tensor, projected: Tensor, raw: Tensor) -> Taught:

@@ -71,9 +71,16 @@ class Engine(Protocol):
         """Train each client's own model on `phases`, aggregate nothing, and give (client, its state) in any order."""
 
     def measure_own(
-        self, server: ServerState, client: Holder, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
-    ) -> Mapping[str, Tree]:
-        """Run passes with a client's own model and prediction."""
+        self,
+        server: ServerState,
+        clients: Iterable[tuple[Holder, Tensor]],
+        samples: Samples,
+        passes: Sequence[DataPass],
+    ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
+        """Run passes with the clients' own models and predictions, each over the samples at its indices.
+
+        Gives (client, totals) in the order of `clients`, of which it reads a few dozen at a time.
+        """
 
 
 MakeEngine = Callable[[Problem], Engine]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
-from fedblade.core.passes import run_passes
+from fedblade.core.passes import PASS_BATCH, run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem, own_model
@@ -14,6 +14,7 @@ from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
+from fedblade.core.timeline import stage
 from fedblade.core.tree import State, Tree
 from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
 
@@ -25,6 +26,7 @@ class SequentialEngine:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._measured_batch = PASS_BATCH
 
     def train(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
@@ -32,10 +34,12 @@ class SequentialEngine:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
-            result = train_client(self._problem, server, task, self._own(store, task.client, server.round), lr)
-            if result.state:
-                store.put(task.client, task.round, result.state)
-            outcome = _add(outcome, result)
+            own = self._own(store, task.client, server.round)
+            result = train_client(self._problem, server, task, own, lr)
+            with stage("sums"):
+                if result.state:
+                    store.put(task.client, task.round, result.state)
+                outcome = _add(outcome, result)
             on_client(task.client)
         return outcome
 
@@ -46,7 +50,8 @@ class SequentialEngine:
         outcome = RoundOutcome()
         for task in tasks:
             own = self._own(store, task.client, server.round)
-            outcome = _add(outcome, collect_client(self._problem, server, task, own, sums))
+            with stage("sums"):
+                outcome = _add(outcome, collect_client(self._problem, server, task, own, sums))
         return outcome
 
     def adapt(
@@ -69,29 +74,38 @@ class SequentialEngine:
         network = self._problem.network
         counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
         model = (server.params, server.buffers, server.fixed)
-        return run_passes(passes, network, model, samples, indices, counts=counts, server=server.extra)
+        return run_passes(
+            passes, network, model, samples, indices, counts=counts, server=server.extra, batch=self._measured_batch
+        )
 
     def measure_own(
-        self, server: ServerState, client: Holder, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
-    ) -> Mapping[str, Tree]:
-        """Run passes with a client's own model and prediction."""
-        mine = self._on_device(client.state)
-        starts = {name: init for name, init in self._problem.method.client_state.items() if name not in (mine or {})}
-        return run_passes(
-            passes,
-            self._problem.network,
-            own_model(self._problem, server, mine),
-            samples,
-            indices,
-            counts=client.counts,
-            server=server.extra,
-            client={**(mine or {}), **{name: init(self._problem.start) for name, init in starts.items()}},
-            logits=self._problem.method.own.logits,
-        )
+        self,
+        server: ServerState,
+        clients: Iterable[tuple[Holder, Tensor]],
+        samples: Samples,
+        passes: Sequence[DataPass],
+    ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
+        """Run passes with each client's own model and prediction; gives (client, totals)."""
+        problem, method = self._problem, self._problem.method
+        for holder, indices in clients:
+            mine = self._on_device(holder.state) or {}
+            totals = run_passes(
+                passes,
+                problem.network,
+                own_model(problem, server, mine),
+                samples,
+                indices,
+                counts=holder.counts,
+                server=server.extra,
+                client={n: mine[n] if n in mine else init(problem.start) for n, init in method.client_state.items()},
+                logits=method.own.logits,
+            )
+            yield holder.client, totals
 
     def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
-        return self._on_device(store.get(client, before_round))
+        with stage("load"):
+            return self._on_device(store.get(client, before_round))
 
     def _on_device(self, state: State | None) -> State | None:
         if state is None:

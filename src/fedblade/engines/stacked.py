@@ -1,68 +1,126 @@
 """A cohort as one computation: clients side by side, each layer once for all of them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from fedblade.core.errors import Unsupported
 from fedblade.core.local import Row, train
-from fedblade.core.outcome import (
-    LocalResult,
-    StepLog,
-    adapt_client,
-    finish,
-    summarise_group,
-    train_client,
-    tuned,
-    with_fresh_optimiser,
-)
+from fedblade.core.outcome import StepLog, adapt_client, summarise_group, train_client, with_fresh_optimiser
+from fedblade.core.passes import takes_batch_statistics
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Problem, Received, receive
+from fedblade.core.problem import Problem, Received
 from fedblade.core.registry import engines
+from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
-from fedblade.core.tree import State
-from fedblade.engines._group import group_task, in_step, longest_first, row_of, stack_received
-from fedblade.engines._group_passes import group_passes
+from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.timeline import stage
+from fedblade.core.tree import State, Tree
+from fedblade.engines._group import each_state, in_step, longest_first, receive_group, with_batches
+from fedblade.engines._group_finish import collect_group, finish_group, tuned_group
+from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import ManyClients
+from fedblade.engines._own_models import own_models
+from fedblade.engines._portions import Data
+from fedblade.engines._rehearsal import rehearse
 from fedblade.engines._slots import SlotTrainer, can_replay
-from fedblade.engines.base import OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
 from fedblade.engines.layers._body import StackedBody
 from fedblade.engines.sequential import SequentialEngine
 
+T = TypeVar("T")
+
 ROWS = 32
-"""Clients that are trained side by side at most."""
+"""Clients that are trained side by side at most, and whose models are held at a time."""
+GPU_BATCH = 1024
+"""Samples per batch of a pass with the global model on a GPU, which small batches would not fill."""
 
 
 class StackedEngine(SequentialEngine):
-    """Trains clients in groups, longest first; measures and exchanges as the sequential engine does."""
+    """Trains clients in groups, longest first; measures the global model as the sequential engine does."""
 
     name = "stacked"
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self._many = ManyClients(problem, StackedBody(problem.network.body, problem.network.stages))
+        self._passes = GroupPasses(self._many)
+        if problem.samples.labels.is_cuda and not takes_batch_statistics(problem.network):
+            self._measured_batch = GPU_BATCH
         replays = problem.samples.labels.is_cuda and can_replay(self._many)
         self._slots = SlotTrainer(self._many) if replays else None
+
+    def rehearse(self, server: ServerState, task: ClientTask, measured: Sequence[DataPass]) -> None:
+        """Raise `Unsupported` if the method cannot run side by side; `task` lends its samples. Changes nothing."""
+        try:
+            rehearse(self._passes, server, task, measured)
+        except Unsupported:
+            raise
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise Unsupported(f"the method fails with clients side by side: {reason}") from error
 
     def train(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums."""
         chosen = list(tasks)
-        results = self._idle(server, [task for task in chosen if not task.num_steps], store, lr, on_client)
-        log = StepLog()
+        log = self._idle(server, [task for task in chosen if not task.num_steps], store, lr, on_client)
+        sums, sent, clients = Sums(), 0, list[int]()
         for group in _groups(chosen):
-            received = [
-                receive(self._problem, server, task, self._own(store, task.client, server.round), lr) for task in group
-            ]
-            row, group_log = self._train_group(self._problem, received, None)
-            log = log + group_log
-            passes = group_passes(self._many, received, row, self._problem.method.sums)
-            for place, mine in enumerate(received):
-                results[mine.task.client] = finish(self._problem, mine, row_of(row, place), StepLog(), passes[place])
-                on_client(mine.task.client)
-        return _add_up(chosen, results, log, store)
+            with stage("load"):
+                own = [self._own(store, task.client, server.round) for task in group]
+                received = receive_group(self._problem, server, group, own, lr)
+            with stage("train"):
+                row, group_log = self._train_group(self._problem, group, received, None)
+            with stage("sums"):
+                result = finish_group(
+                    self._problem,
+                    group,
+                    received,
+                    row,
+                    self._passes.of_sums(group, received, row.params, row.buffers, self._problem.method.sums),
+                )
+                sums, sent, log = sums + result.sums, sent + result.bytes_up, log + group_log
+                for task, state in zip(group, result.states, strict=True):
+                    if state:
+                        store.put(task.client, task.round, state)
+                    on_client(task.client)
+            clients += [task.client for task in group]
+        ascending = sorted(range(len(clients)), key=clients.__getitem__)
+        return RoundOutcome(sums.arranged(ascending), log, sent)
+
+    def collect(
+        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
+    ) -> RoundOutcome:
+        """Gather an exchange's sums without training, a group of clients at a time."""
+        outcome = RoundOutcome()
+        for group in _batched(tasks, ROWS):
+            own = [self._own(store, task.client, server.round) for task in group]
+            with stage("sums"):
+                received = receive_group(self._problem, server, group, own, 0.0)
+                passes = self._passes.of_sums(group, received, received.anchor, received.buffers, sums)
+                made, sent = collect_group(self._problem, group, received, sums, passes)
+                outcome = RoundOutcome(outcome.sums + made, outcome.log, outcome.bytes_up + sent)
+        return outcome
+
+    def measure_own(
+        self,
+        server: ServerState,
+        clients: Iterable[tuple[Holder, Tensor]],
+        samples: Samples,
+        passes: Sequence[DataPass],
+    ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
+        """Run passes with the clients' own models and predictions, a group at a time; gives (client, totals)."""
+        for group in _batched(clients, ROWS):
+            holders = [holder for holder, _ in group]
+            models = own_models(self._problem, server, holders, [self._on_device(each.state) for each in holders])
+            found = self._passes.run(passes, models, Data(samples, [indices for _, indices in group]))
+            yield from zip((each.client for each in holders), each_state(found, len(group)), strict=True)
 
     def adapt(
         self,
@@ -82,35 +140,41 @@ class StackedEngine(SequentialEngine):
         for group in _groups(chosen):
             states = [with_fresh_optimiser(self._problem, self._on_device(own(task.client))) for task in group]
             problem = states[0][0]
-            received = [
-                receive(problem, server, task, kept, lr, phases) for task, (_, kept) in zip(group, states, strict=True)
-            ]
-            row, _ = self._train_group(problem, received, phases)
-            for place, mine in enumerate(received):
-                yield mine.task.client, tuned(problem, mine, row_of(row, place), phases)
+            received = receive_group(problem, server, group, [kept for _, kept in states], lr, phases)
+            row, _ = self._train_group(problem, group, received, phases)
+            for task, state in zip(group, tuned_group(problem, group, received, row, phases), strict=True):
+                yield task.client, state
 
     def _idle(
         self, server: ServerState, tasks: Sequence[ClientTask], store: ClientStore, lr: float, on_client: OnClient
-    ) -> dict[int, LocalResult]:
+    ) -> StepLog:
         """Clients without a step: they keep what they have and send nothing."""
-        results: dict[int, LocalResult] = {}
+        log = StepLog()
         for task in tasks:
             own = self._own(store, task.client, server.round)
-            results[task.client] = train_client(self._problem, server, task, own, lr)
+            result = train_client(self._problem, server, task, own, lr)
+            if result.state:
+                store.put(task.client, task.round, result.state)
+            log = log + result.log
             on_client(task.client)
-        return results
+        return log
 
     def _train_group(
-        self, problem: Problem, received: Sequence[Received], phases: tuple[Phase, ...] | None
+        self, problem: Problem, tasks: Sequence[ClientTask], received: Received, phases: tuple[Phase, ...] | None
     ) -> tuple[Row, StepLog]:
-        tasks = [each.task for each in received]
         with torch.inference_mode(False), torch.enable_grad():
             if self._slots is not None and phases is None:
-                row, trace = self._slots.train(received)
+                row, trace = self._slots.train(received, tasks)
             else:
-                together = stack_received(received, group_task(tasks))
-                row, trace = train(problem, together, phases, self._many)
+                row, trace = train(problem, with_batches(received, tasks), phases, self._many)
         return row, summarise_group(trace, tasks)
+
+
+def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items, so many at a time; no more of them are taken before they are asked for."""
+    left = iter(items)
+    while some := list(islice(left, size)):
+        yield some
 
 
 def _groups(tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
@@ -120,24 +184,9 @@ def _groups(tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
     return [part for group in groups for part in ([group] if in_step(group) else [[task] for task in group])]
 
 
-def _add_up(
-    tasks: Sequence[ClientTask], results: Mapping[int, LocalResult], log: StepLog, store: ClientStore
-) -> RoundOutcome:
-    """Save states and add sums in ascending client id, whatever order the groups were trained in."""
-    sums, sent = RoundOutcome().sums, 0
-    for task in tasks:
-        result = results[task.client]
-        if result.state:
-            store.put(task.client, task.round, result.state)
-        sums = sums if result.sums is None else sums + result.sums
-        sent += result.bytes_up
-        log = log + result.log
-    return RoundOutcome(sums, log, sent)
-
-
 @engines.register()
 def stacked(problem: Problem) -> StackedEngine:
-    """A cohort as one computation: clients side by side, each layer once for all of them."""
+    """A cohort as one computation, clients side by side; `auto` takes it wherever it applies."""
     try:
         return StackedEngine(problem)
     except Unsupported as error:

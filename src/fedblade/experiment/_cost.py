@@ -16,10 +16,11 @@ from fedblade.data import Dataset
 from fedblade.experiment._config import Chosen, RunConfig
 from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._presets import names_in_papers
-from fedblade.experiment._setup import Setup, hold_validation, prepare, split_clients
-from fedblade.partitions import Split
+from fedblade.experiment._setup import MOST_MEASURED, Setup, choose_measured, hold_validation, prepare, split_clients
+from fedblade.partitions import Parts
 
 _PROBE_BATCHES = 3
+_PROBE_CLIENTS = 8
 _PROBE_TEST = 256
 _PROBE_RATE = 1e-6
 """A step takes as long at any rate, and at this one nothing can diverge."""
@@ -62,13 +63,13 @@ def epoch_steps(samples: IntArray, batch_size: int, last_batch: LastBatch, *, sk
     return full * int(not (skip_singletons and batch_size == 1)) + kept
 
 
-def training_split(config: RunConfig, dataset: Dataset) -> Split:
+def training_split(config: RunConfig, dataset: Dataset) -> Parts:
     """Who trains on what, after test and validation parts are taken out."""
     clients = split_clients(config, dataset)
     return hold_validation(config, clients)[0].train if config.evaluation.on == "validation" else clients.train
 
 
-def count_work(config: RunConfig, split: Split, *, skip_singletons: bool, first_round: int = 0) -> Work:
+def count_work(config: RunConfig, split: Parts, *, skip_singletons: bool, first_round: int = 0) -> Work:
     """The steps of every client in every round from `first_round` (from 0) on."""
     federation, local = config.federation, config.local
     sizes = split.sizes()
@@ -79,7 +80,8 @@ def count_work(config: RunConfig, split: Split, *, skip_singletons: bool, first_
     if config.build_method().participation == "all":
         cohorts = [eligible for _ in cohorts]
     epochs = num_epochs(config)
-    tuned = epoch_steps(sizes[eligible], local.batch_size, local.last_batch, skip_singletons=skip_singletons)
+    measured = choose_measured(config.general.seed, eligible)
+    tuned = epoch_steps(sizes[measured], local.batch_size, local.last_batch, skip_singletons=skip_singletons)
     total = tuning_epochs(config) * int(tuned.sum())
     for offset, cohort in enumerate(cohorts):
         held = sizes[cohort]
@@ -87,7 +89,7 @@ def count_work(config: RunConfig, split: Split, *, skip_singletons: bool, first_
             held = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
         steps = epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=skip_singletons)
         total += epochs * int(steps.sum())
-    evaluations = _evaluations(config, first_round, len(eligible))
+    evaluations = _evaluations(config, first_round, len(measured))
     return Work(total, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
 
 
@@ -103,8 +105,9 @@ def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
     everyone = config.build_method().participation == "all"
     cohort = federation.num_clients if everyone else federation.clients_per_round
     clients = (federation.rounds - first_round) * cohort
-    epochs = clients * num_epochs(config) + federation.num_clients * tuning_epochs(config)
-    evaluations = _evaluations(config, first_round, federation.num_clients)
+    measured = min(federation.num_clients, MOST_MEASURED)
+    epochs = clients * num_epochs(config) + measured * tuning_epochs(config)
+    evaluations = _evaluations(config, first_round, measured)
     return Work(epochs * steps, clients, evaluations, exact=False)
 
 
@@ -129,27 +132,32 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     The split does not matter for this and can be slow to draw, so clients get equal parts.
     """
     clients = max(1, len(dataset.train) // (config.local.batch_size * _PROBE_BATCHES))
+    cohort = min(clients, config.federation.clients_per_round, _PROBE_CLIENTS)
     even = replace(
         config,
         partition=Chosen("iid", partitions.get("iid"), {}),
-        federation=config.federation.model_copy(update={"num_clients": clients, "clients_per_round": 1, "rounds": 1}),
+        federation=config.federation.model_copy(
+            update={"num_clients": clients, "clients_per_round": cohort, "rounds": 1}
+        ),
         dataset_settings=config.dataset_settings.model_copy(update={"test_split": "global"}),
     )
     setup = prepare(even, dataset)
-    task = setup.planner.task(0, 0)
-    _train(setup, task, 1)
-    (short, few), (long, many) = _train(setup, task, 1), _train(setup, task, _PROBE_BATCHES)
+    # One after another, a client tells as much as all of them.
+    tasks = [setup.planner.task(0, client) for client in range(1 if setup.engine.name == "sequential" else cohort)]
+    _train(setup, tasks, 1)
+    (short, few), (long, many) = _train(setup, tasks, 1), _train(setup, tasks, _PROBE_BATCHES)
     # Where the clock is noisier than a step is long, the mean over the longer trial is the safer number.
     step = (long - short) / (many - few) if long > short and many > few else long / max(many, 1)
-    return Speed(step, max(0.0, short - few * step), _evaluate(setup)), setup.problem.network.skips_singletons
+    client = max(0.0, short - few * step) / len(tasks)
+    return Speed(step, client, _evaluate(setup)), setup.problem.network.skips_singletons
 
 
-def _train(setup: Setup, task: ClientTask, batches: int) -> tuple[float, int]:
-    """Seconds of a client's round that is cut to so many batches per phase, and the steps in it."""
-    cut = replace(task, phases=tuple(phase[:batches] for phase in task.phases))
+def _train(setup: Setup, tasks: Sequence[ClientTask], batches: int) -> tuple[float, int]:
+    """Seconds of a round of some clients that is cut to so many batches per phase, and the steps in it."""
+    cut = [replace(task, phases=tuple(phase[:batches] for phase in task.phases)) for task in tasks]
     began = time.perf_counter()
-    setup.engine.train(setup.start, [cut], MemoryStore(), _PROBE_RATE, lambda _: None)
-    return time.perf_counter() - began, cut.num_steps
+    setup.engine.train(setup.start, cut, MemoryStore(), _PROBE_RATE, lambda _: None)
+    return time.perf_counter() - began, sum(task.num_steps for task in cut)
 
 
 def _evaluate(setup: Setup) -> float:
@@ -218,7 +226,7 @@ def estimate(runs: Sequence[tuple[RunConfig, int]]) -> Estimate:
 
 def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset) -> list[tuple[Work, Speed]]:
     """Work and speed of runs on one data set; splits and trials are shared between runs that agree in them."""
-    splits: dict[str, Split] = {}
+    splits: dict[str, Parts] = {}
     speeds: dict[str, tuple[Speed, bool]] = {}
     found: list[tuple[Work, Speed]] = []
     for config, done in runs:

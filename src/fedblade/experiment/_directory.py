@@ -69,8 +69,10 @@ class RunDirectory:
         if not self.exists:
             self.write(CONFIG, _toml.dumps(config))
         self.checkpoints.mkdir(exist_ok=True)
-        for left in self.path.rglob(".*.tmp"):
-            left.unlink(missing_ok=True)
+        # Not the folders below: there is one for every client that has state, and the store sweeps those it writes to.
+        for folder in (self.path, self.checkpoints):
+            for left in folder.glob(".*.tmp"):
+                left.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let other processes have the folder."""

@@ -4,16 +4,20 @@ import time
 from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from fedblade import protocols
 from fedblade.core.errors import NonFinite
 from fedblade.core.plan import ClientTask, IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
+from fedblade.core.timeline import stage, wait_for
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
 from fedblade.experiment._checkpoints import Checkpoints
 from fedblade.experiment._directory import HISTORY, RunDirectory
 from fedblade.experiment._evaluate import Evaluation, evaluate, measured_state
 from fedblade.experiment._own_models import OwnModels
-from fedblade.experiment._setup import Setup
+from fedblade.experiment._precision import float32_products
+from fedblade.experiment._setup import MOST_MEASURED, Setup
 from fedblade.experiment._threads import fitting_threads
 from fedblade.experiment._traffic import Bytes, bytes_down, exchange_bytes_down
 
@@ -59,7 +63,7 @@ class Driver:
         self._saved_round = 0
         self.state = setup.start
         self.history: list[Row] = []
-        self._met: set[int] = set()
+        self._met = np.zeros(setup.clients.train.num_clients, dtype=bool)
 
     @property
     def clients(self) -> list[Row]:
@@ -72,30 +76,40 @@ class Driver:
         return measured_state(self._setup, self.state)
 
     def run(self) -> None:
-        """Do the rounds that are left, with as many threads as the network can use."""
-        with fitting_threads(self._setup):
+        """Do the rounds that are left, with as many threads as the network can use and the run's precision."""
+        with fitting_threads(self._setup), float32_products(tf32=self._setup.config.general.tf32):
             self._run()
 
     def _run(self) -> None:
+        wait_for(self._setup.test_order.device)
         self._resume()
         config = self._setup.config
         self._watcher.on_start(self._setup, self.history)
+        for note in (*self._setup.notes, *_population_notes(self._setup), *self._own.notes):
+            self._watcher.on_note(note)
         before = Bytes()
         if self.state.round == 0:
             self.state = self._exchange("before_run", self.state, self._setup.eligible, before)
         for round_ in range(self.state.round, config.federation.rounds):
-            state, row, found = self._round(round_, before)
+            with stage("round", round_ + 1):
+                self._complete(*self._round(round_, before))
             before = Bytes()
+            self._watcher.on_round(self.history[-1])
+        with stage("evaluate"):
+            self._own.measure(self.measured_state, self._watcher.on_own_model)
+
+    def _complete(self, state: ServerState, row: Row, found: Evaluation | None) -> None:
+        """Record a round and make its state the run's."""
+        with stage("save"):
             if self._directory is not None:
                 self._directory.append(HISTORY, row)
             if found is not None:
                 self._own.see(state, found)
             self.state = state
             self.history.append(row)
-            if state.round % config.checkpoint.every == 0 or state.round == config.federation.rounds:
+            checkpoint, rounds = self._setup.config.checkpoint, self._setup.config.federation.rounds
+            if state.round % checkpoint.every == 0 or state.round == rounds:
                 self.save()
-            self._watcher.on_round(row)
-        self._own.measure(self.measured_state, self._watcher.on_own_model)
 
     def save(self) -> None:
         """Checkpoint the last complete round, if that has not been done."""
@@ -112,7 +126,8 @@ class Driver:
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
         self._own.restore(facts, self.history)
-        self._met = {client for round_ in range(self.state.round) for client in self._cohort(round_).tolist()}
+        for round_ in range(self.state.round):
+            self._met[self._cohort(round_)] = True
         for note in notes:
             self._watcher.on_note(note)
 
@@ -130,13 +145,15 @@ class Driver:
             lr,
             lambda client: self._watcher.on_client(round_ + 1, client),
         )
-        state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
+        with stage("server"):
+            state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         sent.up += outcome.bytes_up
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
         due = last or (round_ + 1) % config.evaluation.every == 0
-        found = evaluate(setup, state, self._store) if due else None
+        with stage("evaluate"):
+            found = evaluate(setup, state, self._store) if due else None
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         row |= {} if found is None else found.row
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
@@ -160,7 +177,8 @@ class Driver:
         state = self._exchange("after_run", state, setup.eligible, sent)
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
-        measured = evaluate(setup, state, self._store).row
+        with stage("evaluate"):
+            measured = evaluate(setup, state, self._store).row
         row = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
         return state, row | {"exchange_seconds": seconds}
 
@@ -173,17 +191,32 @@ class Driver:
                 outcome = self._setup.engine.collect(state, tasks, self._store, exchange.sums)
                 sent.up += outcome.bytes_up
                 sent.down += len(chosen) * exchange_bytes_down(self._setup, state, exchange)
-                state = exchange.server(state, outcome.sums)
+                with stage("server"):
+                    state = exchange.server(state, outcome.sums)
         return state
 
     def _tasks(self, round_: int, clients: IntArray) -> Iterator[ClientTask]:
-        return (self._setup.planner.task(round_, int(client)) for client in clients)
+        for client in clients:
+            with stage("plan"):
+                task = self._setup.planner.task(round_, int(client))
+            yield task
 
     def _first_contact_bytes(self, cohort: IntArray) -> int:
         """Tensors that never change, sent to the clients that were never in a cohort before."""
-        new = set(cohort.tolist()) - self._met
-        self._met |= new
-        return tree_bytes(self.state.fixed) * len(new) if self._setup.method.sums else 0
+        new = len(cohort) - int(self._met[cohort].sum())
+        self._met[cohort] = True
+        return tree_bytes(self.state.fixed) * new if self._setup.method.sums else 0
+
+
+def _population_notes(setup: Setup) -> list[str]:
+    """What costs as much as a large population has clients, whatever the cohort."""
+    method, everyone = setup.method, len(setup.eligible)
+    if everyone <= MOST_MEASURED:
+        return []
+    trained = ["every client trains in every round"] if method.participation == "all" else []
+    asked = ["every client is asked for sums"] if any(each.clients == "all" for each in method.exchanges) else []
+    name = setup.config.method.name
+    return [f"{name}: {what}, and there are {everyone:,} of them; this takes long" for what in (*trained, *asked)]
 
 
 def _refuse_non_finite(state: ServerState, shared: frozenset[str]) -> None:

@@ -1,6 +1,6 @@
 """What a round's model is worth on the samples that are measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -62,34 +62,44 @@ def holder(setup: Setup, state: ServerState, client: int, own: State | None) -> 
     return Holder(client, own, torch.from_numpy(np.ascontiguousarray(counts)).to(setup.test_order.device))
 
 
-def own_samples(setup: Setup, client: int) -> tuple[Samples, Tensor]:
-    """The samples a client's own model is measured on, in a fixed shuffle; there may be none."""
-    samples = setup.test if setup.clients.source == "test" else replace(setup.problem.samples, augment=None)
+def _holder(setup: Setup, state: ServerState, client: int, store: ClientStore) -> Holder:
+    return holder(setup, state, client, store.get(client, state.round))
+
+
+def own_samples(setup: Setup) -> Samples:
+    """The samples that parts of are the clients' own to be measured on."""
+    return setup.test if setup.clients.source == "test" else replace(setup.problem.samples, augment=None)
+
+
+def own_part(setup: Setup, client: int) -> Tensor:
+    """Which samples a client's own model is measured on, in a fixed shuffle; there may be none."""
     mine = shuffled(setup.config.general.seed, setup.clients.part(client))
-    return samples, torch.from_numpy(mine).to(setup.test_order.device)
+    return torch.from_numpy(mine).to(setup.test_order.device)
 
 
-def accuracy_of_own(setup: Setup, state: ServerState, client: Holder, samples: Samples, indices: Tensor) -> float:
-    """Accuracy of a client's own model in percent."""
+def own_accuracies(
+    setup: Setup, state: ServerState, clients: Iterable[tuple[Holder, Tensor]], samples: Samples
+) -> Iterator[tuple[int, float]]:
+    """Accuracy in percent of the clients' own models, each on the samples at its indices, in the order given."""
     accuracy = setup.metrics[0]
-    return accuracy.finish(setup.engine.measure_own(state, client, samples, indices, accuracy.passes))["test_accuracy"]
+    for client, totals in setup.engine.measure_own(state, clients, samples, accuracy.passes):
+        yield client, accuracy.finish(totals)["test_accuracy"]
 
 
 def _mean_over_clients(
     setup: Setup, state: ServerState, store: ClientStore, passes: tuple[DataPass, ...]
 ) -> Evaluation:
-    """Unweighted mean over all clients with data, each with its own model on the same test set."""
+    """Unweighted mean over all measured clients, each with its own model on the same test set."""
     rows: dict[int, dict[str, float]] = {}
-    for client in map(int, setup.eligible):
-        mine = holder(setup, state, client, store.get(client, state.round))
-        totals = setup.engine.measure_own(state, mine, setup.test, setup.test_order, passes)
+    clients = ((_holder(setup, state, int(client), store), setup.test_order) for client in setup.measured)
+    for client, totals in setup.engine.measure_own(state, clients, setup.test, passes):
         rows[client] = {key: value for metric in setup.metrics for key, value in metric.finish(totals).items()}
     keys = next(iter(rows.values()))
     row: dict[str, Any] = {key: fmean(each[key] for each in rows.values()) for key in keys}
     protocol = setup.config.evaluation.protocol
     if protocol == "domain" and setup.test_groups is not None:
         row["domain_accuracy"] = _by_own_domain(setup, state, store, setup.test_groups)
-    apart = setup.clients.offsets is not None or protocol == "gapa"
+    apart = not setup.clients.is_shared or protocol == "gapa"
     own = _own_accuracies(setup, state, store) if apart else {}
     general = {client: each["test_accuracy"] for client, each in rows.items()}
     return Evaluation(row | _mean_of_own(setup, own), own, general)
@@ -97,18 +107,14 @@ def _mean_over_clients(
 
 def _own_accuracies(setup: Setup, state: ServerState, store: ClientStore) -> dict[int, float]:
     """Accuracy of each client's own model on its own test samples; clients without any are left out."""
-    values: dict[int, float] = {}
-    for client in map(int, setup.eligible):
-        samples, mine = own_samples(setup, client)
-        if len(mine):
-            who = holder(setup, state, client, store.get(client, state.round))
-            values[client] = accuracy_of_own(setup, state, who, samples, mine)
-    return values
+    parts = ((int(client), own_part(setup, int(client))) for client in setup.measured)
+    clients = ((_holder(setup, state, client, store), mine) for client, mine in parts if len(mine))
+    return dict(own_accuracies(setup, state, clients, own_samples(setup)))
 
 
 def _mean_of_own(setup: Setup, values: Mapping[int, float]) -> dict[str, float]:
     """Unweighted mean over the clients with test samples of their own, and the number of the others."""
-    left_out = {"count_clients_without_test_samples": len(setup.eligible) - len(values)}
+    left_out = {"count_clients_without_test_samples": len(setup.measured) - len(values)}
     return {"personal_accuracy": fmean(values.values()), **left_out} if values else {}
 
 
@@ -130,12 +136,17 @@ def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, 
 def _by_own_domain(setup: Setup, state: ServerState, store: ClientStore, groups: IntArray) -> dict[str, float]:
     """Accuracy on each domain's samples, of the own models of the clients that train on this domain."""
     train_groups = setup.dataset.train.groups
+    if train_groups is None:
+        return {}
+    parts = {group: _of_group(setup, groups, group) for group in np.unique(train_groups)}
+    pairs = [
+        (int(client), group)
+        for client in setup.measured
+        for group in np.unique(train_groups[setup.clients.train.indices(int(client), max(state.round - 1, 0))])
+        if len(parts[group])
+    ]
+    clients = ((_holder(setup, state, client, store), parts[group]) for client, group in pairs)
     values: dict[str, list[float]] = {}
-    for client in setup.eligible:
-        held = setup.clients.train.indices(int(client), max(state.round - 1, 0))
-        for group in [] if train_groups is None else np.unique(train_groups[held]):
-            mine = _of_group(setup, groups, group)
-            if len(mine):
-                who = holder(setup, state, int(client), store.get(int(client), state.round))
-                values.setdefault(str(group), []).append(accuracy_of_own(setup, state, who, setup.test, mine))
+    for (_, group), (_, value) in zip(pairs, own_accuracies(setup, state, clients, setup.test), strict=True):
+        values.setdefault(str(group), []).append(value)
     return {group: fmean(found) for group, found in sorted(values.items())}

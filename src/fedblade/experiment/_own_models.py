@@ -62,6 +62,14 @@ class OwnModels:
         self.best: tuple[ServerState, float] | None = None
         self.rows: list[dict[str, Any]] = []
 
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of own models before the run: in a large population not all are measured."""
+        some, everyone = len(self._setup.measured), len(self._setup.eligible)
+        if some == everyone or (self._stages is None and self._setup.method.accuracy_of != "personal"):
+            return []
+        return [f"the clients' own models are measured on {some:,} of {everyone:,} clients, chosen at random"]
+
     def facts(self) -> dict[str, Any]:
         """What the checkpoint of a round must hold of the rounds so far."""
         return {_FACT: self._bests.stored()} if self._keeps_accuracies else {}
@@ -103,7 +111,7 @@ class OwnModels:
             if self._directory is not None:
                 self._directory.append(CLIENTS, whole)
             self.rows.append(whole)
-            told(len(self.rows), len(self._setup.eligible))
+            told(len(self.rows), len(self._setup.measured))
 
 
 def _higher(old: Mapping[int, float], new: Mapping[int, float]) -> dict[int, float]:

@@ -16,7 +16,7 @@ from fedblade.experiment._schema import Evaluation
 
 _FROM_RUNS = {"best", "rounds_to", "speedup_to", "history", "seconds_per_round", "minutes_per_round", "prototype_kb"}
 _FROM_RUNS |= set(get_args(Evaluation.model_fields["protocol"].annotation))
-_ELSEWHERE = {"bench": "`fedblade bench`"}
+_ELSEWHERE = {"bench": "`fedblade bench losses`"}
 
 
 @dataclass(frozen=True)

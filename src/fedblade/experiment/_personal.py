@@ -8,7 +8,7 @@ from typing import Any
 from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
-from fedblade.experiment._evaluate import accuracy_of_own, holder, own_samples
+from fedblade.experiment._evaluate import holder, own_accuracies, own_part, own_samples
 from fedblade.experiment._setup import Setup, plan_phases
 
 GAPA_EPOCHS = 10
@@ -42,7 +42,7 @@ def measure_clients(
     setup: Setup, state: ServerState, store: ClientStore, stages: Stages, done: set[int]
 ) -> Iterator[dict[str, Any]]:
     """One row per client that is not `done`: what it trained on, and the accuracy of its own model after each stage."""
-    left = [int(client) for client in setup.eligible if int(client) not in done]
+    left = [int(client) for client in setup.measured if int(client) not in done]
     for chunk in (left[i : i + CHUNK] for i in range(0, len(left), CHUNK)):
         states = {client: store.get(client, setup.config.federation.rounds) for client in chunk}
         curves: dict[int, list[float]] = {client: [] for client in chunk}
@@ -50,13 +50,12 @@ def measure_clients(
         for phases in stages:
             plans = plan_phases(setup.config, phases)
             tasks = (setup.planner.task(setup.config.federation.rounds, c, plans, first_epoch) for c in chunk)
-            for client, tuned in setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases):
-                states[client] = tuned
-                _record(setup, state, client, tuned, curves)
+            states |= dict(setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases))
+            _record(setup, state, states, curves)
             first_epoch += sum(plan.epochs for plan in plans)
+        if not stages:
+            _record(setup, state, states, curves)
         for client in chunk:
-            if not stages:
-                _record(setup, state, client, states[client], curves)
             yield _row(setup, state, client, curves[client])
 
 
@@ -66,22 +65,23 @@ def _last_rate(setup: Setup) -> float:
 
 
 def _record(
-    setup: Setup, state: ServerState, client: int, own: State | None, curves: Mapping[int, list[float]]
+    setup: Setup, state: ServerState, states: Mapping[int, State | None], curves: Mapping[int, list[float]]
 ) -> None:
-    samples, mine = own_samples(setup, client)
-    if len(mine):
-        curves[client].append(accuracy_of_own(setup, state, holder(setup, state, client, own), samples, mine))
+    """Add the accuracy of each client's own model to its curve, if the client has samples to measure it on."""
+    parts = {client: own_part(setup, client) for client in states}
+    clients = ((holder(setup, state, client, states[client]), mine) for client, mine in parts.items() if len(mine))
+    for client, value in own_accuracies(setup, state, clients, own_samples(setup)):
+        curves[client].append(value)
 
 
 def _row(setup: Setup, state: ServerState, client: int, curve: list[float]) -> dict[str, Any]:
     """What is known of a client at the end; `curve` only where there is more than one stage."""
     counts = setup.clients.train.counts(client, max(state.round - 1, 0))
-    _, mine = own_samples(setup, client)
     row: dict[str, Any] = {
         "client": client,
         "train_samples": int(counts.sum()),
         "num_classes": int((counts > 0).sum()),
-        "test_samples": len(mine),
+        "test_samples": len(setup.clients.part(client)),
         "accuracy": curve[-1] if curve else None,
     }
     return row | ({"curve": curve} if len(curve) > 1 else {})

@@ -149,6 +149,35 @@ class Lines:
         self._console.print(prefix + text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
+class Once:
+    """Passes everything on, but of notes that runs share only the first: `said` holds those that were passed on."""
+
+    def __init__(self, watcher: Watcher, said: set[str]) -> None:
+        self._watcher, self._said = watcher, said
+
+    def on_start(self, setup: Setup, history: list[Row]) -> None:
+        """Pass on."""
+        self._watcher.on_start(setup, history)
+
+    def on_client(self, round_: int, client: int) -> None:
+        """Pass on."""
+        self._watcher.on_client(round_, client)
+
+    def on_round(self, row: Row) -> None:
+        """Pass on."""
+        self._watcher.on_round(row)
+
+    def on_own_model(self, done: int, total: int) -> None:
+        """Pass on."""
+        self._watcher.on_own_model(done, total)
+
+    def on_note(self, text: str) -> None:
+        """Pass on what is new."""
+        if text not in self._said:
+            self._said.add(text)
+            self._watcher.on_note(text)
+
+
 @contextlib.contextmanager
 def shown(console: Console, *, quiet: bool, label: str = "") -> Iterator[Watcher]:
     """The watcher that fits the output: bars on a terminal, lines elsewhere, nothing if quiet."""

@@ -18,6 +18,7 @@ from fedblade.experiment._overrides import apply
 from fedblade.experiment._paper import Line, columns_of, lines_of, select
 from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
+from fedblade.experiment._progress import Once
 from fedblade.experiment._run import execute, folder_name
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint")
@@ -150,10 +151,11 @@ def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManage
     """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest."""
     open_ = [run for run in runs if not is_finished(run)]
     failed: dict[Path, str] = {}
+    said: set[str] = set()
     for number, run in enumerate(open_, start=1):
         with watch(f"{run.label} ({number}/{len(open_)})") as watcher:
             try:
-                execute(run.config, out=run.folder, resume=True, watcher=watcher)
+                execute(run.config, out=run.folder, resume=True, watcher=Once(watcher, said))
             except RunFailed as error:
                 failed[run.folder] = str(error)
                 watcher.on_note(f"{run.label} failed: {error}")

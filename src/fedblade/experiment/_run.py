@@ -3,7 +3,7 @@
 import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.timeline import stage
 from fedblade.data import Dataset, as_dataset
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
 from fedblade.experiment._directory import CLIENTS, MODEL, SUMMARY, RunDirectory
@@ -18,6 +19,7 @@ from fedblade.experiment._driver import Driver, Row, Watcher
 from fedblade.experiment._model import TrainedModel, load, model_facts, save_model
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
+from fedblade.experiment._profile import Profile, profiled
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import Setup, prepare
 from fedblade.experiment._summary import check_partition, check_sources, record_partition, summarise
@@ -29,7 +31,8 @@ from fedblade.models import as_backbone
 class Result:
     """A finished run: one row per round, the summary, the trained network, the folder it was written to.
 
-    `clients` has one row per client where the clients' own models were measured at the end.
+    `clients` has one row per client where the clients' own models were measured at the end, `profile` says where the
+    time went if that was asked for and anything was left to do.
     """
 
     history: list[Row]
@@ -37,6 +40,7 @@ class Result:
     model: TrainedModel
     path: Path | None
     clients: list[Row] = field(default_factory=list)
+    profile: Profile | None = None
 
 
 def load_config(
@@ -82,18 +86,20 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
+    profile: bool = False,
     **overrides: Any,
 ) -> Result:
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
     (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given.
+    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given, and
+    `profile=True` writes where the time goes (`Result.profile`).
     """
     dataset = _passed(overrides, "dataset", as_dataset)
     model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
     checked = requested_config(config, overrides, out=out, resume=resume)
-    return execute(checked, out=out, resume=resume, watcher=watcher, dataset=dataset, model=model)
+    return execute(checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model)
 
 
 def execute(
@@ -102,12 +108,15 @@ def execute(
     out: str | Path | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
+    profile: bool = False,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
 ) -> Result:
     """Train a checked configuration; see `run`."""
     watcher = watcher or Silent()
     if out is None:
+        if profile:
+            raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
         setup = prepare(config, dataset, model)
         driver = Driver(setup, None, watcher)
         driver.run()
@@ -120,11 +129,14 @@ def execute(
             check_partition(directory, {"data": dataset.digest()})
         watcher.on_note(f"'{directory.path}' is already finished.")
         return finished
-    setup = prepare(config, dataset, model)
     try:
-        directory.open(config.table(), resume=resume)
-        record_partition(directory, setup)
-        return _drive(setup, directory, watcher)
+        with profiled(directory, config.federation.rounds, asked=profile) as recorder:
+            with stage("prepare"):
+                setup = prepare(config, dataset, model)
+                directory.open(config.table(), resume=resume)
+                record_partition(directory, setup)
+            result = _drive(setup, directory, watcher)
+        return result if recorder is None else replace(result, profile=recorder.profile)
     finally:
         directory.close()
 

@@ -16,7 +16,10 @@ class Section(BaseModel):
 
 
 class General(Section):
-    """Keys outside any table."""
+    """Keys outside any table. `engine` "auto" is the stacked one wherever it applies, else the sequential one.
+
+    With `tf32` float32 products may round to TF32 on a GPU; `autocast` is the type of the body's forward pass.
+    """
 
     id: str = "custom"
     seed: Annotated[int, Field(ge=0)] = 0
@@ -24,6 +27,7 @@ class General(Section):
     device: str = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     autocast: Literal["none", "bf16"] = "none"
+    tf32: bool = False
 
 
 class DatasetSettings(Section):

@@ -14,16 +14,19 @@ from fedblade.core.network import build_network
 from fedblade.core.phase import Phase
 from fedblade.core.plan import IntArray, PhasePlan, Planner, draw_cohorts
 from fedblade.core.problem import LocalSettings, Problem
-from fedblade.core.registry import engines, metrics
+from fedblade.core.registry import metrics
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Streams
 from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
+from fedblade.experiment._engine import choose_engine
 from fedblade.models import as_backbone
 from fedblade.partitions import VALIDATION, ClientTests, Partitioner, hold_out, split_test
 
+MOST_MEASURED = 10_000
+"""Clients whose own models are measured; where there are more, the mean is over a random choice of so many."""
 _VALIDATION_PERCENT = 10
 
 
@@ -34,6 +37,8 @@ class Setup:
     `test` and `test_order` are the samples that are measured, in a fixed shuffle, and `test_groups` the group of each
     in that order. `clients` holds the split and each client's own part to be measured on. With
     `evaluation.on = "validation"` all of these are training samples held back, and the test set is not looked at.
+    `eligible` are the clients with data, and `measured` those of them whose own models are measured.
+    `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -44,11 +49,13 @@ class Setup:
     engine: Engine
     cohorts: list[IntArray]
     eligible: IntArray
+    measured: IntArray
     test: Samples
     test_order: Tensor
     test_groups: IntArray | None
     metrics: tuple[Metric, ...]
     start: ServerState
+    notes: tuple[str, ...] = ()
 
     @property
     def method(self) -> Method:
@@ -105,6 +112,14 @@ def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTest
     return held, shuffled(config.general.seed, held.order)
 
 
+def choose_measured(seed: int, eligible: IntArray) -> IntArray:
+    """Whose own models are measured: everyone's, or in a larger population those of a fixed random choice."""
+    if len(eligible) <= MOST_MEASURED:
+        return eligible
+    chosen = Streams(seed).numpy("measured").choice(len(eligible), MOST_MEASURED, replace=False)
+    return np.sort(eligible[chosen])
+
+
 def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
     """Build a run; `dataset` and `model` are objects a user passed instead of names."""
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
@@ -121,26 +136,32 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
     problem, start = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()
     eligible = np.flatnonzero(sizes > 0)
+    mean_samples = float(sizes.sum() / max(len(eligible), 1))
     per_round = config.federation.clients_per_round
     if per_round > len(eligible):
         raise Misconfigured(
             f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
             f"Lower it, or split the data so that more clients have some."
         )
+    planner = _build_planner(config, problem, clients, streams, mean_samples)
+    chosen = tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+    engine, notes = choose_engine(config, problem, start, planner, eligible, chosen)
     return Setup(
         config=config,
         dataset=dataset,
         clients=clients,
         problem=problem,
-        planner=_build_planner(config, problem, clients, streams, float(sizes[eligible].mean())),
-        engine=_find_engine(config.general.engine, problem),
+        planner=planner,
+        engine=engine,
         cohorts=draw_cohorts(streams, eligible, per_round, config.federation.rounds),
         eligible=eligible,
+        measured=choose_measured(config.general.seed, eligible),
         test=test,
         test_order=torch.from_numpy(order).to(device),
         test_groups=None if measured.groups is None else measured.groups[order],
-        metrics=tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics))),
+        metrics=chosen,
         start=start,
+        notes=notes,
     )
 
 
@@ -209,8 +230,3 @@ def _build_planner(
         device=problem.samples.labels.device,
         noise=method.noise,
     )
-
-
-def _find_engine(name: str, problem: Problem) -> Engine:
-    engine: Engine = engines.get("sequential" if name == "auto" else name).make(problem)
-    return engine

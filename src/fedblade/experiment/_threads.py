@@ -1,51 +1,40 @@
-"""How many CPU threads a run uses.
+"""How many CPU threads a run uses, and how it holds its memory.
 
-In a network of a few operations, threads only wait for each other, and on a busy machine they wait long. The choice
-depends on the network alone, because the number of threads can change the last bits of a sum.
+In a step of a few operations, threads only wait for each other, and on a busy machine they wait long. The choice
+depends on the network and on how many clients train side by side; a machine with fewer cores uses those it has. The
+number of threads can change the last bits of a sum, and nothing else.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 
+from fedblade.engines.stacked import ROWS
+from fedblade.experiment._memory import keep_freed_memory
+from fedblade.experiment._operations import step_operations
 from fedblade.experiment._setup import Setup
 
-_SMALL_STEP = 2e8
-"""Floating-point operations of a training step below which one thread is best."""
+_WORTH_A_THREAD = 2e8
+"""Floating-point operations of a step that keep one more thread busy."""
 
 
 @contextmanager
 def fitting_threads(setup: Setup) -> Iterator[None]:
-    """One thread while a small network trains on the CPU; the caller's number is put back."""
+    """As many threads as a step can use while a run trains on the CPU; the caller's number is put back."""
     before = torch.get_num_threads()
     try:
-        if setup.test_order.device.type == "cpu" and step_operations(setup) < _SMALL_STEP:
-            torch.set_num_threads(1)
+        if setup.test_order.device.type == "cpu":
+            keep_freed_memory()
+            torch.set_num_threads(min(before, math.ceil(_operations(setup) / _WORTH_A_THREAD)))
         yield
     finally:
         torch.set_num_threads(before)
 
 
-@torch.no_grad()
-def step_operations(setup: Setup) -> float:
-    """Operations of one training step of the body: 6 per product of a weight and an input, over the batch."""
-    products = 0
-
-    def count(module: nn.Module, _inputs: Any, output: Any) -> None:
-        nonlocal products
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.dim() > 1 and isinstance(output, Tensor):
-            products += output.numel() * weight[0].numel()
-
-    problem, start = setup.problem, setup.start
-    hooks = [module.register_forward_hook(count) for module in problem.network.body.modules()]
-    try:
-        example, _ = problem.samples.batch(setup.test_order.new_zeros(2))
-        problem.network.features(start.params, start.buffers, example, training=False)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return 6.0 * products / 2 * setup.config.local.batch_size
+def _operations(setup: Setup) -> float:
+    """Operations of a step, of all clients that make it together."""
+    federation = setup.config.federation
+    together = min(ROWS, federation.clients_per_round) if setup.engine.name == "stacked" else 1
+    return together * step_operations(setup.problem, setup.start, setup.config.local.batch_size)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import functional
 
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
@@ -18,9 +17,9 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None)
     check_matrix("logits", logits, "[batch, classes]")
     check_labels(labels, logits)
     check_mask(mask, logits)
-    return mean_of_real(
-        functional.cross_entropy(real_rows(logits, mask), real_rows(labels, mask), reduction="none"), mask
-    )
+    # By hand, because torch's function loads a symbolic library when it is first called under vmap.
+    likelihood = real_rows(logits, mask).log_softmax(1).gather(1, real_rows(labels, mask)[:, None])[:, 0]
+    return mean_of_real(-likelihood, mask)
 
 
 @losses.register("cross_entropy")

@@ -20,12 +20,12 @@ def _normalised(view: EndView) -> Tree:
 
 
 def _steps(view: EndView) -> Tree:
-    return {"steps": torch.tensor(view.weight * view.effective_steps, dtype=torch.float64)}
+    return {"steps": torch.as_tensor(view.weight * view.effective_steps, dtype=torch.float64)}
 
 
 def _step_range(view: EndView) -> Tree:
     """The maximum of −a_k is the least a_k with its sign turned."""
-    steps = torch.tensor(view.effective_steps, dtype=torch.float64)
+    steps = torch.as_tensor(view.effective_steps, dtype=torch.float64)
     return {"most": steps, "least": -steps}
 
 

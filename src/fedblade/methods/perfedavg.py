@@ -19,7 +19,7 @@ def _counted_once(each: Sum) -> Sum:
     """The payload with weight 1 for every client that made a step."""
 
     def of(view: EndView) -> Tree:
-        return each.of(replace(view, weight=float(view.num_steps > 0)))
+        return each.of(replace(view, weight=1.0 * (view.num_steps > 0)))
 
     return replace(each, of=of)
 

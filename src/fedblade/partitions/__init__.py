@@ -1,19 +1,21 @@
 """Ways to divide a data set among clients.
 
 Four functions answer the common question in one call, with a list of index arrays: `iid`, `dirichlet`,
-`pathological` and `shards`. The partitioners behind them (and `Domain`, `Natural`, `StochasticRemoval`) are frozen
-values whose fields are the knobs of a configuration; their `split` gives a `Split` that stays small for a million
-clients and knows class counts, removed classes and its own digest. `split_test` divides the test set to match.
+`pathological` and `shards`. The partitioners behind them (and `Domain`, `Drawn`, `Natural`, `StochasticRemoval`) are
+frozen values whose fields are the knobs of a configuration; their `split` gives `Parts` that know class counts, removed
+classes and their own digest: a `Split` holds two flat arrays, a `DrawnSplit` draws what a client holds when somebody
+asks. `split_test` divides the test set to match.
 """
 
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._drawn import Drawn, DrawnSplit
 from fedblade.partitions._functions import dirichlet, iid, pathological, shards
 from fedblade.partitions._groups import Domain, Natural
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._shards import Shards, StochasticRemoval
-from fedblade.partitions._split import VALIDATION, Removal, Split
+from fedblade.partitions._split import VALIDATION, Parts, Removal, Split
 from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
 
 __all__ = [
@@ -23,8 +25,11 @@ __all__ = [
     "ClientTests",
     "Dirichlet",
     "Domain",
+    "Drawn",
+    "DrawnSplit",
     "Natural",
     "Partitioner",
+    "Parts",
     "Pathological",
     "Removal",
     "Request",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedblade.core.errors import Misconfigured
 from fedblade.core.streams import Streams
 from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_whole
-from fedblade.partitions._split import DEAL, STREAM, Shares, Split, deal, gather
+from fedblade.partitions._split import DEAL, STREAM, Parts, Shares, Split, deal, gather
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,8 @@ class Partitioner(ABC):
     """A way to divide a training set among clients; the fields of a subclass are the user's knobs."""
 
     allow_empty: bool = False
+    overlapping: ClassVar[bool] = False
+    """Whether several clients may hold the same sample."""
 
     def split(
         self,
@@ -57,7 +59,7 @@ class Partitioner(ABC):
         *,
         num_classes: int | None = None,
         groups: Column | None = None,
-    ) -> Split:
+    ) -> Parts:
         """Divide the samples with these labels among `num_clients`.
 
         `groups` name the domain, writer or centre of each sample; only partitioners that go by group read them.
@@ -77,7 +79,7 @@ class Partitioner(ABC):
         return split
 
     @abstractmethod
-    def divide(self, request: Request) -> Split:
+    def divide(self, request: Request) -> Parts:
         """The split itself: the one thing a partitioner of your own has to write."""
 
     def _refuse_impossible(self, request: Request) -> None:
@@ -85,13 +87,13 @@ class Partitioner(ABC):
             raise Misconfigured(
                 f"labels hold one class only ({request.labels[0]}), expected two or more. Check how they were loaded."
             )
-        if request.num_clients > len(request.labels) and not self.allow_empty:
+        if request.num_clients > len(request.labels) and not (self.allow_empty or self.overlapping):
             raise Misconfigured(
                 f"num_clients={request.num_clients} is more than the {len(request.labels)} samples there are. "
                 f"Use fewer clients or more data."
             )
 
-    def _refuse_empty(self, split: Split) -> None:
+    def _refuse_empty(self, split: Parts) -> None:
         empty = np.flatnonzero(split.sizes() == 0)
         if len(empty) and not self.allow_empty:
             raise Misconfigured(

@@ -1,9 +1,10 @@
-"""A split of a training set over clients, held in two flat arrays so that a million clients fit in memory."""
+"""What every split of a training set over clients answers, and the split that holds who has what in two flat arrays."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,36 +35,43 @@ class Removal:
         return int(Streams(self.seed).numpy(STREAM, REMOVAL, block, client).choice(classes))
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Which training samples each client holds; rounds count from 0.
+class Parts(ABC):
+    """Which training samples each client holds; rounds count from 0. Samples of a client ascend.
 
-    `order` [n_used] lists the samples of client 0, then of client 1, …, ascending within a client; client k's run
-    from `offsets[k]` to `offsets[k + 1]`. `labels` [n] are those of the whole training set. `shares` [K, C] say in
-    which proportion a class is dealt to the clients (relative within a class; None where classes play no part),
-    `groups` [K] which group each client is (None where groups play no part), `draws` how many tables were drawn
-    until one was accepted. Arrays handed out are views: read them, do not write.
+    `labels` [n] are those of the whole training set. `shares` [K, C] say in which proportion a class is dealt to the
+    clients (relative within a class; None where classes play no part), `groups` [K] which group each client is (None
+    where groups play no part), `draws` how many tables were drawn until one was accepted.
     """
 
-    order: Ints
-    offsets: Ints
     labels: Ints
     num_classes: int
     shares: Shares | None = None
     groups: NDArray[Any] | None = None
     draws: int = 1
     removal: Removal | None = None
+    on_demand: ClassVar[bool] = False
+    """Whether clients draw their samples when asked, several perhaps the same, and nobody should ask for all."""
 
     @property
+    @abstractmethod
     def num_clients(self) -> int:
         """K."""
-        return len(self.offsets) - 1
 
+    @abstractmethod
     def part(self, client: int) -> Ints:
         """All samples of a client, whatever the round."""
-        if not 0 <= client < self.num_clients:
-            raise IndexError(f"client {client} of {self.num_clients}")
-        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
+    @abstractmethod
+    def sizes(self) -> Ints:
+        """Samples per client [K], nothing removed."""
+
+    @abstractmethod
+    def table(self, most: int | None = None) -> Ints:
+        """Samples n_{k,c} per client and class [K, C], nothing removed; of the first `most` clients if given."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 over who holds what, the same on every machine."""
 
     def parts(self) -> Iterator[Ints]:
         """The parts of all clients in order."""
@@ -84,15 +92,48 @@ class Split:
         """Samples per class [C] that a client trains on in a round."""
         return np.bincount(self.labels[self.indices(client, round_index)], minlength=self.num_classes)
 
+    def check_client(self, client: int) -> None:
+        """Refuse a client that there is not."""
+        if not 0 <= client < self.num_clients:
+            raise IndexError(f"client {client} of {self.num_clients}")
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Parts):
+    """Which training samples each client holds, each sample at most one client's.
+
+    `order` [n_used] lists the samples of client 0, then of client 1, …, ascending within a client; client k's run
+    from `offsets[k]` to `offsets[k + 1]`. Arrays handed out are views: read them, do not write.
+    """
+
+    order: Ints
+    offsets: Ints
+    labels: Ints
+    num_classes: int
+    shares: Shares | None = None
+    groups: NDArray[Any] | None = None
+    draws: int = 1
+    removal: Removal | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """K."""
+        return len(self.offsets) - 1
+
+    def part(self, client: int) -> Ints:
+        """All samples of a client, whatever the round."""
+        self.check_client(client)
+        return self.order[self.offsets[client] : self.offsets[client + 1]]
+
     def sizes(self) -> Ints:
         """Samples per client [K], nothing removed."""
         return np.diff(self.offsets)
 
-    def table(self) -> Ints:
-        """Samples n_{k,c} per client and class [K, C], nothing removed."""
+    def table(self, most: int | None = None) -> Ints:
+        """Samples n_{k,c} per client and class [K, C], nothing removed; of the first `most` clients if given."""
         cells = self.owners() * self.num_classes + self.labels[self.order]
         flat = np.bincount(cells, minlength=self.num_clients * self.num_classes)
-        return flat.reshape(self.num_clients, self.num_classes)
+        return flat.reshape(self.num_clients, self.num_classes)[:most]
 
     def owners(self) -> Ints:
         """The client [n_used] behind each entry of `order`."""

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.streams import Streams
 from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_whole
-from fedblade.partitions._split import NOBODY, STREAM, TEST, Split, deal, gather
+from fedblade.partitions._drawn import DrawnSplit, Pool
+from fedblade.partitions._split import NOBODY, STREAM, TEST, Parts, Split, deal, gather
 
 TEST_SPLITS = ("global", "matched", "proportional", "holdout")
 HOLDOUT_PERCENT = 30
@@ -20,29 +21,39 @@ class ClientTests:
     """The test samples of each client, and the split to train on beside them.
 
     `source` says which set the indices point into: `test`, or `train` for parts held out of the clients' own data, in
-    which case `train` is the split without them. Without `offsets` every client is tested on the whole of `order`.
+    which case `train` is the split without them. `order` lists all test samples; client k's run from `offsets[k]` to
+    `offsets[k + 1]` or are those that `drawn` draws. Without either every client is tested on the whole of `order`.
     """
 
-    train: Split
+    train: Parts
     source: Literal["test", "train"]
     order: Ints
     offsets: Ints | None = None
+    drawn: DrawnSplit | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all clients are tested on the same samples."""
+        return self.offsets is None and self.drawn is None
 
     def part(self, client: int) -> Ints:
         """Test samples of a client, as indices into the set named by `source`; may be empty."""
-        if not 0 <= client < self.train.num_clients:
-            raise IndexError(f"client {client} of {self.train.num_clients}")
+        self.train.check_client(client)
+        if self.drawn is not None:
+            return self.drawn.part(client)
         return self.order if self.offsets is None else self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def sizes(self) -> Ints:
         """Test samples per client [K]."""
+        if self.drawn is not None:
+            return self.drawn.sizes()
         if self.offsets is None:
             return np.full(self.train.num_clients, len(self.order))
         return np.diff(self.offsets)
 
 
 def split_test(
-    name: str, split: Split, test_labels: Column, seed: int, *, test_groups: Column | None = None
+    name: str, split: Parts, test_labels: Column, seed: int, *, test_groups: Column | None = None
 ) -> ClientTests:
     """Give each client of `split` its test samples.
 
@@ -52,6 +63,9 @@ def split_test(
       class). Clients draw independently and may overlap. A class the test set is short of gives all it has.
     - `proportional`: the test set is divided as the training set was, by class shares or by group (`test_groups`).
     - `holdout`: a random 30 % of each client's own data, rounded down; `test_labels` are not used.
+
+    Where clients draw their samples when asked (`DrawnSplit`) they draw those of `matched` and `holdout` likewise, and
+    what is held out is put aside for all clients.
     """
     number = as_whole("seed", seed, 0)
     if name not in TEST_SPLITS:
@@ -66,8 +80,17 @@ def split_test(
     return _proportional(split, labels, number, test_groups)
 
 
-def hold_out(split: Split, seed: int, percent: int, purpose: int = TEST) -> ClientTests:
+def hold_out(split: Parts, seed: int, percent: int, purpose: int = TEST) -> ClientTests:
     """Take a random `percent` of each client's own data out of its training part, rounded down."""
+    if isinstance(split, DrawnSplit):
+        train, tests = split.hold_out(percent, seed, purpose)
+        return ClientTests(train, "train", np.sort(tests.pool.members), drawn=tests)
+    if not isinstance(split, Split):
+        raise Misconfigured(f"a {type(split).__name__} cannot hold data out. Use test split 'global' or 'matched'.")
+    return _hold_out(split, seed, percent, purpose)
+
+
+def _hold_out(split: Split, seed: int, percent: int, purpose: int) -> ClientTests:
     owners, sizes = split.owners(), split.sizes()
     keys = Streams(seed).numpy(STREAM, purpose).random(len(owners))
     shuffled = np.lexsort((keys, owners))
@@ -78,11 +101,16 @@ def hold_out(split: Split, seed: int, percent: int, purpose: int = TEST) -> Clie
         np.concatenate(([0], np.cumsum(np.bincount(owners[kept], minlength=split.num_clients))))
         for kept in (~tested, tested)
     )
-    train = replace(split, order=split.order[~tested], offsets=train_offsets)
-    return ClientTests(train, "train", split.order[tested], test_offsets)
+    left = replace(split, order=split.order[~tested], offsets=train_offsets)
+    return ClientTests(left, "train", split.order[tested], test_offsets)
 
 
-def _matched(split: Split, labels: Ints, seed: int) -> ClientTests:
+def _matched(split: Parts, labels: Ints, seed: int) -> ClientTests:
+    if isinstance(split, DrawnSplit):
+        size = max(1, round(split.samples * len(labels) / len(split.labels)))
+        pool = Pool.of(labels, split.num_classes)
+        tests = replace(split, labels=labels, pool=pool, samples=size, sample_seed=seed, purpose=TEST)
+        return ClientTests(split, "test", np.arange(len(labels)), drawn=tests)
     by_class = np.argsort(labels, kind="stable")
     available = np.bincount(labels, minlength=split.num_classes)
     starts = np.cumsum(available) - available
@@ -100,7 +128,7 @@ def _matched(split: Split, labels: Ints, seed: int) -> ClientTests:
     return ClientTests(split, "test", order, offsets)
 
 
-def _proportional(split: Split, labels: Ints, seed: int, test_groups: Column | None) -> ClientTests:
+def _proportional(split: Parts, labels: Ints, seed: int, test_groups: Column | None) -> ClientTests:
     if split.shares is not None:
         owners = deal(split.shares, labels, seed, TEST)
     elif split.groups is None or test_groups is None:

@@ -116,7 +116,7 @@ def _read_history(path: Path) -> tuple[Round, ...]:
 
 def _read_partition(path: Path) -> Partition | None:
     stored = _read_object(path)
-    if "counts" not in stored:
+    if stored.get("counts") is None:
         return None
     counts = check_counts(stored["counts"], f"'counts' of '{path}'")
     names = stored.get("class_names")

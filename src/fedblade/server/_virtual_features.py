@@ -89,11 +89,10 @@ def _task(labels: Tensor, num_classes: int, epochs: int, batch_size: int, genera
     return ClientTask(
         client=0,
         round=0,
-        indices=torch.arange(len(labels), device=labels.device),
+        num_samples=len(labels),
         counts=torch.bincount(labels, minlength=num_classes),
         weight=1.0,
         phases=(tuple(Batch(part, None) for order in orders for part in torch.split(order, batch_size)),),
         skipped_singletons=0,
-        pass_draws=None,
-        seed=0,
+        draw_indices=lambda: torch.arange(len(labels), device=labels.device),
     )

@@ -9,8 +9,9 @@ import torch
 from small_federation import BATCH_NORM, CNN, assert_close, assert_same_bits, build, configure, images, tasks, vectors
 from torch import nn
 
+from fedblade.core.end import effective_steps
 from fedblade.core.local import train
-from fedblade.core.outcome import effective_steps, train_client
+from fedblade.core.outcome import train_client
 from fedblade.core.phase import Phase
 from fedblade.core.problem import MOMENTUM, receive
 from fedblade.core.terms import GradientTerm

@@ -223,7 +223,8 @@ def test_without_being_freed_a_fixed_tensor_is_no_parameter():
 def test_the_own_model_is_measured_with_the_freed_tensor():
     setup, task, state = freed(Phase(frees=("etf",)))
     look = (DataPass("logits", lambda view: {"logits": view.logits.sum(0)}),)
-    found = setup.engine.measure_own(setup.start, Holder(2, state, task.counts), setup.test, setup.test_order, look)
+    mine = (Holder(2, state, task.counts), setup.test_order)
+    ((_, found),) = setup.engine.measure_own(setup.start, [mine], setup.test, look)
     x, _ = setup.test.batch(setup.test_order)
     own = state[PERSONAL]
     z = setup.problem.network.features(own, setup.start.buffers, x, training=False)

@@ -202,6 +202,53 @@ def test_tasks_tell_what_the_client_holds():
     assert task.counts.tolist() == [0, 7, 0]
 
 
+class Counting(Streams):
+    """Notes the names of the streams it is asked for."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        object.__setattr__(self, "asked", [])
+
+    def _sequence(self, name, key):
+        self.asked.append(name)
+        return super()._sequence(name, key)
+
+
+def test_what_only_some_rounds_need_is_drawn_when_it_is_asked_for_and_once():
+    streams = Counting(1)
+    task = planner(streams=streams, num_draws=2, augmented_pass=True, phases=(PhasePlan(1),)).task(3, 1)
+    assert streams.asked == ["client", "augment"]
+    first = task.indices, task.pass_draws, task.seed
+    assert sorted(streams.asked[2:]) == ["layers", "pass", "proto"]
+    assert (task.indices is first[0], task.pass_draws is first[1], task.seed == first[2]) == (True, True, True)
+    assert len(streams.asked) == 5
+
+
+def test_draws_that_wait_are_those_of_their_keys():
+    plan = planner(num_draws=2, augmented_pass=True)
+    task, later = plan.task(3, 1), plan.task(3, 1, (PhasePlan(1),), first_epoch=2)
+    held, streams = np.arange(10, 17), plan.streams
+    assert task.num_samples == 7
+    assert task.indices.tolist() == held[streams.numpy("pass", 1).permutation(7)].tolist()
+    assert task.pass_draws.tolist() == streams.numpy("proto", 3, 1).random((7, 2)).tolist()
+    assert task.seed == streams.integer("layers", 3, 1)
+    assert later.seed == streams.integer("layers", 3, 1, 2)
+
+
+def test_a_moved_task_is_the_same_task():
+    """To a device without data, where shapes are all there is to see."""
+    paired = (PhasePlan(1, paired=True),)
+    task = planner(10, phases=paired, num_draws=2, noise=1).task(0, 0)
+    moved = task.on(torch.device("meta"))
+    assert task.on(torch.device("cpu")) is task
+    assert (moved.client, moved.weight, moved.num_steps, moved.seed) == (0, task.weight, task.num_steps, task.seed)
+    for mine, other in zip(flat(moved.phases), flat(task.phases), strict=True):
+        for here, there in ((mine, other), (mine.then, other.then)):
+            parts = [(getattr(here, part), getattr(there, part)) for part in ("indices", "draws", "noise")]
+            assert all(a.is_meta and a.shape == b.shape for a, b in parts)
+    assert moved.counts.is_meta
+
+
 def test_cohorts_are_sorted_without_repeats_and_keyed_by_round():
     eligible = np.array([1, 3, 4, 8, 9])
     cohorts = draw_cohorts(Streams(0), eligible, 3, 50)

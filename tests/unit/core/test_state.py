@@ -145,3 +145,13 @@ def test_replace_leaves_the_original():
     before = server_state(1.0)
     assert before.replace(round=3).round == 3
     assert before.round == 0
+
+
+def test_disk_clears_what_a_killed_process_left_beside_the_state_it_writes(tmp_path):
+    store = DiskStore(tmp_path)
+    store.put(3, 0, state(1.0))
+    left = next(tmp_path.rglob("*.safetensors")).parent / ".000000.safetensors.ab12.tmp"
+    left.write_bytes(b"half")
+    store.put(3, 1, state(2.0))
+    assert not left.exists()
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2

@@ -58,9 +58,11 @@ class Recorder:
         self.shared.append((samples, indices.numpy()))
         return self.engine.measure(state, samples, indices, passes)
 
-    def measure_own(self, state, client, samples, indices, passes):
-        self.own.setdefault(client.client, []).append((samples, indices.numpy()))
-        return self.engine.measure_own(state, client, samples, indices, passes)
+    def measure_own(self, state, clients, samples, passes):
+        chosen = list(clients)
+        for holder, indices in chosen:
+            self.own.setdefault(holder.client, []).append((samples, indices.numpy()))
+        return self.engine.measure_own(state, chosen, samples, passes)
 
 
 def measured(config):

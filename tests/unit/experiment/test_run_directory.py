@@ -111,7 +111,7 @@ def test_summary_has_the_fields_of_the_contract(small_run, tmp_path):
     assert summary.keys() >= SUMMARY_FIELDS
     assert summary == result.summary
     assert (summary["method"], summary["dataset"], summary["partition"]) == ("fedavg", "digits", "dirichlet")
-    assert (summary["model"], summary["engine"], summary["seed"]) == ("mlp", "sequential", 1)
+    assert (summary["model"], summary["engine"], summary["seed"]) == ("mlp", "stacked", 1)
     assert (summary["rounds"], summary["status"], summary["accuracy_of"]) == (12, "finished", "global")
     assert summary["final_accuracy"] == accuracies[-1]
     assert summary["last10_accuracy"] == pytest.approx(sum(accuracies[2:]) / 10)

@@ -9,7 +9,17 @@ import torch
 
 from fedblade import partitions
 from fedblade.core.registry import partitions as registry
-from fedblade.partitions import IID, Dirichlet, Domain, Natural, Partitioner, Pathological, Shards, StochasticRemoval
+from fedblade.partitions import (
+    IID,
+    Dirichlet,
+    Domain,
+    Drawn,
+    Natural,
+    Partitioner,
+    Pathological,
+    Shards,
+    StochasticRemoval,
+)
 
 BALANCED = np.arange(2000) % 10
 NAMES = {
@@ -18,6 +28,7 @@ NAMES = {
     "pathological": Pathological,
     "shards": Shards,
     "domain": Domain,
+    "drawn": Drawn,
     "natural": Natural,
     "stochastic_removal": StochasticRemoval,
 }
@@ -36,6 +47,7 @@ def test_registry_lists_every_partitioner_with_a_summary_and_knobs():
         "pathological": [2],
         "shards": [2],
         "domain": [0.5],
+        "drawn": [50, 2],
         "natural": [],
         "stochastic_removal": [10, 10],
     }

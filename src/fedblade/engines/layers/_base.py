@@ -2,47 +2,63 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from fedblade.engines.layers._depthwise import Norm
 
 
 @dataclass(frozen=True)
 class Lane:
-    """An activation of all clients: split [clients, batch, …], or folded [batch, clients·channels, height, width]."""
+    """An activation of all clients: split [clients, batch, …], or folded [batch, clients·channels, height, width].
+
+    With `norm` it is what a normalisation was given and the layer that reads it normalises first.
+    """
 
     value: Tensor
     folded: bool = False
+    norm: "Norm | None" = None
 
     def split(self, clients: int) -> Tensor:
         """As [clients, batch, …]."""
         if not self.folded:
             return self.value
-        batch, channels = self.value.shape[:2]
-        return self.value.reshape(batch, clients, channels // clients, *self.value.shape[2:]).transpose(0, 1)
+        # By way of the order in memory, so that the gradient comes back in that order too.
+        rows = self.value.movedim(1, -1)
+        rows = rows.view(*rows.shape[:-1], clients, rows.shape[-1] // clients)
+        places = rows.dim() - 3
+        return rows.permute(places + 1, 0, places + 2, *range(1, places + 1))
 
     def fold(self) -> Tensor:
         """As [batch, clients·channels, …]; maps of two axes have their channels last in memory."""
         if self.folded:
             return self.value
-        clients, batch, channels = self.value.shape[:3]
-        wide = self.value.transpose(0, 1).reshape(batch, clients * channels, *self.value.shape[3:])
-        return wide.contiguous(memory_format=torch.channels_last) if wide.dim() == 4 else wide
+        if self.value.dim() != 5:
+            return self.value.transpose(0, 1).flatten(1, 2)
+        return self.value.permute(1, 3, 4, 0, 2).flatten(3).contiguous().permute(0, 3, 1, 2)
+
+    def flat(self, clients: int) -> Tensor:
+        """As [clients, batch, numbers], the numbers of a sample in the order of its axes."""
+        return self.split(clients).flatten(2)
 
 
 @dataclass(frozen=True)
 class Shared:
     """What all layers of a pass share: the number of clients, which samples are real, and whether they train.
 
-    `mask` [clients, batch] is 1 for real samples; None means that all are. With `relu` a layer also does the ReLU that
-    follows it.
+    `mask` [clients, batch] is 1 for real samples; None means that all are. On a GPU real ones come first and `sizes`
+    [clients] counts them. With `relu` a layer also does the ReLU that follows it; with `defer` a normalisation leaves
+    its work to the layer that follows.
     """
 
     clients: int
     mask: Tensor | None
     training: bool
     relu: bool = False
+    sizes: Tensor | None = None
+    defer: bool = False
 
 
 Rule: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor], Lane, Shared], Lane]

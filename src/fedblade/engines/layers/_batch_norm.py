@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedblade.engines.layers import _on_gpu
 from fedblade.engines.layers._base import Lane, Shared, rule
 
 
@@ -22,6 +23,9 @@ def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     )
     by_batch = shared.training or mean is None
     masked = by_batch and shared.mask is not None
+    found = _on_gpu.batch_norm(norm, tensors, maps, shared) if _on_gpu.kernels_fit(maps) else None
+    if found is not None:
+        return found
     momentum = _momentum(norm, tensors, shared) if shared.training and mean is not None else 0.0
     if masked:
         outputs, batch_mean, batch_var = _masked(maps, weight, bias, shared, norm.eps)
@@ -55,59 +59,68 @@ def _masked(
     mask = shared.mask
     if mask is None:
         raise AssertionError("a pass without a mask takes the plain layer")
-    channels = maps.shape[1] // shared.clients
-    pixels = maps[0, 0].numel()
-    if maps.is_cuda and maps.dim() == 4 and maps.dtype in (torch.float32, torch.bfloat16):
-        return _by_kernels(maps, mask, weight, bias, eps, relu=shared.relu)
-    rows = mask.t().repeat_interleave(channels, dim=1).to(maps.dtype)
-    real = rows.reshape(*rows.shape, *(1,) * (maps.dim() - 2))
-    count = (mask.sum(1).to(maps.dtype) * pixels).repeat_interleave(channels)
-    normal, mean, var = _MaskedNorm.apply(maps, real, count, eps)  # type: ignore[no-untyped-call]
-    shape = (1, -1, *(1,) * (maps.dim() - 2))
-    if weight is not None:
-        normal = normal * weight.reshape(shape)
-    if bias is not None:
-        normal = normal + bias.reshape(shape)
-    normal = normal.relu() if shared.relu else normal
-    return normal, mean, var * (count / (count - 1).clamp(min=1))
-
-
-def _by_kernels(
-    maps: Tensor, mask: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, *, relu: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in few passes over the memory of a GPU."""
-    from fedblade.engines.layers._norm_kernels import MaskedNorm
-
-    own = maps.new_ones(maps.shape[1], dtype=torch.float32) if weight is None else weight
-    zero = maps.new_zeros(maps.shape[1], dtype=torch.float32) if bias is None else bias
-    wide = maps.contiguous(memory_format=torch.channels_last)
-    outputs, mean, var = MaskedNorm.apply(wide, mask.t().contiguous(), own, zero, eps, relu)  # type: ignore[no-untyped-call]
-    return outputs, mean, var
+    wide = maps if maps.dtype.itemsize > 2 else maps.float()
+    outputs, mean, var = _MaskedNorm.apply(wide, mask, weight, bias, eps)  # type: ignore[no-untyped-call]
+    outputs = outputs.to(maps.dtype)
+    return outputs.relu_() if shared.relu else outputs, mean, var
 
 
 class _MaskedNorm(torch.autograd.Function):
-    """(x − mean)/sqrt(var + eps) with the moments of the rows whose mask is 1; other rows get 0 and give 0."""
+    """w·(x − mean)/sqrt(var + eps) + b with the moments of real samples; padding gets 0 and must be given gradient 0.
+
+    Also returns mean and unbiased variance. Sums over the batch come from the kernels of the plain layer, which would
+    take padding in: it is replaced by a constant near the mean, whose part in them is known and taken out again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, maps: Tensor, real: Tensor, count: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        axes = (0, *range(2, maps.dim()))
-        shape = (1, -1, *(1,) * (maps.dim() - 2))
-        held = torch.where(real != 0, maps, 0.0)
-        mean = held.sum(axes) / count
-        centred = (held - mean.reshape(shape)) * real
-        var = centred.square().sum(axes) / count
+    def forward(
+        ctx: Any, maps: Tensor, mask: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        real = mask.t().repeat_interleave(maps.shape[1] // len(mask), 1)
+        own = _like(real, maps)
+        guess = maps[0].flatten(1).mean(1).nan_to_num() if maps.dim() > 2 else maps[0].nan_to_num()
+        held = torch.where(own, maps, _like(guess[None], maps))
+        count, mean, var = _moments(held, real, guess)
         inverse = (var + eps).rsqrt()
-        normal = centred * inverse.reshape(shape)
-        ctx.save_for_backward(normal, inverse, real, count)
-        ctx.mark_non_differentiable(mean, var)
-        return normal, mean, var
+        scale = inverse if weight is None else inverse * weight
+        shift = -mean * scale if bias is None else bias - mean * scale
+        factor = scale * real
+        outputs = torch.addcmul(_like(shift * real, maps), held, _like(factor, maps))
+        ctx.save_for_backward(held, real, weight, mean, inverse, scale, count)
+        unbiased = var * (count / (count - 1).clamp(min=1))
+        ctx.mark_non_differentiable(mean, unbiased)
+        return outputs, mean, unbiased
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor, None, None, None]:
-        normal, inverse, real, count = ctx.saved_tensors
-        axes = (0, *range(2, normal.dim()))
-        shape = (1, -1, *(1,) * (normal.dim() - 2))
-        up = upstream * real
-        mean = (up.sum(axes) / count).reshape(shape)
-        along = ((up * normal).sum(axes) / count).reshape(shape)
-        return (up - mean - normal * along) * inverse.reshape(shape) * real, None, None, None
+    def backward(
+        ctx: Any, upstream: Tensor, *_: Tensor
+    ) -> tuple[Tensor | None, None, Tensor | None, Tensor | None, None]:
+        held, real, weight, mean, inverse, scale, count = ctx.saved_tensors
+        _, along, total = torch.ops.aten.native_batch_norm_backward(
+            upstream, held, weight, None, None, mean, inverse, True, 0.0, [False, True, True]
+        )
+        if not ctx.needs_input_grad[0]:
+            return None, None, along, total, None
+        tilt = -scale * inverse * along / count
+        level = -scale * total / count - tilt * mean
+        slope = torch.addcmul(_like(level * real, held), held, _like(tilt * real, held))
+        slope.addcmul_(upstream, _like(scale[None], held))
+        return slope, None, along if ctx.needs_input_grad[2] else None, total if ctx.needs_input_grad[3] else None, None
+
+
+def _moments(held: Tensor, real: Tensor, guess: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers, mean and variance of each channel's real samples, where the others hold the guess."""
+    numbers = held.numel() // held.shape[1]
+    count = (real.sum(0) * (numbers // len(held))).to(held.dtype)
+    padding = numbers - count
+    mean, var = torch.batch_norm_update_stats(held, None, None, 0.0)
+    away = mean - guess
+    known = count.clamp(min=1)
+    moved = away * padding / known
+    spread = (var * numbers - padding * away.square()) / known - moved.square()
+    return known, mean + moved, spread.clamp(min=0)
+
+
+def _like(rows: Tensor, maps: Tensor) -> Tensor:
+    """Numbers [batch, channels], to be used with maps [batch, channels, …]."""
+    return rows.reshape(*rows.shape, *(1,) * (maps.dim() - 2))

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,8 +14,16 @@ from torch.utils import _pytree as pytree
 from fedblade.core.errors import Unsupported
 from fedblade.core.tree import Tree
 from fedblade.core.views import Tap
-from fedblade.engines.layers._base import RULES, Lane, Shared
-from fedblade.engines.layers._graph import canonical, check, constant_of, followed_by_relu, traced
+from fedblade.engines.layers._base import RULES, Lane, Rule, Shared
+from fedblade.engines.layers._graph import (
+    canonical,
+    check,
+    constant_of,
+    norm_before_depthwise,
+    relu_after_norm,
+    relu_after_pooling,
+    traced,
+)
 
 _SAFE = {
     operator.add, operator.mul, operator.sub, operator.iadd, operator.imul, torch.add, torch.mul, torch.relu,
@@ -29,14 +37,17 @@ class StackedBody:
     """Features of all clients in one pass. Refuses, when it is made, a body that has no graph."""
 
     def __init__(self, body: nn.Module, stages: tuple[str, ...]) -> None:
-        self._graph, self._ends = traced(body, stages)
+        graph, self._ends = traced(body, stages)
         self._body = body
-        self._modules = dict(body.named_modules())
-        fused = followed_by_relu(self._graph, self._modules)
-        # A tap sees what comes before the activation.
-        self._fused = {norm: relu for norm, relu in fused.items() if norm not in self._ends}
+        modules = dict(body.named_modules())
         self._names = canonical(body)
-        check(self._modules, self._graph, self._names)
+        check(modules, graph, self._names)
+        self._nodes = list(graph.nodes)
+        self._layers = {node: self._layer(node, modules) for node in self._nodes if node.op == "call_module"}
+        # On a GPU one kernel does normalisation and activation; elsewhere there is less to do behind a pooling layer.
+        after_norm = relu_after_norm(graph, modules, self._ends)
+        self._fused = {True: after_norm, False: after_norm | relu_after_pooling(graph, modules, self._ends)}
+        self._deferred = norm_before_depthwise(graph, modules, self._ends, after_norm)
 
     def __call__(
         self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None, *, training: bool, tap: Tap
@@ -45,12 +56,22 @@ class StackedBody:
         if self._body.training != training:
             self._body.train(training)
         tensors = {**params, **buffers}
-        shared = Shared(inputs.shape[0], mask, training)
+        on_gpu = inputs.is_cuda
+        sizes = mask.sum(1, dtype=torch.int32) if on_gpu and mask is not None else None
+        shared = Shared(inputs.shape[0], mask, training, sizes=sizes)
+        fused = self._fused[on_gpu]
+        special = dict.fromkeys(fused.values(), replace(shared, relu=True))
+        for node in self._deferred if on_gpu else ():
+            special[node] = replace(special.get(node, shared), defer=True)
         known: dict[fx.Node, Any] = {}
         tapped: dict[fx.Node, Tensor] = {}
         result = Lane(inputs)
-        for node in self._graph.nodes:
-            if node.op == "placeholder":
+        for node in self._nodes:
+            if node in fused:
+                known[node] = known[node.all_input_nodes[0]]
+            elif node in self._layers:
+                known[node] = self._run_layer(node, known, tensors, special.get(node, shared))
+            elif node.op == "placeholder":
                 known[node] = Lane(inputs)
             elif node.op == "output":
                 result = fx.map_arg(node.args[0], known.__getitem__)
@@ -65,11 +86,6 @@ class StackedBody:
         args = fx.map_arg(node.args, known.__getitem__)
         kwargs = fx.map_arg(node.kwargs, known.__getitem__)
         match node.op:
-            case "call_module":
-                if node in self._fused.values():
-                    return args[0]
-                own = replace(shared, relu=True) if node in self._fused else shared
-                return self._layer(str(node.target), args, kwargs, tensors, own)
             case "get_attr":
                 constant = constant_of(self._body, node)
                 return Lane(tensors[self._names[str(node.target)]]) if constant is None else constant
@@ -81,21 +97,38 @@ class StackedBody:
                     raise Unsupported(f"the model's graph has a node of kind {node.op}")
                 return _apply(function, function, args, kwargs, shared)
 
-    def _layer(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tree, shared: Shared) -> Any:
-        module = self._modules[name]
-        own = {
-            each: tensors[self._names[f"{name}.{each}"]]
-            for each, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
-        }
-        layer = RULES.get(type(module))
-        if layer is not None and len(args) == 1 and not kwargs and _is_lane(args[0]):
-            return layer(module, own, args[0], shared)
+    def _layer(self, node: fx.Node, modules: Mapping[str, nn.Module]) -> "_Layer":
+        name = str(node.target)
+        module = modules[name]
+        tensors = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
+        names = tuple((each, self._names[f"{name}.{each}"]) for each, _ in tensors)
+        source = node.args[0] if len(node.args) == 1 and not node.kwargs else None
+        return _Layer(module, RULES.get(type(module)), names, source if isinstance(source, fx.Node) else None)
+
+    def _run_layer(self, node: fx.Node, known: Mapping[fx.Node, Any], tensors: Tree, shared: Shared) -> Any:
+        layer = self._layers[node]
+        own = {each: tensors[name] for each, name in layer.names}
+        given = None if layer.source is None else known[layer.source]
+        if layer.rule is not None and isinstance(given, Lane):
+            return layer.rule(layer.module, own, given, shared)
 
         def plain(mine: Tree, *values: Any, **named: Any) -> Any:
-            return torch.func.functional_call(module, mine, values, named)
+            return torch.func.functional_call(layer.module, mine, values, named)
 
-        apart = _one_by_one if isinstance(module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
+        args = fx.map_arg(node.args, known.__getitem__)
+        kwargs = fx.map_arg(node.kwargs, known.__getitem__)
+        apart = _one_by_one if isinstance(layer.module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
         return apart(plain, ({each: Lane(leaf) for each, leaf in own.items()}, *args), kwargs, shared)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A module of the graph: its rule, if it has one, its tensors' own names and those in the trees, and its input."""
+
+    module: nn.Module
+    rule: Rule | None
+    names: tuple[tuple[str, str], ...]
+    source: fx.Node | None
 
 
 def _apply(
@@ -109,6 +142,8 @@ def _apply(
     if name == "mean" and len(lanes) == 1 and lanes[0].folded and (args[1:] in (((2, 3),), ([2, 3],)) and not kwargs):
         means = lanes[0].value.mean((2, 3))
         return Lane(means.reshape(len(means), shared.clients, -1).transpose(0, 1))
+    if name in ("flatten", torch.flatten) and args[1:] == (1,) and len(lanes) == 1 and not kwargs:
+        return Lane(args[0].flat(shared.clients))
     if not lanes:
         return function(*args, **kwargs)
     # Split maps do not lie in memory as a client's own would.

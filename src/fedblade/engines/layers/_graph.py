@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from fedblade.core.errors import Unsupported
 from fedblade.engines.layers._base import RULES
+from fedblade.engines.layers._on_gpu import is_depthwise
 from fedblade.engines.layers._sequence import check_embedding, check_lstm
 
 _DRAWS = ("rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "bernoulli_", "rrelu")
@@ -76,14 +77,42 @@ def canonical(body: nn.Module) -> dict[str, str]:
     return names
 
 
-def followed_by_relu(graph: fx.Graph, modules: Mapping[str, nn.Module]) -> dict[fx.Node, fx.Node]:
-    """Normalisation layers whose output goes to one ReLU and nowhere else, and that ReLU: one pass does both."""
-    found: dict[fx.Node, fx.Node] = {}
+def relu_after_norm(
+    graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """Each ReLU behind a normalisation layer whose output goes nowhere else, and that layer: one pass does both."""
+    pairs = _neighbours(graph, modules, ends)
+    return {after: node for node, after, kinds in pairs if kinds == (nn.BatchNorm2d, nn.ReLU)}
+
+
+def relu_after_pooling(
+    graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """Each ReLU before a max-pooling layer and nothing else, and that layer, behind which it has less to do.
+
+    The largest value of a window is the same either way, and so is the one place of the window that has a gradient.
+    """
+    pairs = _neighbours(graph, modules, ends)
+    return {node: after for node, after, kinds in pairs if kinds == (nn.ReLU, nn.MaxPool2d)}
+
+
+def norm_before_depthwise(
+    graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node], fused: Mapping[fx.Node, fx.Node]
+) -> frozenset[fx.Node]:
+    """Normalisation layers whose output, behind its ReLU or without one, goes to one depthwise convolution alone."""
+    pairs = _neighbours(graph, modules, ends)
+    found = [fused.get(node, node) for node, after, _ in pairs if is_depthwise(modules[str(after.target)])]
+    return frozenset(node for node in found if type(modules.get(str(node.target))) is nn.BatchNorm2d)
+
+
+def _neighbours(
+    graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
+) -> Iterator[tuple[fx.Node, fx.Node, tuple[type, type]]]:
+    """Layers whose output goes to one other layer alone and is not tapped, that layer, and their types."""
     for node in graph.nodes:
-        kinds = [type(modules.get(str(each.target))) for each in (node, *node.users) if each.op == "call_module"]
-        if len(node.users) == 1 and kinds == [nn.BatchNorm2d, nn.ReLU]:
-            found[node] = next(iter(node.users))
-    return found
+        after = next(iter(node.users), node)
+        if len(node.users) == 1 and node.op == after.op == "call_module" and node not in ends:
+            yield node, after, (type(modules[str(node.target)]), type(modules[str(after.target)]))
 
 
 def check(modules: Mapping[str, nn.Module], graph: fx.Graph, names: Mapping[str, str]) -> None:

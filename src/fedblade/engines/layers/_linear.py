@@ -1,6 +1,7 @@
 """Linear layers: one batched product."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,28 @@ def linear(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, share
     """X Wᵀ + b for each client: [clients, …, in] to [clients, …, out]."""
     values = inputs.split(shared.clients)
     rows = values.reshape(shared.clients, -1, values.shape[-1])
-    weight = tensors["weight"].mT
-    bias = tensors.get("bias")
-    outputs = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
-    return Lane(outputs.reshape(*values.shape[:-1], weight.shape[-1]))
+    weight, bias = tensors["weight"], tensors.get("bias")
+    if rows.is_cuda or rows.dtype != weight.dtype or torch.is_autocast_enabled("cpu"):
+        outputs = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
+    else:
+        outputs = _Product.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+    return Lane(outputs.reshape(*values.shape[:-1], weight.shape[1]))
+
+
+class _Product(torch.autograd.Function):
+    """X Wᵀ + b. The gradient of W lies in memory as W does, which makes the optimiser's step several times faster."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        rows, weight = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        return (
+            torch.bmm(upstream, weight) if wanted[0] else None,
+            torch.bmm(upstream.mT, rows) if wanted[1] else None,
+            upstream.sum(1) if wanted[2] else None,
+        )

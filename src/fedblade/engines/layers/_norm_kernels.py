@@ -1,220 +1,212 @@
-"""Masked batch normalisation on a GPU: one pass for the moments, one for the values, two for the gradient.
+"""Masked batch normalisation on a GPU, as kernels over rows [batch·pixels, channels] with channels last.
 
-Maps are read as rows [batch·pixels, channels] with channels last. A row counts for a client if its sample is real.
-The plain form in `_batch_norm.py` computes the same; tests compare the two.
+The first `sizes[client]` samples of a client are real and its other rows count for nothing. Moments are sums of x − s
+and (x − s)², where s is the channel's first value: near enough to the mean that nothing cancels, and the same for all
+stretches, so that their sums just add. Numbers are not specialised upon, so that one build serves all sizes; kernels
+that read maps take the number of channels in units of ALIGN, which tells the compiler how wide loads can be.
+`_norm_functions.py` calls the kernels.
 """
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-_ROWS, _CHANNELS = 64, 64
-_SPLITS = 64
+NUMBERS = [
+    "rows", "columns", "units", "channels", "pixels", "per_client", "per_split", "splits", "segment", "height", "width",
+    "out_height", "out_width", "narrow_units", "wide_units", "narrow_step", "wide_step", "momentum", "eps",
+]  # fmt: skip
+"""Arguments that kernels are not specialised upon."""
 
 
 @triton.jit
-def _moments(
-    x, mask, count, mean, m2, rows, channels, pixels, clients, per_client, per_split,
-    ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+def first_padding(sizes, column, inside, pixels, per_client):
+    """The first row of each channel that belongs to no real sample."""
+    return tl.load(sizes + column // per_client, mask=inside, other=0) * pixels
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def moments(
+    x, sizes, parts, rows, units, pixels, per_client, per_split,
+    ALIGN: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Number, mean and sum of squared deviations of the real rows of a stretch, merged tile by tile (Chan)."""
+    """Σ(x − s) and Σ(x − s)² of the real rows of a stretch; parts is [2, splits, channels]."""
+    channels = units * ALIGN
     column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     split = tl.program_id(1)
     inside = column < channels
-    owner = column // per_client
-    seen = tl.zeros((CHANNELS,), tl.float32)
-    centre = tl.zeros((CHANNELS,), tl.float32)
-    spread = tl.zeros((CHANNELS,), tl.float32)
+    origin = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
+    padding = first_padding(sizes, column, inside, pixels, per_client)
+    plain = tl.zeros((ROWS, CHANNELS), tl.float32)
+    square = tl.zeros((ROWS, CHANNELS), tl.float32)
     first = split * per_split
     last = tl.minimum(first + per_split, rows)
     for start in range(first, last, ROWS):
         row = start + tl.arange(0, ROWS)
         there = (row < last)[:, None] & inside[None, :]
-        real = tl.load(mask + (row // pixels)[:, None] * clients + owner[None, :], mask=there, other=0).to(tl.float32)
-        values = tl.load(x + row[:, None].to(tl.int64) * channels + column[None, :], mask=there, other=0.0).to(
-            tl.float32
-        )
-        values = tl.where(real > 0, values, 0.0)
-        number = tl.sum(real, 0)
-        middle = tl.sum(values, 0) / tl.maximum(number, 1.0)
-        apart = tl.where(real > 0, values - middle[None, :], 0.0)
-        own = tl.sum(apart * apart, 0)
-        total = seen + number
-        gap = middle - centre
-        share = number / tl.maximum(total, 1.0)
-        spread += own + gap * gap * seen * share
-        centre += gap * share
-        seen = total
+        real = row[:, None] < padding[None, :]
+        values = tl.load(x + row[:, None].to(tl.int64) * channels + column[None, :], mask=there, other=0.0)
+        away = tl.where(real, values.to(tl.float32) - origin[None, :], 0.0)
+        plain += away
+        square += away * away
     place = split * channels + column
-    tl.store(count + place, seen, mask=inside)
-    tl.store(mean + place, centre, mask=inside)
-    tl.store(m2 + place, spread, mask=inside)
+    tl.store(parts + place, tl.sum(plain, 0), mask=inside)
+    tl.store(parts + tl.num_programs(1) * channels + place, tl.sum(square, 0), mask=inside)
 
 
 @triton.jit
-def _finish_moments(
-    count, mean, m2, weight, bias, facts, channels, splits, eps, CHANNELS: tl.constexpr
+def over_splits(parts, number, splits, channels, column, inside, SPLITS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Row `number` of parts [·, splits, channels], added up over the splits."""
+    total = tl.zeros((SPLITS, CHANNELS), tl.float32)
+    for start in range(0, splits, SPLITS):
+        split = start + tl.arange(0, SPLITS)
+        place = (number * splits + split)[:, None] * channels + column[None, :]
+        total += tl.load(parts + place, mask=(split < splits)[:, None] & inside[None, :], other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def finish_moments(
+    x, sizes, parts, weight, bias, facts, running_mean, running_var, batches,
+    channels, splits, pixels, per_client, eps, momentum,
+    RUNNING: tl.constexpr, SPLITS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Merge the stretches; facts rows: number, mean, unbiased variance, 1/deviation, factor, shift."""
+    """Facts [5, channels] (rows: number, mean, 1/deviation, factor, shift), and the running statistics in place."""
     column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     inside = column < channels
-    seen = tl.zeros((CHANNELS,), tl.float32)
-    centre = tl.zeros((CHANNELS,), tl.float32)
-    spread = tl.zeros((CHANNELS,), tl.float32)
-    for split in range(splits):
-        place = split * channels + column
-        number = tl.load(count + place, mask=inside, other=0.0)
-        middle = tl.load(mean + place, mask=inside, other=0.0)
-        own = tl.load(m2 + place, mask=inside, other=0.0)
-        total = seen + number
-        gap = middle - centre
-        share = number / tl.maximum(total, 1.0)
-        spread += own + gap * gap * seen * share
-        centre += gap * share
-        seen = total
-    number = tl.maximum(seen, 1.0)
-    inverse = 1.0 / tl.sqrt(spread / number + eps)
+    owner = column // per_client
+    size = tl.load(sizes + owner, mask=inside, other=0)
+    number = tl.maximum((size * pixels).to(tl.float32), 1.0)
+    origin = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
+    away = over_splits(parts, 0, splits, channels, column, inside, SPLITS, CHANNELS) / number
+    square = over_splits(parts, 1, splits, channels, column, inside, SPLITS, CHANNELS) / number
+    mean = origin + away
+    var = tl.maximum(square - away * away, 0.0)
+    inverse = 1.0 / tl.sqrt(var + eps)
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32) * inverse
-    shift = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32) - centre * factor
+    shift = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32) - mean * factor
     tl.store(facts + column, number, mask=inside)
-    tl.store(facts + channels + column, centre, mask=inside)
-    tl.store(facts + 2 * channels + column, spread / tl.maximum(number - 1.0, 1.0), mask=inside)
-    tl.store(facts + 3 * channels + column, inverse, mask=inside)
-    tl.store(facts + 4 * channels + column, factor, mask=inside)
-    tl.store(facts + 5 * channels + column, shift, mask=inside)
+    tl.store(facts + channels + column, mean, mask=inside)
+    tl.store(facts + 2 * channels + column, inverse, mask=inside)
+    tl.store(facts + 3 * channels + column, factor, mask=inside)
+    tl.store(facts + 4 * channels + column, shift, mask=inside)
+    if RUNNING:
+        unbiased = var * (number / tl.maximum(number - 1.0, 1.0))
+        follow(running_mean, column, inside, mean, momentum)
+        follow(running_var, column, inside, unbiased, momentum)
+        first = inside & (column % per_client == 0)
+        tl.store(batches + owner, tl.load(batches + owner, mask=first, other=0) + 1, mask=first)
 
 
-@triton.jit
-def _apply(x, y, factor, shift, rows, channels, RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Y = x·factor + shift per channel, then ReLU if asked."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    there = (row < rows)[:, None] & (column < channels)[None, :]
-    place = row[:, None].to(tl.int64) * channels + column[None, :]
-    values = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
-    a = tl.load(factor + column, mask=column < channels, other=0.0)
-    b = tl.load(shift + column, mask=column < channels, other=0.0)
-    values = values * a[None, :] + b[None, :]
-    if RELU:
-        values = tl.maximum(values, 0.0)
-    tl.store(y + place, values.to(y.dtype.element_ty), mask=there)
-
-
-@triton.jit
-def _slopes(
-    x, dy, factor, shift, mean, inverse, first, second, rows, channels, per_split,
-    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
-):  # fmt: skip
-    """Σ dy and Σ dy·x̂ over a stretch; padded rows have dy = 0 already."""
+@triton.jit(do_not_specialize=NUMBERS)
+def known_facts(weight, bias, mean, var, facts, channels, eps, CHANNELS: tl.constexpr):
+    """Factor and shift of facts [5, channels] by running statistics."""
     column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
-    split = tl.program_id(1)
     inside = column < channels
-    middle = tl.load(mean + column, mask=inside, other=0.0)
-    scale = tl.load(inverse + column, mask=inside, other=0.0)
-    a = tl.load(factor + column, mask=inside, other=0.0)
-    b = tl.load(shift + column, mask=inside, other=0.0)
-    plain = tl.zeros((CHANNELS,), tl.float32)
-    along = tl.zeros((CHANNELS,), tl.float32)
-    begin = split * per_split
-    last = tl.minimum(begin + per_split, rows)
-    for start in range(begin, last, ROWS):
-        row = start + tl.arange(0, ROWS)
-        there = (row < last)[:, None] & inside[None, :]
-        place = row[:, None].to(tl.int64) * channels + column[None, :]
-        values = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
-        up = tl.load(dy + place, mask=there, other=0.0).to(tl.float32)
-        if RELU:
-            up = tl.where(values * a[None, :] + b[None, :] > 0, up, 0.0)
-        plain += tl.sum(up, 0)
-        along += tl.sum(up * (values - middle[None, :]) * scale[None, :], 0)
-    tl.store(first + split * channels + column, plain, mask=inside)
-    tl.store(second + split * channels + column, along, mask=inside)
+    inverse = 1.0 / tl.sqrt(tl.load(var + column, mask=inside, other=1.0) + eps)
+    factor = tl.load(weight + column, mask=inside, other=0.0) * inverse
+    shift = tl.load(bias + column, mask=inside, other=0.0) - tl.load(mean + column, mask=inside, other=0.0) * factor
+    tl.store(facts + 3 * channels + column, factor, mask=inside)
+    tl.store(facts + 4 * channels + column, shift, mask=inside)
 
 
 @triton.jit
-def _backward(
-    x, dy, dx, mask, factor, shift, mean, inverse, first, second, rows, channels, pixels, clients, per_client,
-    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+def follow(running, column, inside, value, momentum):
+    """Move running statistics towards those of a batch."""
+    old = tl.load(running + column, mask=inside, other=0.0)
+    tl.store(running + column, old * (1.0 - momentum) + value * momentum, mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def apply(
+    x, y, facts, rows, units,
+    RELU: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Dx = factor·(dy − mean dy − x̂·mean(dy·x̂)) for real rows, 0 for padding; first and second are those means."""
+    """Y = x·factor + shift per channel, then ReLU if asked."""
+    channels = units * ALIGN
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     inside = column < channels
     there = (row < rows)[:, None] & inside[None, :]
     place = row[:, None].to(tl.int64) * channels + column[None, :]
-    owner = column // per_client
-    real = tl.load(mask + (row // pixels)[:, None] * clients + owner[None, :], mask=there, other=0).to(tl.float32)
+    factor = tl.load(facts + 3 * channels + column, mask=inside, other=0.0)
+    shift = tl.load(facts + 4 * channels + column, mask=inside, other=0.0)
+    values = tl.load(x + place, mask=there, other=0.0).to(tl.float32) * factor[None, :] + shift[None, :]
+    if RELU:
+        values = tl.maximum(values, 0.0)
+    tl.store(y + place, values.to(y.dtype.element_ty), mask=there)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def slopes(
+    x, dy, sizes, facts, parts, rows, units, pixels, per_client, per_split,
+    RELU: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Σ dy and Σ dy·x̂ over the real rows of a stretch; parts is [2, splits, channels]."""
+    channels = units * ALIGN
+    column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    split = tl.program_id(1)
+    inside = column < channels
+    mean = tl.load(facts + channels + column, mask=inside, other=0.0)
+    inverse = tl.load(facts + 2 * channels + column, mask=inside, other=0.0)
+    factor = tl.load(facts + 3 * channels + column, mask=inside, other=0.0)
+    shift = tl.load(facts + 4 * channels + column, mask=inside, other=0.0)
+    padding = first_padding(sizes, column, inside, pixels, per_client)
+    plain = tl.zeros((ROWS, CHANNELS), tl.float32)
+    along = tl.zeros((ROWS, CHANNELS), tl.float32)
+    first = split * per_split
+    last = tl.minimum(first + per_split, rows)
+    for start in range(first, last, ROWS):
+        row = start + tl.arange(0, ROWS)
+        there = (row < last)[:, None] & inside[None, :]
+        place = row[:, None].to(tl.int64) * channels + column[None, :]
+        real = row[:, None] < padding[None, :]
+        values = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
+        up = tl.load(dy + place, mask=there, other=0.0).to(tl.float32)
+        if RELU:
+            real = real & (values * factor[None, :] + shift[None, :] > 0)
+        plain += tl.where(real, up, 0.0)
+        along += tl.where(real, up * (values - mean[None, :]) * inverse[None, :], 0.0)
+    place = split * channels + column
+    tl.store(parts + place, tl.sum(plain, 0), mask=inside)
+    tl.store(parts + tl.num_programs(1) * channels + place, tl.sum(along, 0), mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def finish_slopes(parts, facts, totals, dbias, dweight, channels, splits, SPLITS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Gradients of bias and weight, and totals [2, channels]: the means of dy and dy·x̂."""
+    column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = column < channels
+    number = tl.load(facts + column, mask=inside, other=1.0)
+    plain = over_splits(parts, 0, splits, channels, column, inside, SPLITS, CHANNELS)
+    along = over_splits(parts, 1, splits, channels, column, inside, SPLITS, CHANNELS)
+    tl.store(dbias + column, plain.to(dbias.dtype.element_ty), mask=inside)
+    tl.store(dweight + column, along.to(dweight.dtype.element_ty), mask=inside)
+    tl.store(totals + column, plain / number, mask=inside)
+    tl.store(totals + channels + column, along / number, mask=inside)
+
+
+@triton.jit(do_not_specialize=NUMBERS)
+def backward(
+    x, dy, dx, sizes, facts, totals, rows, units, pixels, per_client,
+    RELU: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Dx = factor·(dy − mean dy − x̂·mean(dy·x̂)) for real rows, 0 for padding; dx may be dy itself."""
+    channels = units * ALIGN
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    inside = column < channels
+    there = (row < rows)[:, None] & inside[None, :]
+    place = row[:, None].to(tl.int64) * channels + column[None, :]
+    real = row[:, None] < first_padding(sizes, column, inside, pixels, per_client)[None, :]
     values = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
     up = tl.load(dy + place, mask=there, other=0.0).to(tl.float32)
-    a = tl.load(factor + column, mask=inside, other=0.0)
-    b = tl.load(shift + column, mask=inside, other=0.0)
+    factor = tl.load(facts + 3 * channels + column, mask=inside, other=0.0)
     if RELU:
-        up = tl.where(values * a[None, :] + b[None, :] > 0, up, 0.0)
-    middle = tl.load(mean + column, mask=inside, other=0.0)
-    scale = tl.load(inverse + column, mask=inside, other=0.0)
-    plain = tl.load(first + column, mask=inside, other=0.0)
-    along = tl.load(second + column, mask=inside, other=0.0)
-    normal = (values - middle[None, :]) * scale[None, :]
-    slope = a[None, :] * (up - plain[None, :] - normal * along[None, :])
-    tl.store(dx + place, tl.where(real > 0, slope, 0.0).to(dx.dtype.element_ty), mask=there)
-
-
-def _grids(rows: int, channels: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Grids of the reductions and of the element-wise kernels, and the rows of one stretch of a reduction."""
-    per_split = _ROWS * triton.cdiv(triton.cdiv(rows, _SPLITS), _ROWS)
-    blocks = triton.cdiv(channels, _CHANNELS)
-    return (blocks, triton.cdiv(rows, per_split)), (triton.cdiv(rows, _ROWS), blocks), per_split
-
-
-class MaskedNorm(torch.autograd.Function):
-    """Batch normalisation of folded maps over the samples where `mask [batch, clients]` is set, with ReLU if asked.
-
-    Gives the maps, and mean and unbiased variance of the batch per channel.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, maps: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, eps: float, relu: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        batch, channels, height, width = maps.shape
-        rows, clients = batch * height * width, mask.shape[1]
-        reduce, each, per_split = _grids(rows, channels)
-        sizes = (rows, channels, height * width, clients, channels // clients)
-        parts = torch.empty(3, reduce[1], channels, device=maps.device, dtype=torch.float32)
-        _moments[reduce](maps, mask, *parts, *sizes, per_split, ROWS=_ROWS, CHANNELS=_CHANNELS)
-        facts = torch.empty(6, channels, device=maps.device, dtype=torch.float32)
-        _finish_moments[(reduce[0],)](*parts, weight, bias, facts, channels, reduce[1], eps, CHANNELS=_CHANNELS)
-        outputs = torch.empty_like(maps, memory_format=torch.channels_last)
-        _apply[each](maps, outputs, facts[4], facts[5], rows, channels, RELU=relu, ROWS=_ROWS, CHANNELS=_CHANNELS)
-        ctx.save_for_backward(maps, mask, facts)
-        ctx.relu, ctx.dtype = relu, weight.dtype
-        mean, var = facts[1], facts[2]
-        ctx.mark_non_differentiable(mean, var)
-        return outputs, mean, var
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None, None]:
-        maps, mask, facts = ctx.saved_tensors
-        count, mean, _, inverse, factor, shift = facts
-        upstream = upstream.contiguous(memory_format=torch.channels_last)
-        batch, channels, height, width = maps.shape
-        rows, clients = batch * height * width, mask.shape[1]
-        reduce, each, per_split = _grids(rows, channels)
-        sums = torch.empty(2, reduce[1], channels, device=maps.device, dtype=torch.float32)
-        _slopes[reduce](
-            maps, upstream, factor, shift, mean, inverse, *sums, rows, channels, per_split,
-            RELU=ctx.relu, ROWS=_ROWS, CHANNELS=_CHANNELS,
-        )  # fmt: skip
-        totals = sums.sum(1)
-        means = totals / count
-        slope = torch.empty_like(maps, memory_format=torch.channels_last)
-        _backward[each](
-            maps, upstream, slope, mask, factor, shift, mean, inverse, *means,
-            rows, channels, height * width, clients, channels // clients,
-            RELU=ctx.relu, ROWS=_ROWS, CHANNELS=_CHANNELS,
-        )  # fmt: skip
-        first, second = totals.to(ctx.dtype)
-        return slope, None, second, first, None, None
+        shift = tl.load(facts + 4 * channels + column, mask=inside, other=0.0)
+        up = tl.where(values * factor[None, :] + shift[None, :] > 0, up, 0.0)
+    mean = tl.load(facts + channels + column, mask=inside, other=0.0)
+    inverse = tl.load(facts + 2 * channels + column, mask=inside, other=0.0)
+    plain = tl.load(totals + column, mask=inside, other=0.0)
+    along = tl.load(totals + channels + column, mask=inside, other=0.0)
+    normal = (values - mean[None, :]) * inverse[None, :]
+    slope = factor[None, :] * (up - plain[None, :] - normal * along[None, :])
+    tl.store(dx + place, tl.where(real, slope, 0.0).to(dx.dtype.element_ty), mask=there)

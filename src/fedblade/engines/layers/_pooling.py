@@ -10,9 +10,10 @@ from fedblade.engines.layers._base import Lane, Shared, rule
 
 
 @rule(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d)
-def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, _shared: Shared) -> Lane:
+def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
     """The module itself on folded maps."""
-    return Lane(module(inputs.fold()), folded=True)
+    outputs = module(inputs.fold())
+    return Lane(outputs.relu_() if shared.relu else outputs, folded=True)
 
 
 @rule(nn.AdaptiveAvgPool2d)

@@ -1,0 +1,76 @@
+"""The digits workload that engines, plain loops and other frameworks all run."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedblade.experiment._config import RunConfig
+from fedblade.experiment._driver import Driver
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._run import load_config
+from fedblade.experiment._setup import Setup, prepare
+
+
+@dataclass(frozen=True)
+class Workload:
+    """FedAvg on digits: equal clients, all of them in every round, a small CNN, SGD with momentum, one thread."""
+
+    rounds: int = 10
+    epochs: int = 1
+    clients: int = 20
+    batch_size: int = 32
+    lr: float = 0.02
+    momentum: float = 0.9
+    seed: int = 1
+
+    def __str__(self) -> str:
+        epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
+        return f"{self.rounds} rounds × {epochs}"
+
+    def config(self, engine: str, method: str = "fedavg", **more: Any) -> RunConfig:
+        """A run of this workload, evaluated at its end only."""
+        settings = {
+            "partition": "iid",
+            "method": method,
+            "num_clients": self.clients,
+            "clients_per_round": self.clients,
+            "rounds": self.rounds,
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "momentum": self.momentum,
+            "evaluation.every": self.rounds,
+            "engine": engine,
+            "device": "cpu",
+            "seed": self.seed,
+        }
+        return load_config("quickstart", settings | more)[0]
+
+    def write(self, folder: Path) -> Path:
+        """The workload and its data as files that need neither this library nor scikit-learn to be read."""
+        setup = prepare(self.config("sequential"))
+        samples, parts = setup.problem.samples, list(setup.clients.train.parts())
+        x, y = samples.batch(torch.arange(len(samples.labels)))
+        x_test, y_test = setup.test.batch(setup.test_order)
+        arrays = {"x": x.numpy(), "y": y.numpy(), "x_test": x_test.numpy(), "y_test": y_test.numpy()}
+        owned = {"order": np.concatenate(parts), "sizes": np.array([len(part) for part in parts])}
+        np.savez(folder / "data.npz", allow_pickle=False, **arrays, **owned)
+        (folder / "workload.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
+        return folder
+
+
+def drive(setup: Setup) -> Driver:
+    """A run from the setup's start to its last round, nothing written."""
+    driver = Driver(setup, None, Silent())
+    driver.run()
+    return driver
+
+
+def training_seconds(setup: Setup) -> Callable[[], float]:
+    """A side to time: the seconds of all rounds of a run, evaluation aside."""
+    return lambda: sum(row["seconds"] for row in drive(setup).history)

@@ -1,0 +1,92 @@
+"""`cifar`: the FedBlade setting on one GPU: pace, start-up, against the sequential engine and against FedETF."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
+from fedblade.bench._child import measured_alone
+from fedblade.bench._timing import median, paired_ratios
+from fedblade.data._status import status
+from fedblade.experiment._config import RunConfig
+from fedblade.experiment._run import load_config
+
+_SETTING = "MobileNetV2, CIFAR-10, Dirichlet(0.05), 20 of 100 clients, 5 epochs, batch 64, fb-t1 of FedBlade, one GPU"
+_WHOLE = 200
+TF32 = Case("seconds per round, TF32", f"stacked, training only: {_SETTING}", at_most(2.0), "s")
+BF16 = Case("seconds per round, bf16", f"stacked with autocast=bf16, training only: {_SETTING}", at_most(1.5), "s")
+FIRST = Case("to the first round", f"from process start to the end of round 1, imports and data included: {_SETTING}",
+             at_most(20), "s")  # fmt: skip
+WHOLE = Case(f"{_WHOLE} rounds", f"start-up and {_WHOLE} rounds with their evaluations, at the pace of the rounds "
+             f"after the first: {_SETTING}", at_most(480), "s")  # fmt: skip
+ENGINES = Case("stacked over sequential", f"the same rounds with both engines, TF32: {_SETTING}", at_least(10))
+FEDETF = Case("fedblade over fedetf", f"the same cohorts with both methods, stacked, TF32: {_SETTING}", at_most(1.1))
+CASES = (TF32, BF16, FIRST, WHOLE, ENGINES, FEDETF)
+
+
+def measure(options: Options, rounds: int = 20, few: int = 6, **changes: Any) -> Measured:
+    """All cases, each run in a fresh process: the same `rounds` with both engines, the first `few` with the others.
+
+    Rounds are compared one by one, because the same round has the same cohort and batches on all sides. The first round
+    of each, which captures and warms up, counts for the start alone.
+    """
+    options.require_cuda()
+    if not changes and status("cifar10").state == "missing":
+        raise Skipped(f"needs CIFAR-10, which is not here; {status('cifar10').note}")
+    sides = {
+        "fedblade": timed(rounds, "fedblade", "stacked", changes),
+        "fedetf": timed(few, "fedetf", "stacked", changes),
+        "bf16": timed(few, "fedblade", "stacked", changes | {"autocast": "bf16"}),
+    }
+    yield from paces(sides)
+    yield ENGINES.label, engines(sides["fedblade"], timed(rounds, "fedblade", "sequential", changes))
+
+
+def timed(rounds: int, method: str, engine: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `_cifar_run` says of some rounds in a fresh process."""
+    chosen = [f"{key}={value}" for key, value in changes.items()]
+    with tempfile.TemporaryDirectory() as place:
+        return measured_alone(
+            "fedblade.bench._cifar_run", str(time.time()), str(rounds), method, engine, *chosen, folder=Path(place)
+        )
+
+
+def paces(sides: Mapping[str, Mapping[str, Any]]) -> Measured:
+    """Rows of the stacked engine."""
+    whole = sides["fedblade"]
+    pace = median(whole["later"])
+    yield FIRST.label, Result(whole["first"], {"first round s": whole["first"]})
+    total = whole["first"] + (_WHOLE - 1) * pace
+    yield WHOLE.label, Result(total, {"s/round with evaluation": pace}, note="extrapolated")
+    for case, name in ((TF32, "fedblade"), (BF16, "bf16")):
+        seconds = sides[name]["seconds"][1:]
+        yield case.label, Result(median(seconds), {"s/round": median(seconds)}, seconds)
+    etf = sides["fedetf"]["seconds"][1:]
+    blade = whole["seconds"][1 : len(etf) + 1]
+    ratios = paired_ratios(blade, etf)
+    yield (
+        FEDETF.label,
+        Result(median(ratios), {"fedblade s/round": median(blade), "fedetf s/round": median(etf)}, ratios),
+    )
+
+
+def engines(stacked: Mapping[str, Any], sequential: Mapping[str, Any]) -> Result:
+    """The row that compares the engines, round by round."""
+    fast, slow = stacked["seconds"][1:], sequential["seconds"][1:]
+    ratios = paired_ratios(slow, fast)
+    totals = {f"{name}, {len(side['seconds'])} rounds s": sum(side["seconds"])
+              for name, side in (("stacked", stacked), ("sequential", sequential))}  # fmt: skip
+    medians = {"stacked s/round": median(fast), "sequential s/round": median(slow)}
+    return Result(median(ratios), medians | totals, ratios)
+
+
+def setting(rounds: int, method: str, engine: str, changes: Mapping[str, Any]) -> RunConfig:
+    """A cell of the paper's first table, cut to some rounds and evaluated at their end; TF32 is allowed."""
+    where = ["dataset=cifar10", "level=0.05", f"method={method}"]
+    every = {"rounds": rounds, "evaluation.every": rounds, "evaluation.metrics": ["accuracy"]}
+    return load_config("fb-t1", every | {"engine": engine, "device": "cuda", "tf32": True} | dict(changes), where)[0]
+
+
+BENCHMARKS = (Benchmark("cifar", "the FedBlade setting on a GPU", CASES, measure),)

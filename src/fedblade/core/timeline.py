@@ -1,0 +1,124 @@
+"""Where the time of a run goes: named stages, which cost next to nothing until somebody listens.
+
+Code marks what it does with `with stage("train"):`. A `Timeline` that listens takes the time of every stage, less that
+of the stages inside it, so that the stages add up to the whole. Each thread has a timeline of its own, or none.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+
+RECORDING = "recording"
+"""What a profile itself takes."""
+STAGES = ("prepare", "plan", "load", "train", "sums", "server", "evaluate", "save", RECORDING)
+"""The stages of a run. `load` is receiving the model and the client's state, `sums` what a client sends and keeps."""
+OTHER = "other"
+"""What is left of a run and its rounds outside of all stages."""
+MOST_SPANS = 50_000
+"""Spans that are kept one by one; totals count all."""
+
+_NOBODY: AbstractContextManager[None] = nullcontext()
+_listening: ContextVar["Timeline | None"] = ContextVar("timeline", default=None)
+
+
+def stage(name: str, round_: int | None = None) -> AbstractContextManager[None]:
+    """The time inside belongs to `name`, and to round `round_` (from 1) if one begins here."""
+    timeline = _listening.get()
+    return _NOBODY if timeline is None else timeline.stage(name, round_)
+
+
+def wait_for(device: torch.device) -> None:
+    """From here on stages end only when the work given to `device` is done, if anybody listens."""
+    timeline = _listening.get()
+    if timeline is not None:
+        timeline.device = device
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time in nanoseconds of `time.perf_counter_ns`, and the round it lies in."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+    round: int | None
+
+
+class Timeline:
+    """Takes the time of stages while it listens, waiting for `device` at each boundary so that no work is missed."""
+
+    def __init__(self) -> None:
+        self.device: torch.device | None = None
+        self.spans: list[Span] = []
+        self.dropped_spans = 0
+        self._totals_ns: dict[int | None, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._inside_ns: list[int] = []
+        self._round: int | None = None
+
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Take the time of every stage until the end; what no stage claims is `other`."""
+        token = _listening.set(self)
+        try:
+            with self.stage("run"):
+                yield
+        finally:
+            _listening.reset(token)
+
+    @contextmanager
+    def stage(self, name: str, round_: int | None = None) -> Iterator[None]:
+        """Take the time of one stage."""
+        outer = self._round
+        if round_ is not None:
+            self.begin_round(round_)
+            self._round = round_
+        began = self._now()
+        self._inside_ns.append(0)
+        try:
+            yield
+        finally:
+            duration = self._now() - began
+            self._record(Span(name, began, duration, self._round), duration - self._inside_ns.pop())
+            if self._inside_ns:
+                self._inside_ns[-1] += duration
+            self.end_stage()
+            self._round = outer
+            if round_ is not None:
+                self.end_round()
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds that were seen, in order."""
+        return sorted(number for number in self._totals_ns if number is not None)
+
+    def seconds(self, round_: int | None = None) -> dict[str, float]:
+        """Seconds of each stage that took any, in one round or (None) in all of the run."""
+        chosen = [self._totals_ns[round_]] if round_ is not None else list(self._totals_ns.values())
+        named = {name: sum(each.get(name, 0) for each in chosen) for name in (*STAGES, OTHER)}
+        return {name: taken / 1e9 for name, taken in named.items() if taken}
+
+    def begin_round(self, round_: int) -> None:
+        """A round is about to begin; for those who do more than take the time."""
+
+    def end_stage(self) -> None:
+        """A stage has ended."""
+
+    def end_round(self) -> None:
+        """A round has ended."""
+
+    def _now(self) -> int:
+        if self.device is not None and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter_ns()
+
+    def _record(self, span: Span, own_ns: int) -> None:
+        self._totals_ns[span.round][span.name if span.name in STAGES else OTHER] += own_ns
+        if len(self.spans) < MOST_SPANS:
+            self.spans.append(span)
+        else:
+            self.dropped_spans += 1

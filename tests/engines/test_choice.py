@@ -1,0 +1,291 @@
+"""`engine=auto` takes the stacked engine wherever it applies, and says once why where it does not."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from small_federation import BATCH_NORM, CNN, build, configure, images, vectors
+from torch import nn
+
+import fedblade
+from fedblade.core.errors import Unsupported
+from fedblade.core.method import Exchange, Own
+from fedblade.core.phase import Phase
+from fedblade.core.registry import methods, regularisers
+from fedblade.core.sums import DataPass, Sum
+from fedblade.core.terms import Term, TermValue
+from fedblade.experiment import _engine
+from fedblade.experiment._compare import Cell
+from fedblade.experiment._progress import Once, Silent
+from fedblade.experiment._reproduce import run_cells
+from fedblade.experiment._run import execute
+from fedblade.experiment._setup import prepare
+from fedblade.losses import CrossEntropy
+from fedblade.losses._masking import mean_of_real
+from fedblade.methods.fedavg import fedavg
+
+NAMED = [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names())]
+
+
+def term(of):
+    """Averaging with one more term, `of(view)`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Extra(Term):
+        name: ClassVar[str] = "extra"
+
+        def __call__(self, view):
+            return TermValue(of(view))
+
+    return replace(fedavg(), losses=(CrossEntropy(), Extra()))
+
+
+def summed(of):
+    """Averaging with one more sum over the client's data, `of(view)`."""
+    seen = Sum("seen", lambda view: view.passes["seen"], 1e6, (DataPass("seen", lambda view: {"x": of(view)}),))
+    base = fedavg()
+    return replace(base, sums=(*base.sums, seen))
+
+
+def choice(method, data=None, **changes):
+    setup = build(method, data, engine="auto", **changes)
+    return setup.engine.name, setup.notes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", NAMED)
+def test_every_registered_method_is_stacked(name, dtype):
+    assert choice(name, dtype=dtype, **BATCH_NORM) == ("stacked", ())
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm_stats": "batch", **BATCH_NORM}, {"local.batch_size": 1}, {"persist": True}]
+)
+def test_settings_are_stacked(changes):
+    assert choice("fedblade", **changes) == ("stacked", ())
+
+
+def test_augmented_images_are_stacked():
+    assert choice("fedblade", images(), **CNN, **{"dataset.augment": "crop_flip"}) == ("stacked", ())
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Centred(nn.Module):
+    """Takes a mean over the batch, padding and all."""
+
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def test_a_model_that_draws_is_not_stacked():
+    setup = prepare(configure(engine="auto"), vectors(), Dropping())
+    assert setup.engine.name == "sequential"
+    assert setup.notes == (
+        "engine: sequential, because the model has Dropout with random draws, made for one client at a time",
+    )
+
+
+def test_a_model_that_mixes_a_batch_is_not_stacked():
+    setup = prepare(configure(engine="auto"), vectors(), Centred())
+    assert setup.engine.name == "sequential"
+    assert "view.mask" in setup.notes[0]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(6, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x[:, None])[0][:, 0]
+
+
+def test_recurrent_layers_are_not_stacked_on_a_cpu():
+    setup = prepare(configure(engine="auto"), vectors(), Recurrent())
+    assert setup.engine.name == "sequential"
+    assert setup.notes == (
+        "engine: sequential, because recurrent layers are faster on a CPU for one client after another",
+    )
+    assert prepare(configure(engine="stacked"), vectors(), Recurrent()).engine.name == "stacked"
+
+
+def masked(view):
+    return mean_of_real(view.features.square().mean(1), view.mask)
+
+
+def branching(view):
+    return masked(view) if view.features.sum() > 0 else 2 * masked(view)
+
+
+counted = Sum("n", lambda view: {"n": view.counts * view.counts[0].item()}, 1e6)
+NOT_STACKED = {
+    "item": (term(lambda view: masked(view) * view.features.sum().item()), ".item()"),
+    "branches": (term(branching), "data-dependent control flow"),
+    "draws": (term(lambda view: masked(view) * torch.rand(())), "random"),
+    "draws_with_numpy": (term(lambda view: masked(view) * np.random.default_rng().random()), "term extra"),
+    "takes_padding": (term(lambda view: 1e-3 * view.features.square().mean()), "term extra gives other numbers"),
+    "sum_takes_padding": (summed(lambda view: view.features.square().sum(0)), "pass seen gives other numbers"),
+    "sum_with_item": (summed(lambda view: view.features.sum(0) * view.labels.max().item()), ".item()"),
+    "state_with_item": (
+        replace(
+            fedavg(),
+            client_state={"last": lambda view: {"norm": torch.zeros(())}},
+            client_update={"last": lambda view: {"norm": torch.tensor(view.params["head.bias"].norm().item())}},
+        ),
+        ".item()",
+    ),
+    "exchange_with_item": (
+        replace(
+            fedavg(),
+            exchanges=(Exchange("after_run", (counted,), lambda state, _: state),),
+        ),
+        ".item()",
+    ),
+    "own_logits_with_item": (
+        replace(fedavg(), own=Own(logits=lambda view: view.logits * view.counts.sum().item())),
+        ".item()",
+    ),
+    "second_phase": (
+        replace(
+            fedavg(),
+            phases=(Phase(), Phase(losses=term(branching).losses)),
+        ),
+        "data-dependent control flow",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_STACKED)
+def test_a_method_that_cannot_run_side_by_side_is_not_stacked(case):
+    method, reason = NOT_STACKED[case]
+    name, notes = choice(method)
+    assert name == "sequential"
+    assert len(notes) == 1
+    assert notes[0].startswith("engine: sequential, because ")
+    assert reason in notes[0]
+    assert "\n" not in notes[0]
+
+
+@pytest.mark.parametrize("case", ["item", "takes_padding", "sum_with_item"])
+def test_the_stacked_engine_by_name_is_an_error_there(case):
+    with pytest.raises(Unsupported, match=r"engine 'stacked' cannot run this method: .*Use engine=sequential"):
+        build(NOT_STACKED[case][0], engine="stacked")
+
+
+def test_the_stacked_engine_by_name_does_not_ask_whether_it_pays():
+    assert build("fedavg", engine="stacked", clients_per_round=1).engine.name == "stacked"
+
+
+def test_one_client_per_round_is_not_stacked():
+    name, notes = choice("fedavg", clients_per_round=1)
+    assert (name, notes) == (
+        "sequential",
+        ("engine: sequential, because one client per round leaves nothing to put side by side",),
+    )
+
+
+def test_everyone_takes_part_where_the_method_says_so():
+    assert choice(replace(fedavg(), participation="all"), clients_per_round=1)[0] == "stacked"
+
+
+def test_a_large_model_is_not_stacked_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(_engine, "LARGE_STEP", 1.0)
+    name, notes = choice("fedavg")
+    assert (name, notes) == (
+        "sequential",
+        ("engine: sequential, because a step of this model keeps the CPU busy by itself",),
+    )
+
+
+def test_a_rehearsal_leaves_no_trace():
+    """Neither in the generators nor in the state a run starts from."""
+    torch.manual_seed(5)
+    np.random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    auto, plain = (build("fedblade", engine=name, **BATCH_NORM) for name in ("auto", "sequential"))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+    for name, leaf in plain.start.flat().items():
+        assert torch.equal(auto.start.flat()[name], leaf), name
+
+
+class Listening(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def on_note(self, text):
+        self.notes.append(text)
+
+
+SMALL = {
+    "rounds": 2, "num_clients": 4, "clients_per_round": 2, "partition": "iid", "model": "mlp", "device": "cpu",
+}  # fmt: skip
+
+
+def test_a_run_says_once_why_it_is_not_stacked_and_its_summary_names_the_engine():
+    watcher = Listening()
+    data = vectors()
+    found = fedblade.run(dataset=data, watcher=watcher, **SMALL | {"clients_per_round": 1})
+    assert [note for note in watcher.notes if note.startswith("engine")] == [
+        "engine: sequential, because one client per round leaves nothing to put side by side"
+    ]
+    assert found.summary["engine"] == "sequential"
+    quiet = Listening()
+    assert fedblade.run(dataset=data, watcher=quiet, **SMALL).summary["engine"] == "stacked"
+    assert quiet.notes == []
+
+
+def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
+    watchers = []
+
+    class Watch:
+        def __init__(self, label):
+            watchers.append(Listening())
+
+        def __enter__(self):
+            return watchers[-1]
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(
+        "fedblade.experiment._reproduce.execute",
+        lambda config, out, resume, watcher: execute(config, dataset=vectors(), watcher=watcher),
+    )
+    cells = [
+        Cell(f"seed {seed}", tmp_path / str(seed), configure(engine="auto", seed=seed, clients_per_round=1))
+        for seed in (1, 2)
+    ]
+    assert run_cells(cells, Watch) == {}
+    assert [len(watcher.notes) for watcher in watchers] == [1, 0]
+
+
+def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():
+    calls = []
+
+    class Everything:
+        def __getattr__(self, name):
+            return lambda *given: calls.append((name, given))
+
+    once = Once(Everything(), set())
+    once.on_start("setup", [])
+    once.on_client(1, 2)
+    once.on_round({"round": 1})
+    once.on_own_model(1, 3)
+    once.on_note("a")
+    once.on_note("a")
+    once.on_note("b")
+    assert calls == [
+        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)), ("on_own_model", (1, 3)),
+        ("on_note", ("a",)), ("on_note", ("b",)),
+    ]  # fmt: skip
