@@ -60,11 +60,10 @@ def test_captures_of_several_sizes_agree(slots, monkeypatch):
 
 
 @pytest.mark.parametrize("model", ["mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18"])
-@pytest.mark.parametrize("autocast", ["none", "bf16"])
-def test_a_step_of_a_deep_network_agrees_in_its_arithmetic(model, autocast):
-    """One step from equal states; depth and batch statistics of few samples make longer runs chaotic."""
+def test_a_step_of_a_deep_network_agrees_in_its_arithmetic(model):
+    """One step from equal states; depth and batch statistics of few samples amplify rounding, and longer runs more."""
     engine, setup = make(
-        "fedavg", images(40, 10), dtype="float32", autocast=autocast,
+        "fedavg", images(40, 10), dtype="float32",
         **{"model": model, "local.epochs": 1, "local.batch_size": 64, "local.last_batch": "keep"},
     )  # fmt: skip
     cohort = tasks(setup)
@@ -74,7 +73,7 @@ def test_a_step_of_a_deep_network_agrees_in_its_arithmetic(model, autocast):
     wanted = torch.cat([sum(each[name].double() for each in expected).flatten() for name in names])
     found = torch.cat([outcome.sums["delta"][name].double().flatten() for name in names])
     gap = (found - wanted).norm() / wanted.norm()
-    assert gap <= (0.1 if autocast == "bf16" else 1e-3), f"the move differs by {gap:.1e}"
+    assert gap <= 1e-2, f"the move differs by {gap:.1e}"
 
 
 BOUND = 2e-4

@@ -239,7 +239,7 @@ def test_a_client_with_one_class_sends_one_row():
     counts = torch.zeros_like(task.counts)
     counts[0] = len(mine)
     batches = tuple(replace(b, indices=mine[:5]) for b in task.phases[0][:2])
-    single = replace(task, indices=mine, counts=counts, phases=(batches,))
+    single = replace(task, num_samples=len(mine), draw_indices=lambda: mine, counts=counts, phases=(batches,))
     full = train_client(setup.problem, setup.start, task, None, 0.05)
     part = train_client(setup.problem, setup.start, single, None, 0.05)
     assert full.bytes_up - part.bytes_up == (DIM + 1) * 8

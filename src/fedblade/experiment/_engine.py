@@ -10,6 +10,7 @@ from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray, Planner
 from fedblade.core.problem import Problem
 from fedblade.core.registry import engines
+from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.state import ServerState
 from fedblade.engines.base import Engine
 from fedblade.engines.stacked import StackedEngine
@@ -33,19 +34,11 @@ def choose_engine(
 ) -> tuple[Engine, tuple[str, ...]]:
     """The engine of a run, and a note if `auto` cannot take the stacked one; asked for by name, it must fit."""
     name = config.general.engine
-
-    def rehearse(engine: StackedEngine) -> None:
-        sizes = [len(planner.shards.indices(int(client), 0)) for client in eligible[:_LOOKED_AT]]
-        task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
-        # Exact, whatever the run asks for, because numbers are compared.
-        with float32_products(tf32=False):
-            engine.rehearse(start, task, [each for metric in metrics for each in metric.passes])
-
     if name != "auto":
         chosen: Engine = engines.get(name).make(problem)
-        if isinstance(chosen, StackedEngine):
+        if isinstance(chosen, StackedEngine) and not _is_all_ours(config):
             try:
-                rehearse(chosen)
+                rehearse(chosen, start, planner, eligible, metrics)
             except Unsupported as error:
                 raise Unsupported(
                     f"engine 'stacked' cannot run this method: {error}. Use engine=sequential."
@@ -54,11 +47,34 @@ def choose_engine(
     try:
         _check_worth(config, problem, start, len(eligible))
         stacked = StackedEngine(problem)
-        rehearse(stacked)
+        if not _is_all_ours(config):
+            rehearse(stacked, start, planner, eligible, metrics)
     except Unsupported as error:
         fallback: Engine = engines.get("sequential").make(problem)
         return fallback, (f"engine: sequential, because {error}",)
     return stacked, ()
+
+
+def _is_all_ours(config: RunConfig) -> bool:
+    """Whether every part comes with this library, whose tests compare the engines on all of them."""
+    parts = [
+        config.method.base,
+        *config.method.added,
+        config.model.entry,
+        *map(metrics_registry.get, config.evaluation.metrics),
+    ]
+    return all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
+
+
+def rehearse(
+    engine: StackedEngine, start: ServerState, planner: Planner, eligible: IntArray, metrics: Sequence[Metric]
+) -> None:
+    """Raise `Unsupported` if a method, model or metric does not work for clients side by side."""
+    sizes = [len(planner.shards.indices(int(client), 0)) for client in eligible[:_LOOKED_AT]]
+    task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
+    # Exact, whatever the run asks for, because numbers are compared.
+    with float32_products(tf32=False):
+        engine.rehearse(start, task, [each for metric in metrics for each in metric.passes])
 
 
 def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:
