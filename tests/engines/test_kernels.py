@@ -67,7 +67,7 @@ def sizes_of(mask):
 
 def fresh(channels, clients):
     """Running statistics before the first batch."""
-    from fedblade.engines.layers._norm_functions import Running
+    from fedblade.engines.layers._base import Running
 
     return Running(
         torch.zeros(channels).cuda(), torch.ones(channels).cuda(), torch.zeros(clients).long().cuda(), MOMENTUM
@@ -177,7 +177,8 @@ class TestDepthwise:
     @pytest.mark.parametrize("kind", KINDS, ids=str)
     def test_depthwise_convolution(self, kind, size, real, stride, norm):
         """Alone and with the normalisation that it does while it reads: values, gradients, running statistics."""
-        from fedblade.engines.layers._depthwise import Norm, depthwise
+        from fedblade.engines.layers._base import Norm
+        from fedblade.engines.layers._depthwise import depthwise
 
         maps, mask, rows = case(size, real, kind)
         maps = torch.where(rows, maps, 0.0) if norm == "none" else maps

@@ -31,12 +31,16 @@ def choose_engine(
     planner: Planner,
     eligible: IntArray,
     metrics: Sequence[Metric],
+    model: nn.Module | None,
 ) -> tuple[Engine, tuple[str, ...]]:
-    """The engine of a run, and a note if `auto` cannot take the stacked one; asked for by name, it must fit."""
+    """The engine of a run, and a note if `auto` cannot take the stacked one; asked for by name, it must fit.
+
+    `model` is one that was passed instead of a name.
+    """
     name = config.general.engine
     if name != "auto":
         chosen: Engine = engines.get(name).make(problem)
-        if isinstance(chosen, StackedEngine) and not _is_all_ours(config):
+        if isinstance(chosen, StackedEngine) and not _is_all_ours(config, model):
             try:
                 rehearse(chosen, start, planner, eligible, metrics)
             except Unsupported as error:
@@ -47,7 +51,7 @@ def choose_engine(
     try:
         _check_worth(config, problem, start, len(eligible))
         stacked = StackedEngine(problem)
-        if not _is_all_ours(config):
+        if not _is_all_ours(config, model):
             rehearse(stacked, start, planner, eligible, metrics)
     except Unsupported as error:
         fallback: Engine = engines.get("sequential").make(problem)
@@ -55,7 +59,7 @@ def choose_engine(
     return stacked, ()
 
 
-def _is_all_ours(config: RunConfig) -> bool:
+def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:
     """Whether every part comes with this library, whose tests compare the engines on all of them."""
     parts = [
         config.method.base,
@@ -63,7 +67,7 @@ def _is_all_ours(config: RunConfig) -> bool:
         config.model.entry,
         *map(metrics_registry.get, config.evaluation.metrics),
     ]
-    return all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
+    return model is None and all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
 
 
 def rehearse(

@@ -145,7 +145,7 @@ def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module 
         )
     planner = _build_planner(config, problem, clients, streams, mean_samples)
     chosen = tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
-    engine, notes = choose_engine(config, problem, start, planner, eligible, chosen)
+    engine, notes = choose_engine(config, problem, start, planner, eligible, chosen, model)
     return Setup(
         config=config,
         dataset=dataset,

@@ -2,12 +2,31 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from fedblade.engines.layers._depthwise import Norm
+
+@dataclass(frozen=True)
+class Running:
+    """Running statistics [clients·channels] and batch counters [clients], which change in place, and their momentum."""
+
+    mean: Tensor
+    var: Tensor
+    batches: Tensor
+    momentum: float
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A batch normalisation (and ReLU) that the next layer does; `facts` of the channels if they are known."""
+
+    weight: Tensor
+    bias: Tensor
+    running: Running | None
+    eps: float
+    relu: bool
+    facts: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -19,7 +38,7 @@ class Lane:
 
     value: Tensor
     folded: bool = False
-    norm: "Norm | None" = None
+    norm: Norm | None = None
 
     def split(self, clients: int) -> Tensor:
         """As [clients, batch, …]."""

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.engines.layers import _on_gpu
-from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._base import Lane, Norm, Running, Shared, rule
+from fedblade.engines.layers._norm_pool import grows
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d)
@@ -26,6 +27,9 @@ def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     found = _on_gpu.batch_norm(norm, tensors, maps, shared) if _on_gpu.kernels_fit(maps) else None
     if found is not None:
         return found
+    later = _left_to_pooling(norm, tensors, maps, shared) if shared.defer and by_batch and not masked else None
+    if later is not None:
+        return later
     momentum = _momentum(norm, tensors, shared) if shared.training and mean is not None else 0.0
     if masked:
         outputs, batch_mean, batch_var = _masked(maps, weight, bias, shared, norm.eps)
@@ -38,6 +42,18 @@ def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     if flat:
         return Lane(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
     return Lane(outputs, folded=True)
+
+
+def _left_to_pooling(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor, shared: Shared) -> Lane | None:
+    """The maps as they are and what the pooling layer behind has to do; None where the order would not be kept."""
+    if maps.is_cuda or "weight" not in tensors or maps.dtype != tensors["weight"].dtype:
+        return None
+    running = None
+    if shared.training and "running_mean" in tensors:
+        mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
+        running = Running(mean, var, tensors["num_batches_tracked"], cast("float", norm.momentum))
+    pending = Norm(tensors["weight"].flatten(), tensors["bias"].flatten(), running, norm.eps, relu=False)
+    return Lane(maps, folded=True, norm=pending) if grows(pending) else None
 
 
 def _momentum(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], shared: Shared) -> float:

@@ -20,6 +20,7 @@ from fedblade.engines.layers._graph import (
     check,
     constant_of,
     norm_before_depthwise,
+    norm_before_pooling,
     relu_after_norm,
     relu_after_pooling,
     traced,
@@ -46,8 +47,12 @@ class StackedBody:
         self._layers = {node: self._layer(node, modules) for node in self._nodes if node.op == "call_module"}
         # On a GPU one kernel does normalisation and activation; elsewhere there is less to do behind a pooling layer.
         after_norm = relu_after_norm(graph, modules, self._ends)
-        self._fused = {True: after_norm, False: after_norm | relu_after_pooling(graph, modules, self._ends)}
-        self._deferred = norm_before_depthwise(graph, modules, self._ends, after_norm)
+        after_pooling = relu_after_pooling(graph, modules, self._ends)
+        self._fused = {True: after_norm, False: after_norm | after_pooling}
+        self._deferred = {
+            True: norm_before_depthwise(graph, modules, self._ends, after_norm),
+            False: norm_before_pooling(graph, modules, self._ends, after_pooling),
+        }
 
     def __call__(
         self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None, *, training: bool, tap: Tap
@@ -61,7 +66,7 @@ class StackedBody:
         shared = Shared(inputs.shape[0], mask, training, sizes=sizes)
         fused = self._fused[on_gpu]
         special = dict.fromkeys(fused.values(), replace(shared, relu=True))
-        for node in self._deferred if on_gpu else ():
+        for node in self._deferred[on_gpu]:
             special[node] = replace(special.get(node, shared), defer=True)
         known: dict[fx.Node, Any] = {}
         tapped: dict[fx.Node, Tensor] = {}

@@ -1,7 +1,6 @@
 """Depthwise 3×3 convolutions of folded maps on a GPU, alone or together with the normalisation before them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor
 
 from fedblade.engines.layers import _depthwise_kernels as kernels
 from fedblade.engines.layers import _rolling_kernels as rolling
+from fedblade.engines.layers._base import Norm
 from fedblade.engines.layers._norm_functions import (
     FINISH,
-    Running,
     Shape,
     blocks_of,
     facts_of,
@@ -26,18 +25,6 @@ DOWN, UP = {"COLUMNS": 16, "num_warps": 4}, {"COLUMNS": 8, "num_warps": 2}
 """Tiles of a convolution of stride 1, which goes down the rows: of its outputs and of its gradients."""
 FILLED = 1056
 """Programs that fill a large GPU: with fewer, rows are cut into shorter segments."""
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A batch normalisation (and ReLU) that the next convolution does while it reads; `facts` if they are known."""
-
-    weight: Tensor
-    bias: Tensor
-    running: Running | None
-    eps: float
-    relu: bool
-    facts: Tensor | None = None
 
 
 def depthwise(maps: Tensor, filters: Tensor, stride: int, sizes: Tensor, norm: Norm | None) -> Tensor:

@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from fedblade.core.errors import Unsupported
 from fedblade.engines.layers._base import RULES
+from fedblade.engines.layers._norm_pool import is_plain
 from fedblade.engines.layers._on_gpu import is_depthwise
 from fedblade.engines.layers._sequence import check_embedding, check_lstm
 
@@ -103,6 +104,18 @@ def norm_before_depthwise(
     pairs = _neighbours(graph, modules, ends)
     found = [fused.get(node, node) for node, after, _ in pairs if is_depthwise(modules[str(after.target)])]
     return frozenset(node for node in found if type(modules.get(str(node.target))) is nn.BatchNorm2d)
+
+
+def norm_before_pooling(
+    graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node], fused: Mapping[fx.Node, fx.Node]
+) -> frozenset[fx.Node]:
+    """Normalisation layers whose output goes to one plain max-pooling layer alone, which may do a ReLU between."""
+    found: set[fx.Node] = set()
+    for node, after, kinds in _neighbours(graph, modules, ends):
+        pool = fused.get(after, after)
+        if kinds[0] is nn.BatchNorm2d and is_plain(modules[str(pool.target)]):
+            found.add(node)
+    return frozenset(found)
 
 
 def _neighbours(

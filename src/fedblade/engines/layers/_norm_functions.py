@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedblade.engines.layers import _norm_kernels as kernels
+from fedblade.engines.layers._base import Running
 
 ROWS, CHANNELS = 32, 64
 """Tile of a kernel that reads maps."""
@@ -59,16 +60,6 @@ class Shape:
         """How many stretches of rows are reduced apart, and the rows of one, a multiple of a tile's."""
         splits = max(1, min(programs // self.blocks(channels), blocks_of(self.rows, 4 * rows)))
         return splits, rows * blocks_of(blocks_of(self.rows, splits), rows)
-
-
-@dataclass(frozen=True)
-class Running:
-    """Running statistics [clients·channels] and batch counters [clients], which change in place, and their momentum."""
-
-    mean: Tensor
-    var: Tensor
-    batches: Tensor
-    momentum: float
 
 
 def facts_of(maps: Tensor, sizes: Tensor, weight: Tensor, bias: Tensor, running: Running | None, eps: float) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from fedblade.engines.layers._base import Lane, Shared
+from fedblade.engines.layers._base import Lane, Norm, Running, Shared
 from fedblade.engines.layers._pointwise import patches, pointwise
 
 _SMALL_PATCH = 64
@@ -74,8 +74,7 @@ def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor
     By the batch it is masked and moves the running statistics too; by running statistics it has no gradient. Where the
     next layer normalises while it reads, this one only says how.
     """
-    from fedblade.engines.layers._depthwise import Norm
-    from fedblade.engines.layers._norm_functions import MaskedNorm, Running, Shape, applied, known_facts
+    from fedblade.engines.layers._norm_functions import MaskedNorm, Shape, applied, known_facts
 
     tracks = "running_mean" in tensors
     by_batch = shared.training or not tracks

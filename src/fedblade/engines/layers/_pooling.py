@@ -7,11 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._norm_pool import pooled
 
 
 @rule(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d)
 def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
-    """The module itself on folded maps."""
+    """The module itself on folded maps, with the normalisation before it where that was left to it."""
+    if inputs.norm is not None:
+        return Lane(pooled(inputs.value, inputs.norm, cast("nn.MaxPool2d", module), relu=shared.relu), folded=True)
     outputs = module(inputs.fold())
     return Lane(outputs.relu_() if shared.relu else outputs, folded=True)
 

@@ -1,0 +1,83 @@
+"""Batch normalisation and max-pooling in one: what is pooled away is never normalised, nor is its gradient written."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedblade.engines.layers._base import Norm
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a layer pools windows that neither overlap nor reach over the edge."""
+    if type(module) is not nn.MaxPool2d or module.ceil_mode or module.return_indices:
+        return False
+    return module.kernel_size == module.stride and _both(module.padding) == (0, 0) and _both(module.dilation) == (1, 1)
+
+
+def grows(norm: Norm) -> bool:
+    """Whether the normalisation keeps the order of numbers, so that the largest stays the largest."""
+    return bool((norm.weight > 0).all())
+
+
+def pooled(maps: Tensor, norm: Norm, module: nn.MaxPool2d, *, relu: bool) -> Tensor:
+    """Normalised and pooled maps; running statistics follow."""
+    outputs, mean, var = NormPool.apply(maps, norm.weight, norm.bias, norm.eps, _both(module.kernel_size), relu)  # type: ignore[no-untyped-call]
+    if norm.running is not None:
+        with torch.no_grad():
+            for kept, new in ((norm.running.mean, mean), (norm.running.var, var)):
+                kept.mul_(1 - norm.running.momentum).add_(new, alpha=norm.running.momentum)
+            norm.running.batches.add_(1)
+    result: Tensor = outputs
+    return result
+
+
+class NormPool(torch.autograd.Function):
+    """The largest of relu(w·(x − mean)/sqrt(var + eps) + b) over windows, for w > 0; also mean and unbiased variance.
+
+    With ĝ the gradient at the numbers that were largest, 0 elsewhere, and x̂ = (x − mean)/sqrt(var + eps), the gradient
+    is w/sqrt(var + eps)·(ĝ − mean ĝ − x̂·mean(ĝ·x̂)): means over ĝ take the pooled numbers alone.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, eps: float, kernel: tuple[int, int], relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean, var = torch.batch_norm_update_stats(maps, None, None, 0.0)
+        inverse = (var + eps).rsqrt()
+        scale = inverse * weight
+        largest, places = torch.ops.aten.max_pool2d_with_indices(maps, kernel, kernel)
+        outputs = torch.addcmul(_channels(bias - mean * scale), largest, _channels(scale))
+        outputs = outputs.relu_() if relu else outputs
+        ctx.save_for_backward(maps, largest, places, outputs, mean, inverse, scale)
+        ctx.relu = relu
+        count = maps.numel() // maps.shape[1]
+        unbiased = var * (count / max(count - 1, 1))
+        ctx.mark_non_differentiable(mean, unbiased)
+        return outputs, mean, unbiased
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        maps, largest, places, outputs, mean, inverse, scale = ctx.saved_tensors
+        slope = torch.ops.aten.threshold_backward(upstream, outputs, 0) if ctx.relu else upstream
+        total = slope.sum((0, 2, 3))
+        along = (slope * (largest - _channels(mean))).sum((0, 2, 3)) * inverse
+        count = maps.numel() // maps.shape[1]
+        tilt = -scale * inverse * along / count
+        level = -scale * total / count - tilt * mean
+        whole = torch.addcmul(_channels(level), maps, _channels(tilt))
+        _pixels(whole).scatter_add_(1, _pixels(places), _pixels(slope * _channels(scale)))
+        return whole, along, total, None, None, None
+
+
+def _pixels(maps: Tensor) -> Tensor:
+    """The pixels of maps [batch, channels, height, width] with channels last, as [batch, pixels, channels]."""
+    return maps.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _channels(numbers: Tensor) -> Tensor:
+    return numbers[:, None, None]
+
+
+def _both(size: Any) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
