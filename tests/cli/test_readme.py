@@ -22,6 +22,7 @@ SMALLER = {
     "compare": [*SETTINGS, "--seeds", "1"],
     "sweep": [*SETTINGS, "--seeds", "1"],
     "reproduce": ["--dry-run"],
+    "bench": ["float32", "--repeat", "1"],
     **dict.fromkeys(("data", "list", "show", "partition", "report", "doctor"), ()),
 }
 """What is added to a command so that it ends in a second; a command that is not here has no test."""
@@ -33,6 +34,7 @@ PRINTS = {
     "fedblade list methods": ("fedavg", "local_dr"),
     "fedblade show": ("Objective", "Knobs", "What travels", "State"),
     "fedblade report": ("report.html",),
+    "fedblade bench": ("fedavg, one round", "fedblade, one step"),
     "fedblade doctor": ("torch", "data cifar10"),
 }
 LEAVES = {

@@ -44,7 +44,7 @@ def against(name: str, module: str, work: Workload, repetitions: int, launcher: 
         accuracies: dict[str, list[float]] = {}
 
         def side(key: str, module: str, launcher: Sequence[str]) -> float:
-            found = measured_alone(module, folder=folder, launcher=launcher, OMP_NUM_THREADS="1")
+            found = measured_alone(module, folder=folder, launcher=launcher)
             accuracies.setdefault(key, []).append(found["accuracy"])
             return float(found["seconds"])
 

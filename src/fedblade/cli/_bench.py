@@ -1,8 +1,12 @@
 """`fedblade bench`: the benchmarks, each as a ratio in one run, with its goal."""
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fedblade.bench._base import Benchmark
 
 
 def bench(
@@ -23,7 +27,13 @@ def bench(
 
     check_device(device)
     wanted = chosen(name)
-    rows = run(wanted, Options(repeat, device), lambda each: typer.echo(f"{each.name}: {each.summary} …", err=True))
+    rows = run(wanted, Options(repeat, device), _say)
     found = _render.tables(rows)
     show = _render.as_json if as_json else _render.as_markdown if as_markdown else _render.as_text
     typer.echo(show(found))
+
+
+def _say(each: "Benchmark") -> None:
+    """Tell who is waiting what is measured now."""
+    if sys.stderr.isatty():
+        typer.echo(f"{each.name}: {each.summary} …", err=True)
