@@ -44,11 +44,16 @@ def bench(capsys):
     return run
 
 
+def test_who_watches_is_told_what_is_measured(bench, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert bench("made")[2] == "made: made up …\n"
+
+
 def test_json_has_a_row_for_every_case(bench):
     status, out, err = bench("made", "--json")
     rows = {row["case"]: row for row in json.loads(out)}
     assert status == 0
-    assert err == "made: made up …\n"
+    assert err == "", "nobody watches"
     assert list(rows) == [FAST.label, SMALL.label, TIME.label, HEAVY.label]
     assert all(row.keys() == FIELDS | {"skipped", "hardware", "versions"} for row in rows.values())
     assert (rows[FAST.label]["ratio"], rows[FAST.label]["goal"], rows[FAST.label]["met"]) == (3.0, "≥ 2", True)

@@ -11,11 +11,14 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Unsupported
-from fedblade.core.method import Exchange, Own
+from fedblade.core.method import Exchange, Own, model
+from fedblade.core.metric import Metric
 from fedblade.core.phase import Phase
 from fedblade.core.registry import methods, regularisers
 from fedblade.core.sums import DataPass, Sum
-from fedblade.core.terms import Term, TermValue
+from fedblade.core.terms import GradientTerm, Term, TermValue
+from fedblade.core.views import Teacher
+from fedblade.engines._many_clients import ManyClients
 from fedblade.experiment import _engine
 from fedblade.experiment._compare import Cell
 from fedblade.experiment._progress import Once, Silent
@@ -110,7 +113,7 @@ def test_a_model_that_draws_is_not_stacked():
 def test_a_model_that_mixes_a_batch_is_not_stacked():
     setup = prepare(configure(engine="auto"), vectors(), Centred())
     assert setup.engine.name == "sequential"
-    assert "view.mask" in setup.notes[0]
+    assert setup.notes == ("engine: sequential, because the model mixes samples of a batch",)
 
 
 class Recurrent(nn.Module):
@@ -186,6 +189,244 @@ def test_a_method_that_cannot_run_side_by_side_is_not_stacked(case):
     assert notes[0].startswith("engine: sequential, because ")
     assert reason in notes[0]
     assert "\n" not in notes[0]
+
+
+def gradient_term(of):
+    """Averaging with one more term that is given by its gradient for the head's bias."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Extra(GradientTerm):
+        name: ClassVar[str] = "push"
+
+        def gradient(self, view):
+            return {"head.bias": of(view)}
+
+    return replace(fedavg(), losses=(CrossEntropy(), Extra()))
+
+
+def taught(of):
+    """Averaging with a term of the distance from what a teacher says, 0 where the teacher is the model itself."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Extra(Term):
+        name: ClassVar[str] = "extra"
+
+        @property
+        def teachers(self):
+            return (Teacher(),)
+
+        def __call__(self, view):
+            gap = view.features - view.teachers[Teacher()].features
+            return TermValue(of(gap.square().mean(1), view.mask))
+
+    return replace(fedavg(), losses=(CrossEntropy(), Extra()))
+
+
+def logging(of):
+    """Averaging with a term that is right and logs `of(view)`."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Extra(Term):
+        name: ClassVar[str] = "extra"
+
+        def __call__(self, view):
+            return TermValue(masked(view), {"spread": of(view)})
+
+    return replace(fedavg(), losses=(CrossEntropy(), Extra()))
+
+
+def stateful(start, update, **changes):
+    """Averaging whose clients keep `s`."""
+    return replace(fedavg(), client_state={"s": lambda _: start}, client_update={"s": update}, **changes)
+
+
+def several(view):
+    """1 for a client alone, 2 where clients are side by side: what code must not depend on."""
+    return 2.0 if isinstance(view.num_steps, torch.Tensor) else 1.0
+
+
+def unmasked(view):
+    return view.features.square().mean()
+
+
+def mean_of_all(values, _mask):
+    return values.mean()
+
+
+ZERO = {"n": torch.zeros((), dtype=torch.float64)}
+base = fedavg()
+WRONG = {
+    "distillation": (taught(mean_of_all), "the term extra gives other numbers side by side; it has to leave out"),
+    "gradient_term": (
+        gradient_term(lambda view: view.logits.mean(0)),
+        "the gradient term push of head.bias gives other numbers",
+    ),
+    "log": (logging(lambda view: view.features.detach().mean()), "the logged spread gives other numbers"),
+    "track": (
+        replace(
+            base,
+            client_state={"mine": model},
+            phases=(Phase(), Phase(track="mine", losses=gradient_term(lambda view: view.logits.mean(0)).losses)),
+        ),
+        "the client state 'mine' of head.bias gives other numbers",
+    ),
+    "track_term": (
+        replace(
+            base,
+            client_state={"mine": model},
+            phases=(Phase(), Phase(track="mine", losses=term(unmasked).losses)),
+        ),
+        "the term mine_extra gives other numbers",
+    ),
+    "term_of_kept_state": (
+        stateful(
+            ZERO,
+            lambda view: {"n": view.client["s"]["n"] + 1},
+            losses=term(lambda view: view.client["s"]["n"] * unmasked(view)).losses,
+        ),
+        "the term extra gives other numbers",
+    ),
+    "sum": (
+        replace(base, sums=(*base.sums, Sum("odd", lambda view: {"n": several(view) * view.counts}, 1e6))),
+        "the sum odd gives other numbers side by side",
+    ),
+    "exchange": (
+        replace(
+            base,
+            exchanges=(
+                Exchange(
+                    "after_run", (Sum("odd", lambda view: {"n": several(view) * view.counts}, 1e6),), lambda s, _: s
+                ),
+            ),
+        ),
+        "the sum odd gives other numbers side by side",
+    ),
+    "state": (
+        stateful(ZERO, lambda view: {"n": view.client["s"]["n"] + several(view)}),
+        "the client state 's' gives other numbers side by side",
+    ),
+    "state_grows": (
+        stateful({}, lambda view: {"n": view.counts.double()}),
+        "the client state 's' changes its tensors' names",
+    ),
+    "state_renames": (
+        stateful(ZERO, lambda view: {"m": view.client["s"]["n"]}),
+        "the client state 's' changes its tensors' names",
+    ),
+    "state_reshapes": (
+        stateful(ZERO, lambda view: {"n": view.counts.double()}),
+        "the client state 's' changes its tensors' shapes",
+    ),
+    "state_retypes": (
+        stateful({"n": torch.zeros((), dtype=torch.int64)}, lambda view: {"n": view.client["s"]["n"] + 0.5}),
+        "the client state 's' changes its tensors' types",
+    ),
+    "state_retypes_side_by_side": (
+        stateful({"n": torch.zeros(())}, lambda view: {"n": view.client["s"]["n"] + view.num_samples}),
+        "the client state 's' changes its tensors' types",
+    ),
+    "own_logits": (
+        replace(base, own=Own(logits=lambda view: view.logits - view.logits.mean(0))),
+        "the own prediction gives other numbers",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_other_numbers_are_found_and_named(case):
+    """In float32, whose rounding must hide none of them."""
+    method, reason = WRONG[case]
+    name, (note,) = choice(method, dtype="float32")
+    assert name == "sequential"
+    assert note.startswith(f"engine: sequential, because {reason}")
+
+
+RIGHT = {
+    "distillation": taught(mean_of_real),
+    "gradient_term": gradient_term(lambda view: torch.func.vmap(mean_of_real, (1, None))(view.logits, view.mask)),
+    "log": logging(lambda view: mean_of_real(view.features.detach().mean(1), view.mask)),
+    "state": stateful(ZERO, lambda view: {"n": view.client["s"]["n"] + view.num_samples}),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_the_same_without_the_mistake_is_stacked(case):
+    assert choice(RIGHT[case], dtype="float32") == ("stacked", ())
+
+
+@pytest.mark.parametrize("batch_size", [3, 4, 5])
+@pytest.mark.parametrize("changes", [{}, BATCH_NORM])
+def test_padding_is_rehearsed_whatever_the_batch_size(batch_size, changes):
+    name, (note,) = choice(term(unmasked), **{"local.batch_size": batch_size}, **changes)
+    assert name == "sequential"
+    assert "the term extra gives other numbers side by side; it has to leave out what view.mask masks" in note
+
+
+def test_padding_is_rehearsed_where_clients_have_few_samples():
+    data = vectors(train=12)
+    assert choice(term(masked), data, partition="iid") == ("stacked", ())
+    assert choice(term(unmasked), data, partition="iid")[0] == "sequential"
+
+
+@pytest.mark.parametrize("changes", [{"local.batch_size": 1}, {"local.batch_size": 2, **BATCH_NORM}])
+def test_batches_that_are_never_padded_may_ignore_the_mask(changes):
+    assert choice(term(unmasked), **changes) == ("stacked", ())
+
+
+def test_batches_without_padding_are_rehearsed_too(monkeypatch):
+    """They take a path of their own through normalisation layers."""
+    features = ManyClients.features
+
+    def wrong(self, params, buffers, inputs, mask, **given):
+        found, stages = features(self, params, buffers, inputs, mask, **given)
+        return (1.5 * found if mask is None else found), stages
+
+    monkeypatch.setattr(ManyClients, "features", wrong)
+    name, notes = choice(fedavg())
+    assert (name, notes) == (
+        "sequential",
+        ("engine: sequential, because the model gives other features with clients side by side",),
+    )
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x * x.sum().item()
+
+
+def test_a_model_that_fails_is_blamed():
+    (note,) = prepare(configure(engine="auto"), vectors(), Branching()).notes
+    assert note == (
+        "engine: sequential, because the model fails with clients side by side: "
+        "vmap: It looks like you're calling .item() on a Tensor"
+    )
+
+
+def test_an_error_is_quoted_in_short():
+    def talkative(view):
+        if view.mask is not None:
+            raise RuntimeError("this term\nwas made for one client " + "after another " * 20 + ". Rewrite it.")
+        return masked(view)
+
+    (note,) = choice(term(talkative))[1]
+    start = "engine: sequential, because the method fails with clients side by side: this term was made for one client"
+    assert note.startswith(start)
+    assert note.endswith(" …")
+    assert len(note) < 180
+
+
+def measured(of):
+    setup = build("fedavg", engine="stacked")
+    metric = Metric((DataPass("seen", lambda view: {"x": of(view)}),), lambda _: {})
+    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [metric])
+
+
+def test_a_metric_is_named():
+    measured(lambda view: mean_of_real(view.logits.square().sum(1), view.mask))
+    with pytest.raises(Unsupported, match=r"^the metric seen gives other numbers side by side; it has to leave out"):
+        measured(lambda view: view.logits.square().sum())
+    with pytest.raises(Unsupported, match=r"^a metric fails with clients side by side: .*\.item\(\) on a Tensor$"):
+        measured(lambda view: view.labels.max().item() * view.logits.sum(0))
 
 
 @pytest.mark.parametrize("case", ["item", "takes_padding", "sum_with_item"])

@@ -116,3 +116,35 @@ def test_constant_maps_and_ties(counted):
 def test_norms_without_weights_take_the_plain_way(counted):
     check(Net(affine=False), maps())
     assert not counted
+
+
+class InPlace(nn.Module):
+    def __init__(self, last, *, first):
+        super().__init__()
+        self.norm, self.first, self.pool, self.last = nn.BatchNorm2d(4), first, nn.MaxPool2d(2), last
+
+    def forward(self, x):
+        return self.last(self.pool(self.first(self.norm(x)))).flatten(1)
+
+
+@pytest.mark.parametrize("last", [nn.ReLU(inplace=True), nn.ReLU6(inplace=True), nn.Hardswish(inplace=True)])
+@pytest.mark.parametrize("first", [nn.Identity(), nn.ReLU()])
+def test_layers_that_follow_may_work_in_place(last, first):
+    check(InPlace(last, first=first), maps())
+
+
+class Pooled(nn.Module):
+    """Normalisation, pooling, then an activation that changes its input."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.norm, self.pool, self.last = nn.BatchNorm2d(4), nn.MaxPool2d(2), last
+
+    def forward(self, x):
+        return self.last(self.pool(self.norm(x))).flatten(1)
+
+
+@pytest.mark.parametrize("last", [nn.ReLU(inplace=True), nn.ReLU6(inplace=True), nn.Hardswish(inplace=True)])
+def test_outputs_of_both_in_one_may_be_changed_in_place(counted, last):
+    check(Pooled(last), maps())
+    assert counted

@@ -154,6 +154,7 @@ def test_out_of_memory_halves_the_slots_and_goes_on(monkeypatch):
     assert engine._slots._held.slots == 1
 
 
+@pytest.mark.filterwarnings("ignore:the GPU's memory")
 def test_out_of_memory_with_one_slot_is_an_error(monkeypatch):
     monkeypatch.setattr(_slots, "MOST_SLOTS", 1)
     engine, setup = make()

@@ -141,11 +141,17 @@ def _update_at_once(
     lr: float | torch.Tensor,
 ) -> None:
     """The same in one kernel for all tensors of a GPU; it wants gradients laid out as the weights are."""
-    laid = [
-        slope if slope.stride() == weight.stride() else slope.contiguous().as_strided(weight.shape, weight.stride())
-        for slope, weight in zip(slopes, weights, strict=True)
-    ]
+    laid = [_laid(slope, weight) for slope, weight in zip(slopes, weights, strict=True)]
     torch._fused_sgd_(
         weights, laid, buffers, weight_decay=rate.weight_decay, momentum=rate.momentum, lr=lr, dampening=0.0,
         nesterov=False, maximize=False, is_first_step=False,
     )  # fmt: skip
+
+
+def _laid(slope: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A gradient in the layout of its weight; strides of axes of length one may differ without a difference."""
+    if slope.stride() == weight.stride():
+        return slope
+    if weight.is_contiguous():
+        return slope.contiguous().as_strided(weight.shape, weight.stride())
+    return torch.empty_like(weight).copy_(slope)

@@ -92,9 +92,13 @@ class FeatureTerm(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientTerm(ABC):
-    """A term given by its gradient with respect to the parameters, multiplied by `weight`."""
+    """A term given by its gradient with respect to the parameters, multiplied by `weight`.
+
+    One that reads `view.round` says so in `by_round`.
+    """
 
     name: ClassVar[str]
+    by_round: ClassVar[bool] = False
     weight: float = 1.0
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
 """A group of clients as one: what they receive, with a client axis, and their batches side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -43,6 +43,13 @@ def in_step(tasks: Sequence[ClientTask]) -> bool:
 
 # Tensors that are made in a caller's inference mode could not be trained with.
 @torch.inference_mode(False)
+def groups_of(tasks: Sequence[ClientTask], most: int) -> list[list[ClientTask]]:
+    """Clients to train side by side: longest first, so that those of a group end at about the same time."""
+    ordered = longest_first([task for task in tasks if task.num_steps])
+    groups = [ordered[i : i + most] for i in range(0, len(ordered), most)]
+    return [part for group in groups for part in ([group] if in_step(group) else [[task] for task in group])]
+
+
 def receive_group(
     problem: Problem,
     server: ServerState,
@@ -84,25 +91,6 @@ def with_batches(received: Received, tasks: Sequence[ClientTask]) -> Received:
     return replace(received, task=replace(received.task, phases=phases))
 
 
-def each_received(received: Received, tasks: Sequence[ClientTask]) -> list[Received]:
-    """What every client of a group receives, as views, and its own task, whose batches are where they were."""
-    clients = len(tasks)
-    anchor, buffers = (each_tree(tree, clients) for tree in (received.anchor, received.buffers))
-    momentum = [None] * clients if received.momentum is None else each_tree(received.momentum, clients)
-    counts, own = received.task.counts.unbind(), each_state(received.client, clients)
-    return [
-        replace(
-            received,
-            task=replace(tasks[k], counts=counts[k]),
-            anchor=anchor[k],
-            buffers=buffers[k],
-            client=own[k],
-            momentum=momentum[k],
-        )
-        for k in range(clients)
-    ]
-
-
 def each_state(state: State, clients: int) -> list[State]:
     """The states of single clients, as views of those of a group."""
     apart = {name: each_tree(tree, clients) for name, tree in state.items()}
@@ -137,27 +125,6 @@ def held_once(value: Any) -> tuple[Any, Any]:
         return (value[0], None) if is_common(value) else (value, 0)
     parts = {name: held_once(part) for name, part in value.items()}
     return {name: part for name, (part, _) in parts.items()}, {name: axis for name, (_, axis) in parts.items()}
-
-
-def stack_received(received: Sequence[Received], task: GroupTask) -> Received:
-    """What the clients of a group hold, with a client axis; fixed tensors and the server's state are shared."""
-    first = received[0]
-    momentum = [tree_zeros(each.anchor) | (each.momentum or {}) for each in received]
-    return Received(
-        task=task,  # type: ignore[arg-type]  # the loop reads of it what both kinds of task have
-        anchor=stack_trees([each.anchor for each in received]),
-        buffers=stack_trees([each.buffers for each in received]),
-        fixed=first.fixed,
-        server=first.server,
-        client={name: stack_trees([each.client[name] for each in received]) for name in first.client},
-        momentum=stack_trees(momentum) if any(each.momentum is not None for each in received) else None,
-        lr=first.lr,
-    )
-
-
-def stack_trees(trees: Sequence[Mapping[str, Tensor]]) -> Tree:
-    """One tree whose leaves have a client axis."""
-    return {name: torch.stack([tree[name] for tree in trees]) for name in trees[0]}
 
 
 def first_rows(state: State, clients: int) -> State:

@@ -14,6 +14,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
 from fedblade.core.views import StepView
+from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import held_once, is_common
 from fedblade.engines._many_clients import ManyClients, gather
 from fedblade.engines._portions import Data, Item, Portion, items_of, portions_of
@@ -106,7 +107,7 @@ class GroupPasses:
             return self._at(passes, models, data.samples, given)
         key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
         found: dict[str, Tree] = self._replays.call(
-            key, lambda held: self._at(passes, models, data.samples, held), given
+            key, lambda held: self._at(passes, replace(models, round=UNREAD), data.samples, held), given
         )
         return found
 

@@ -85,12 +85,21 @@ def items_of(indices: Sequence[Tensor]) -> list[Item]:
 
 
 def portions_of(items: Sequence[Item], seats: int, least: int, *, fixed: bool) -> Iterator[Portion]:
-    """Batches that pass together: all portions of one shape if that is `fixed`, else batches of about one length."""
-    start, longest = 0, items[0].size
+    """Batches that pass together: all portions of one shape if that is `fixed`, else batches of about one length.
+
+    Fixed shapes are rounded up, so that there are few of them over a run.
+    """
+    start, longest = 0, _rounded(items[0].size, 32)
+    taken = min(seats, _rounded(len(items), 4))
     while start < len(items):
         width = longest if fixed else items[start].size
         some = [item for item in items[start : start + seats] if fixed or 2 * item.size > width]
         start += len(some)
         # Clients that all pass once, in their order, need no copies of their models.
         some.sort(key=lambda item: item.place)
-        yield Portion(some, max(least, width), seats if fixed and len(items) > seats else len(some))
+        yield Portion(some, max(least, width), taken if fixed else len(some))
+
+
+def _rounded(number: int, step: int) -> int:
+    """The next multiple of a step."""
+    return -(-number // step) * step

@@ -1,146 +1,212 @@
 """A rehearsal of what a run will ask of the stacked engine, for two pretended clients on a few real samples.
 
-It runs one step of every phase, what ends a round, exchanges and measurements, and compares them with the same clients
-one by one: code that cannot run side by side raises, and code that takes padding for samples gives other numbers.
+It trains them for two steps of every phase, ends the round, makes exchanges and measurements, and compares everything
+with the same clients alone: code that cannot run side by side raises, and code that takes padding for samples gives
+other numbers. The first round has batches of one length, which engines treat in a way of its own; in the second the
+clients have what they kept, and the batches of one of them are padded.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
 
-from fedblade.core.errors import NonFinite, Unsupported
+from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, train
-from fedblade.core.outcome import own_passes
+from fedblade.core.method import Method
+from fedblade.core.outcome import StepLog, collect_client, finish, own_passes
 from fedblade.core.passes import run_passes
-from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import Problem, Received, own_model, receive
+from fedblade.core.plan import ClientTask
+from fedblade.core.problem import own_model, receive
 from fedblade.core.state import ServerState
-from fedblade.core.sums import DataPass
-from fedblade.core.tree import Tree
-from fedblade.engines._group import each_state, receive_group, with_batches
+from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.terms import GradientTerm, active
+from fedblade.core.tree import State, Tree, tree_clone
+from fedblade.core.views import StepView
+from fedblade.engines._group import each_state, each_tree, receive_group, with_batches
 from fedblade.engines._group_finish import collect_group, finish_group
 from fedblade.engines._group_passes import GroupPasses
+from fedblade.engines._many_clients import gather
 from fedblade.engines._own_models import own_models
 from fedblade.engines._portions import Data
+from fedblade.engines._rehearsal_compare import Comparison, blaming, check_client_state, cut
 from fedblade.engines.base import Holder
 
-SAMPLES = (6, 4)
-"""Samples of the two clients, so that a third of the second one's batch is padding."""
-RATE = 1e-3
-TOLERANCE, ROUGHLY = 0.01, 0.1
-"""Of the numbers compared: far above rounding, far below what padding does to a mean; the second for bfloat16."""
+TWO = 2
+"""Clients."""
+RATE = 0.05
+"""Large enough for the second step to see another model."""
 
 
 def rehearse(passes: GroupPasses, server: ServerState, task: ClientTask, measured: Sequence[DataPass]) -> None:
-    """Raise what the method or the model raises side by side, or `Unsupported` if its numbers are others.
+    """Raise `Unsupported` if the method, the model or a metric fails side by side or gives other numbers.
 
     `task` is a client's that the two are cut from, `measured` the passes over test data. Leaves nothing behind.
     """
-    device = passes.many.problem.samples.labels.device
-    least = 2 if passes.many.problem.network.skips_singletons else 1
-    tasks = [_cut(task, size, least) for size in SAMPLES]
+    problem = passes.many.problem
+    device, least = problem.samples.labels.device, 2 if problem.network.skips_singletons else 1
+    kept: list[State | None] = [None, None]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.inference_mode(False):
-        received = receive_group(passes.many.problem, server, tasks, [None, None], RATE)
-        alone = [receive(passes.many.problem, server, each, None, RATE) for each in tasks]
-        _train(passes, tasks, received, alone)
-        with torch.no_grad():
-            _exchange(passes, tasks, received, alone)
-            _measure(passes, server, tasks, received, measured)
+        for padded in (False, True):
+            tasks = [cut(task, least, 1.0), cut(task, least, 2 / 3 if padded else 1.0, last=True)]
+            kept = _Round(passes, server, tasks, kept, padded=padded).play(measured)
 
 
-def _train(passes: GroupPasses, tasks: Sequence[ClientTask], received: Received, alone: Sequence[Received]) -> None:
-    """One step of each phase, and the end of the round."""
-    problem = passes.many.problem
-    with torch.enable_grad():
-        expected = [train(problem, each)[1] for each in alone]
-        row, trace = train(problem, with_batches(received, tasks), None, passes.many)
-    for number, entry in enumerate(trace):
-        for name, value in entry.items():
-            both = torch.stack([steps[number][name] for steps in expected])
-            _compare(problem, f"the term {name.removeprefix('loss_')}", value, both)
-    sums = problem.method.sums
-    made = passes.of_sums(tasks, received, row.params, row.buffers, sums)
-    with suppress(NonFinite):
-        finish_group(problem, tasks, received, row, made)
+class _Round:
+    """A round of two clients, side by side and alone."""
+
+    def __init__(
+        self,
+        passes: GroupPasses,
+        server: ServerState,
+        tasks: Sequence[ClientTask],
+        kept: Sequence[State | None],
+        *,
+        padded: bool,
+    ) -> None:
+        self.passes, self.server, self.tasks, self.kept = passes, server, tasks, kept
+        self.problem = passes.many.problem
+        self.compare = Comparison.of(self.problem, padded=padded)
+        with blaming("the method"):
+            received = receive_group(self.problem, server, tasks, kept, RATE)
+            self.together = with_batches(received, tasks)
+            self.alone = [receive(self.problem, server, task, own, RATE) for task, own in zip(tasks, kept, strict=True)]
+
+    def play(self, measured: Sequence[DataPass]) -> list[State | None]:
+        """All of it; returns what the clients keep."""
+        with torch.no_grad(), blaming("the model"):
+            self._features()
+        with blaming("the method"):
+            with torch.enable_grad():
+                row = self._train()
+            with torch.no_grad():
+                states = self._finish(row)
+        if self.compare.padded:
+            with torch.no_grad():
+                with blaming("the method"):
+                    self._exchange()
+                    if self.problem.method.own.logits is not None:
+                        self._measure("the own", [DataPass("prediction", _prediction)])
+                with blaming("a metric"):
+                    self._measure("the metric", measured)
+        return states
+
+    def _features(self) -> None:
+        """The model by itself, so that methods are not blamed for it."""
+        numbers = [number for number, phase in enumerate(self.together.task.phases) if phase]
+        for training in (True, False) if numbers else ():
+            batch, *own = (each.task.phases[numbers[0]][0] for each in (self.together, *self.alone))
+            inputs, _ = gather(self.problem.samples, batch.indices, batch.draws)
+            anchor, buffers = self.together.anchor, tree_clone(self.together.buffers)
+            found, _ = self.passes.many.features(anchor, buffers, inputs, batch.mask, training=training)
+            for place, each in enumerate(self.alone):
+                inputs, _ = self.problem.samples.batch(own[place].indices, own[place].draws)
+                expected = self.problem.network.features(
+                    each.anchor, tree_clone(each.buffers), inputs, training=training
+                )
+                self.compare.features(found[place, : len(expected)], expected)
+
+    def _train(self) -> Row:
+        """Terms of every step, and what the steps made of the models."""
+        trained = [train(self.problem, each) for each in self.alone]
+        row, trace = train(self.problem, self.together, None, self.passes.many)
+        self.compare.logged(trace, [steps for _, steps in trained])
+        gradient = _gradient(self.problem.method)
+        for found, (expected, _), each in zip(_apart(row), trained, self.alone, strict=True):
+            self.compare.update(gradient, each.anchor, found.params, expected.params)
+            self.compare.update("the statistics", each.buffers, found.buffers, expected.buffers)
+            for name, own in expected.tracks.items():
+                start, what = each.buffers | each.client[name], f"the client state '{name}'"
+                self.compare.update(what, start, _tensors(found.tracks[name]), _tensors(own))
+        return row
+
+    def _finish(self, row: Row) -> list[State | None]:
+        """What clients send and keep, made from the same models both ways."""
+        sums = self.problem.method.sums
+        made = self._passes_of(sums, row)
+        try:
+            result = finish_group(self.problem, self.tasks, self.together, row, made)
+            single = [
+                finish(self.problem, each, own, StepLog(), passes)
+                for each, own, passes in zip(self.alone, _apart(row), each_state(made, TWO), strict=True)
+            ]
+        except NonFinite:
+            return [None, None]
+        for name, tree in _added(each.sums for each in single).trees.items():
+            self.compare.tree(f"the sum {name}", result.sums[name], tree)
+        for each, state, expected in zip(self.alone, result.states, single, strict=True):
+            for name, tree in expected.state.items():
+                self.compare.tree(f"the client state '{name.lstrip('_')}'", state[name], tree)
+            check_client_state(each.client, expected.state)
+            check_client_state(each.client, state)
+        return list(result.states)
+
+    def _passes_of(self, sums: Sequence[Sum], row: Row) -> dict[str, Tree]:
+        """What clients add up over their data."""
+        made = self.passes.of_sums(self.tasks, self.together, row.params, row.buffers, sums)
+        for each, own, found in zip(self.alone, _apart(row), each_state(made, TWO), strict=True):
+            for name, tree in own_passes(self.problem, each, own, sums).items():
+                self.compare.tree(f"the pass {name}", found[name], tree)
+        return made
+
+    def _exchange(self) -> None:
+        for exchange in self.problem.method.exchanges:
+            made = self._passes_of(exchange.sums, Row(self.together.anchor, self.together.buffers, {}))
+            try:
+                found, _ = collect_group(self.problem, self.tasks, self.together, exchange.sums, made)
+                single = [
+                    collect_client(self.problem, self.server, task, own, exchange.sums)
+                    for task, own in zip(self.tasks, self.kept, strict=True)
+                ]
+            except NonFinite:
+                continue
+            for name, tree in _added(each.sums for each in single).trees.items():
+                self.compare.tree(f"the sum {name}", found[name], tree)
+
+    def _measure(self, what: str, measured: Sequence[DataPass]) -> None:
+        """The clients' own models and predictions."""
+        problem, counts = self.problem, self.together.task.counts[0]
+        holders = [Holder(task.client, None, counts) for task in self.tasks]
+        models = own_models(problem, self.server, holders, self.kept)
+        totals = self.passes.run(measured, models, Data(problem.samples, [task.indices for task in self.tasks]))
+        for task, own, each, found in zip(self.tasks, self.kept, self.alone, each_state(totals, TWO), strict=True):
+            expected = run_passes(
+                measured,
+                problem.network,
+                own_model(problem, self.server, own),
+                problem.samples,
+                task.indices,
+                counts=counts,
+                server=self.server.extra,
+                client=each.client,
+                logits=problem.method.own.logits,
+            )
+            for name, tree in expected.items():
+                self.compare.tree(f"{what} {name}", found[name], tree)
 
 
-def _exchange(passes: GroupPasses, tasks: Sequence[ClientTask], received: Received, alone: Sequence[Received]) -> None:
-    """What clients add up over their data, with the model they start from."""
-    problem = passes.many.problem
-    for sums in (problem.method.sums, *(exchange.sums for exchange in problem.method.exchanges)):
-        found = passes.of_sums(tasks, received, received.anchor, received.buffers, sums)
-        for place, each in enumerate(alone):
-            expected = own_passes(problem, each, Row(each.anchor, each.buffers, {}), sums)
-            _compare_passes(problem, each_state(found, len(tasks))[place], expected)
-    for exchange in problem.method.exchanges:
-        with suppress(NonFinite):
-            made = passes.of_sums(tasks, received, received.anchor, received.buffers, exchange.sums)
-            collect_group(problem, tasks, received, exchange.sums, made)
+def _prediction(view: StepView) -> Tree:
+    """Logits of real samples, whatever a metric makes of them."""
+    real = view.logits if view.mask is None else torch.where(view.mask[:, None] > 0, view.logits, 0)
+    return {"logits": real.sum(0)}
 
 
-def _measure(
-    passes: GroupPasses,
-    server: ServerState,
-    tasks: Sequence[ClientTask],
-    received: Received,
-    measured: Sequence[DataPass],
-) -> None:
-    """The clients' own models and predictions."""
-    problem = passes.many.problem
-    holders = [Holder(task.client, None, received.task.counts[0]) for task in tasks]
-    models = own_models(problem, server, holders, [None, None])
-    found = passes.run(measured, models, Data(problem.samples, [task.indices for task in tasks]))
-    for place, task in enumerate(tasks):
-        expected = run_passes(
-            measured,
-            problem.network,
-            own_model(problem, server, None),
-            problem.samples,
-            task.indices,
-            counts=received.task.counts[0],
-            server=server.extra,
-            client={name: init(problem.start) for name, init in problem.method.client_state.items()},
-            logits=problem.method.own.logits,
-        )
-        _compare_passes(problem, each_state(found, len(tasks))[place], expected)
+def _gradient(method: Method) -> str:
+    """What to call a gradient that differs although all values agree."""
+    losses = [method.losses if phase.losses is None else phase.losses for phase in method.phases]
+    given = dict.fromkeys(term.name for terms in losses for term in active(terms) if isinstance(term, GradientTerm))
+    return f"the gradient term {' or '.join(given)}" if given else "the gradient"
 
 
-def _compare_passes(problem: Problem, found: Mapping[str, Tree], expected: Mapping[str, Tree]) -> None:
-    for name, tree in expected.items():
-        for key, leaf in tree.items():
-            _compare(problem, f"the pass {name}", found[name][key], leaf)
+def _added(sums: Iterable[Sums | None]) -> Sums:
+    return sum((each for each in sums if each is not None), Sums())
 
 
-def _compare(problem: Problem, what: str, found: Tensor, expected: Tensor) -> None:
-    """Numbers that neither way is finite say nothing."""
-    finite = expected.isfinite()
-    gap = torch.where(finite, found.double() - expected.double(), 0)
-    size = torch.where(finite, expected.double(), 0)
-    tolerance = TOLERANCE if problem.network.autocast is None else ROUGHLY
-    if not bool(gap.norm() <= tolerance * size.norm() + 1e-6):
-        raise Unsupported(f"{what} gives other numbers side by side; it has to leave out what view.mask masks")
+def _tensors(row: Row) -> Tree:
+    return row.params | row.buffers
 
 
-def _cut(task: ClientTask, samples: int, least: int) -> ClientTask:
-    """A client's first step in every phase, on so many samples of it, and a pass over as many."""
-    held, draws = task.indices[:samples], task.pass_draws
-    return replace(
-        task,
-        num_samples=len(held),
-        phases=tuple(tuple(_few(batch, samples, least) for batch in phase[:1]) for phase in task.phases),
-        draw_indices=lambda: held,
-        draw_pass=lambda: None if draws is None else draws[:samples],
-    )
-
-
-def _few(batch: Batch, samples: int, least: int) -> Batch:
-    size = max(samples, least)
-    return Batch(
-        batch.indices[:size],
-        None if batch.draws is None else batch.draws[:size],
-        None if batch.noise is None else batch.noise[:size],
-        None if batch.then is None else _few(batch.then, samples, least),
-    )
+def _apart(row: Row) -> list[Row]:
+    """Views of the rows of single clients."""
+    params, buffers, momentum = (each_tree(tree, TWO) for tree in (row.params, row.buffers, row.momentum))
+    tracks = {name: _apart(own) for name, own in row.tracks.items()}
+    return [Row(params[k], buffers[k], momentum[k], {name: own[k] for name, own in tracks.items()}) for k in range(TWO)]

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedblade.engines._capture import aside, captured
 from fedblade.engines._group import is_common
 
 
 @dataclass
 class Replays:
-    """Captures by key and shapes. What a call returns is overwritten by the next call of its kind."""
+    """Captures by key and shapes. What a call returns is overwritten by the next call of any of them."""
 
     _known: dict[Hashable, "_Capture"] = field(default_factory=dict)
+    _pool: Any = None
 
     def call(self, key: Hashable, function: Callable[[Any], Any], inputs: Any) -> Any:
         """The function's value at a tree of inputs; equal keys must mean equal functions."""
@@ -23,18 +25,22 @@ class Replays:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         full = (key, str(spec), tuple((leaf.shape, leaf.dtype, is_common(leaf)) for leaf in tensors))
         if full not in self._known:
-            self._known[full] = _captured(function, leaves, spec)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            self._known[full] = _capture(function, leaves, spec, self._pool)
         capture = self._known[full]
         torch._foreach_copy_(capture.inputs, [_stored(leaf) for leaf in tensors])
-        capture.graph.replay()
-        return capture.outputs
+        again = capture.work()
+        return again if capture.outputs is None else capture.outputs
 
 
 @dataclass(frozen=True)
 class _Capture:
+    """Where inputs are read, the work, what it gives (None: what a call returns), and the function, kept alive."""
+
     inputs: list[Tensor]
+    work: Callable[[], Any]
     outputs: Any
-    graph: torch.cuda.CUDAGraph
+    function: Callable[[Any], Any]
 
 
 def _stored(leaf: Tensor) -> Tensor:
@@ -42,18 +48,11 @@ def _stored(leaf: Tensor) -> Tensor:
     return leaf[:1] if is_common(leaf) else leaf
 
 
-def _captured(function: Callable[[Any], Any], leaves: list[Any], spec: pytree.TreeSpec) -> _Capture:
-    """Run the function once aside, because libraries set themselves up in their first call, then capture it."""
+def _capture(function: Callable[[Any], Any], leaves: list[Any], spec: pytree.TreeSpec, pool: Any) -> _Capture:
     inputs = [_stored(leaf).clone() for leaf in leaves if isinstance(leaf, Tensor)]
     own = iter(inputs)
     whole = [next(own).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     held = pytree.tree_unflatten(whole, spec)
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        function(held)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = function(held)
-    return _Capture(inputs, outputs, graph)
+    aside(lambda: function(held))
+    work, outputs = captured(lambda: function(held), pool)
+    return _Capture(inputs, work, outputs, function)

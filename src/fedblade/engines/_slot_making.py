@@ -10,6 +10,7 @@ from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import Received
 from fedblade.core.slope import prepare
 from fedblade.core.tree import Tree, tree_map, tree_zeros
+from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import GroupTask
 from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._slot_memory import Slots, each_part, warmed
@@ -28,7 +29,7 @@ def make_slots(many: ManyClients, received: Received, like: Batch, slots: int, w
     counts = received.task.counts[:1].expand(slots, -1).clone()
     anchor = rows(received.anchor)
     together = Received(
-        task=GroupTask((), (), counts, received.task.round, 0),  # type: ignore[arg-type]  # as in a group
+        task=GroupTask((), (), counts, UNREAD, 0),  # type: ignore[arg-type]  # as in a group
         anchor=anchor,
         buffers=rows(received.buffers),
         fixed=tree_map(torch.clone, received.fixed),

@@ -12,6 +12,7 @@ from fedblade.core.plan import Batch
 from fedblade.core.problem import Received
 from fedblade.core.slope import Work
 from fedblade.core.tree import Tree
+from fedblade.engines._capture import aside, captured
 from fedblade.engines._many_clients import ManyClients
 
 
@@ -79,10 +80,8 @@ class Slots:
             self._steps[size] = logged
             return
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with torch.enable_grad(), torch.cuda.graph(graph, pool=self._pool):
-            logged()
-        self._steps[size] = graph.replay
+        with torch.enable_grad():
+            self._steps[size], _ = captured(logged, self._pool)
 
     def refresh(self, received: Received, plan: Batch) -> None:
         """Bring a round's plan, rate and server state to where the captured steps read them."""
@@ -136,14 +135,11 @@ class Slots:
 
 
 def warmed(held: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
-    """Run the step once aside, because libraries set themselves up in their first call, and say what it logs."""
+    """Run the step once and say what it logs."""
     if not held.tick.is_cuda:
         return _step(held, many, batch)
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.enable_grad(), torch.cuda.stream(stream):
-        entry = _step(held, many, batch)
-    torch.cuda.current_stream().wait_stream(stream)
+    with torch.enable_grad():
+        entry: Mapping[str, Tensor] = aside(lambda: _step(held, many, batch))
     held.tick.zero_()
     return entry
 

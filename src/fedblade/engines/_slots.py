@@ -10,7 +10,7 @@ from fedblade.core.local import Row, Trace
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import Received
 from fedblade.core.slope import prepare
-from fedblade.core.terms import Term
+from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.engines._layout import lay_out
 from fedblade.engines._many_clients import ManyClients
@@ -30,7 +30,7 @@ def can_replay(many: ManyClients) -> bool:
     if len(phases) != 1 or phases[0].track is not None or phases[0].paired:
         return False
     work = prepare(many.problem, phases[0], many.problem.start.params)
-    return not any(isinstance(term, Term) and term.by_round for term in (*work.terms, *work.first))
+    return not any(isinstance(term, Term | GradientTerm) and term.by_round for term in (*work.terms, *work.first))
 
 
 class SlotTrainer:

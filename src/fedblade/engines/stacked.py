@@ -1,6 +1,7 @@
 """A cohort as one computation: clients side by side, each layer once for all of them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -20,8 +21,8 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.timeline import stage
 from fedblade.core.tree import State, Tree
-from fedblade.engines._group import each_state, in_step, longest_first, receive_group, with_batches
-from fedblade.engines._group_finish import collect_group, finish_group, tuned_group
+from fedblade.engines._group import each_state, groups_of, receive_group, with_batches
+from fedblade.engines._group_finish import GroupResult, collect_group, finish_group, tuned_group
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._own_models import own_models
@@ -47,6 +48,7 @@ class StackedEngine(SequentialEngine):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
+        self._rows = ROWS
         self._many = ManyClients(problem, StackedBody(problem.network.body, problem.network.stages))
         self._passes = GroupPasses(self._many)
         if problem.samples.labels.is_cuda and not takes_batch_statistics(problem.network):
@@ -71,26 +73,15 @@ class StackedEngine(SequentialEngine):
         chosen = list(tasks)
         log = self._idle(server, [task for task in chosen if not task.num_steps], store, lr, on_client)
         sums, sent, clients = Sums(), 0, list[int]()
-        for group in _groups(chosen):
-            with stage("load"):
-                own = [self._own(store, task.client, server.round) for task in group]
-                received = receive_group(self._problem, server, group, own, lr)
-            with stage("train"):
-                row, group_log = self._train_group(self._problem, group, received, None)
-            with stage("sums"):
-                result = finish_group(
-                    self._problem,
-                    group,
-                    received,
-                    row,
-                    self._passes.of_sums(group, received, row.params, row.buffers, self._problem.method.sums),
-                )
+        for whole in groups_of(chosen, self._rows):
+            for group, (result, group_log) in self._halved(whole, lambda some: self._trained(server, some, store, lr)):
                 sums, sent, log = sums + result.sums, sent + result.bytes_up, log + group_log
                 for task, state in zip(group, result.states, strict=True):
-                    if state:
-                        store.put(task.client, task.round, state)
+                    with stage("sums"):
+                        if state:
+                            store.put(task.client, task.round, state)
                     on_client(task.client)
-            clients += [task.client for task in group]
+                clients += [task.client for task in group]
         ascending = sorted(range(len(clients)), key=clients.__getitem__)
         return RoundOutcome(sums.arranged(ascending), log, sent)
 
@@ -137,13 +128,56 @@ class StackedEngine(SequentialEngine):
                 task.client,
                 adapt_client(self._problem, server, task, self._on_device(own(task.client)), lr, phases).state,
             )
-        for group in _groups(chosen):
-            states = [with_fresh_optimiser(self._problem, self._on_device(own(task.client))) for task in group]
-            problem = states[0][0]
-            received = receive_group(problem, server, group, [kept for _, kept in states], lr, phases)
-            row, _ = self._train_group(problem, group, received, phases)
-            for task, state in zip(group, tuned_group(problem, group, received, row, phases), strict=True):
-                yield task.client, state
+        for whole in groups_of(chosen, self._rows):
+            for group, states in self._halved(whole, lambda some: self._tuned(server, some, own, lr, phases)):
+                yield from zip((task.client for task in group), states, strict=True)
+
+    def _trained(
+        self, server: ServerState, group: Sequence[ClientTask], store: ClientStore, lr: float
+    ) -> tuple[GroupResult, StepLog]:
+        """What a group sends and keeps; nothing is saved yet."""
+        problem, sums = self._problem, self._problem.method.sums
+        with stage("load"):
+            own = [self._own(store, task.client, server.round) for task in group]
+            received = receive_group(problem, server, group, own, lr)
+        with stage("train"):
+            row, log = self._train_group(problem, group, received, None)
+        with stage("sums"):
+            passes = self._passes.of_sums(group, received, row.params, row.buffers, sums)
+            return finish_group(problem, group, received, row, passes), log
+
+    def _tuned(
+        self, server: ServerState, group: Sequence[ClientTask], own: OwnStates, lr: float, phases: tuple[Phase, ...]
+    ) -> list[State]:
+        """The states of a group whose own models were trained on `phases`."""
+        states = [with_fresh_optimiser(self._problem, self._on_device(own(task.client))) for task in group]
+        problem = states[0][0]
+        received = receive_group(problem, server, group, [kept for _, kept in states], lr, phases)
+        row, _ = self._train_group(problem, group, received, phases)
+        return tuned_group(problem, group, received, row, phases)
+
+    def _halved(
+        self, group: Sequence[ClientTask], work: Callable[[Sequence[ClientTask]], T]
+    ) -> Iterator[tuple[Sequence[ClientTask], T]]:
+        """The work for a group; where the memory of the device is too small, for halves of it, from then on."""
+        try:
+            found = work(group)
+        except torch.cuda.OutOfMemoryError:
+            if len(group) == 1:
+                raise
+        else:
+            yield group, found
+            return
+        # Outside the handler, whose traceback holds on to tensors.
+        torch.cuda.empty_cache()
+        half = self._rows = -(-len(group) // 2)
+        warnings.warn(
+            f"the GPU's memory was too small: from now on at most {half} of the clients train at a time. "
+            f"Smaller batches (local.batch_size) or autocast=bf16 need less.",
+            stacklevel=2,
+        )
+        for some in (group[:half], group[half:]):
+            yield from self._halved(some, work)
 
     def _idle(
         self, server: ServerState, tasks: Sequence[ClientTask], store: ClientStore, lr: float, on_client: OnClient
@@ -175,13 +209,6 @@ def _batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     left = iter(items)
     while some := list(islice(left, size)):
         yield some
-
-
-def _groups(tasks: Sequence[ClientTask]) -> list[list[ClientTask]]:
-    """Clients to train side by side: longest first, so that those of a group end at about the same time."""
-    ordered = longest_first([task for task in tasks if task.num_steps])
-    groups = [ordered[i : i + ROWS] for i in range(0, len(ordered), ROWS)]
-    return [part for group in groups for part in ([group] if in_step(group) else [[task] for task in group])]
 
 
 @engines.register()

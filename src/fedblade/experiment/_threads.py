@@ -27,7 +27,7 @@ def fitting_threads(setup: Setup) -> Iterator[None]:
     try:
         if setup.test_order.device.type == "cpu":
             keep_freed_memory()
-            torch.set_num_threads(min(before, math.ceil(_operations(setup) / _WORTH_A_THREAD)))
+            torch.set_num_threads(min(before, max(1, math.ceil(_operations(setup) / _WORTH_A_THREAD))))
         yield
     finally:
         torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -95,7 +96,7 @@ class DrawnSplit(Parts):
         most_of_a_class = -(-self.samples // self.classes_per_client)
         if self.pool.sizes()[self.classes].min() >= most_of_a_class:
             return np.broadcast_to(np.int64(self.samples), (self.clients,))
-        return np.array([self.counts(client, 0).sum() for client in range(self.clients)])
+        return self._uneven_sizes
 
     def table(self, most: int | None = None) -> Ints:
         """Samples n_{k,c} per client and class [K, C], of the first `most` clients if given."""
@@ -122,6 +123,13 @@ class DrawnSplit(Parts):
         tested = self.samples * percent // 100
         train = replace(self, pool=kept, samples=self.samples - tested)
         return train, replace(self, pool=held, samples=tested, sample_seed=seed, purpose=purpose)
+
+    @cached_property
+    def _uneven_sizes(self) -> Ints:
+        """Samples per client [K] where classes are short; kept, because the classes of all clients are drawn for it."""
+        sizes = np.fromiter((self._held(client)[1].sum() for client in range(self.clients)), np.int64, self.clients)
+        sizes.flags.writeable = False
+        return sizes
 
     def _held(self, client: int) -> tuple[Ints, Ints]:
         """A client's classes and how many samples it has of each."""

@@ -12,6 +12,7 @@ from fedblade.partitions import VALIDATION, Drawn, DrawnSplit, Split, hold_out, 
 
 LABELS = np.random.default_rng(0).permutation(np.arange(2000) % 10)
 TESTS = np.random.default_rng(1).permutation(np.arange(400) % 10)
+SHORT = np.concatenate([np.zeros(1, dtype=np.int64), np.repeat(np.arange(1, 10), 44)])
 MILLION = 1_000_000
 
 
@@ -131,14 +132,26 @@ def test_matched_tests_have_the_classes_of_the_client():
 
 
 def test_a_class_that_the_test_set_is_short_of_gives_all_it_has():
-    short = np.concatenate([np.zeros(1, dtype=np.int64), np.repeat(np.arange(1, 10), 44)])
     drawn = split(clients=40, samples=60, classes_per_client=2)
-    tests = split_test("matched", drawn, short, 0)
+    tests = split_test("matched", drawn, SHORT, 0)
     sizes = [len(tests.part(client)) for client in range(40)]
     has_zero = [bool(drawn.counts(client, 0)[0]) for client in range(40)]
     assert any(has_zero)
     assert sizes == [1 + 6 if zero else 12 for zero in has_zero]
     assert tests.sizes().tolist() == sizes
+
+
+def test_the_sizes_of_clients_that_are_short_are_counted_once(monkeypatch):
+    """They take a draw for every client, of which there may be a million."""
+    short = split_test("matched", split(clients=30, samples=60), SHORT, 0).drawn
+    asked = []
+    held = DrawnSplit._held
+    monkeypatch.setattr(DrawnSplit, "_held", lambda self, client: asked.append(client) or held(self, client))
+    first, again = short.sizes().copy(), short.sizes()
+    assert asked == list(range(30))
+    assert first.tolist() == again.tolist() == [len(short.part(client)) for client in range(30)]
+    with pytest.raises(ValueError, match="read-only"):
+        again[0] = 0
 
 
 def test_what_is_held_out_of_one_client_is_trained_on_by_no_other():

@@ -94,7 +94,17 @@ def relu_after_pooling(
     The largest value of a window is the same either way, and so is the one place of the window that has a gradient.
     """
     pairs = _neighbours(graph, modules, ends)
-    return {node: after for node, after, kinds in pairs if kinds == (nn.ReLU, nn.MaxPool2d)}
+    found = {node: after for node, after, kinds in pairs if kinds == (nn.ReLU, nn.MaxPool2d)}
+    # A layer that then works in place would destroy what the ReLU keeps for its gradient.
+    return {node: pool for node, pool in found.items() if not any(_in_place(user, modules) for user in pool.users)}
+
+
+def _in_place(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Whether a node may change its input."""
+    if node.op == "call_module":
+        return bool(getattr(modules[str(node.target)], "inplace", False))
+    name = getattr(node.target, "__name__", str(node.target))
+    return name.endswith("_") or name in ("iadd", "imul", "isub") or bool(node.kwargs.get("inplace", False))
 
 
 def norm_before_depthwise(

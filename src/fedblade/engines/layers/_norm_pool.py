@@ -48,9 +48,10 @@ class NormPool(torch.autograd.Function):
         scale = inverse * weight
         largest, places = torch.ops.aten.max_pool2d_with_indices(maps, kernel, kernel)
         outputs = torch.addcmul(_channels(bias - mean * scale), largest, _channels(scale))
+        # Outputs are not kept, because a layer that follows may change them in place.
+        passed = outputs > 0 if relu else None
+        ctx.save_for_backward(maps, largest, places, passed, mean, inverse, scale)
         outputs = outputs.relu_() if relu else outputs
-        ctx.save_for_backward(maps, largest, places, outputs, mean, inverse, scale)
-        ctx.relu = relu
         count = maps.numel() // maps.shape[1]
         unbiased = var * (count / max(count - 1, 1))
         ctx.mark_non_differentiable(mean, unbiased)
@@ -58,21 +59,22 @@ class NormPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        maps, largest, places, outputs, mean, inverse, scale = ctx.saved_tensors
-        slope = torch.ops.aten.threshold_backward(upstream, outputs, 0) if ctx.relu else upstream
+        maps, largest, places, passed, mean, inverse, scale = ctx.saved_tensors
+        slope = upstream if passed is None else upstream * passed
         total = slope.sum((0, 2, 3))
         along = (slope * (largest - _channels(mean))).sum((0, 2, 3)) * inverse
         count = maps.numel() // maps.shape[1]
         tilt = -scale * inverse * along / count
         level = -scale * total / count - tilt * mean
-        whole = torch.addcmul(_channels(level), maps, _channels(tilt))
+        whole = torch.addcmul(_channels(level), maps, _channels(tilt)).contiguous(memory_format=torch.channels_last)
         _pixels(whole).scatter_add_(1, _pixels(places), _pixels(slope * _channels(scale)))
         return whole, along, total, None, None, None
 
 
 def _pixels(maps: Tensor) -> Tensor:
-    """The pixels of maps [batch, channels, height, width] with channels last, as [batch, pixels, channels]."""
-    return maps.permute(0, 2, 3, 1).flatten(1, 2)
+    """The pixels of maps [batch, channels, height, width] with channels last, as [batch, pixels, channels]: a view."""
+    batch, channels = maps.shape[:2]
+    return maps.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).view(batch, -1, channels)
 
 
 def _channels(numbers: Tensor) -> Tensor:
