@@ -34,7 +34,7 @@ from fedblade.engines.base import Holder
 TWO = 2
 """Clients."""
 RATE = 0.05
-"""Large enough for the second step to see another model."""
+"""Large enough for the second step to see another model, too small for steps to blow up roundings."""
 
 
 def rehearse(passes: GroupPasses, server: ServerState, task: ClientTask, measured: Sequence[DataPass]) -> None:

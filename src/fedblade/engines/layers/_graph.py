@@ -47,7 +47,8 @@ def traced(body: nn.Module, stages: tuple[str, ...]) -> tuple[fx.Graph, list[fx.
             body.train(training)
             found.append((tracer.trace(body), tracer.ends))
     except Exception as error:
-        raise Unsupported(f"the model's graph cannot be traced: {error}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise Unsupported(f"the model's graph cannot be traced: {reason}") from error
     finally:
         body.train(was)
     if not _same(body, found[0][0], found[1][0]):
