@@ -85,7 +85,8 @@ class _MaskedNorm(torch.autograd.Function):
     """w·(x − mean)/sqrt(var + eps) + b with the moments of real samples; padding gets 0 and must be given gradient 0.
 
     Also returns mean and unbiased variance. Sums over the batch come from the kernels of the plain layer, which would
-    take padding in: it is replaced by a constant near the mean, whose part in them is known and taken out again.
+    take padding in: numbers are moved by a guess of the mean and padding is 0, so that it adds nothing to the sums, and
+    what they are divided by is put right without numbers that cancel.
     """
 
     @staticmethod
@@ -95,8 +96,8 @@ class _MaskedNorm(torch.autograd.Function):
         real = mask.t().repeat_interleave(maps.shape[1] // len(mask), 1)
         own = _like(real, maps)
         guess = maps[0].flatten(1).mean(1).nan_to_num() if maps.dim() > 2 else maps[0].nan_to_num()
-        held = torch.where(own, maps, _like(guess[None], maps))
-        count, mean, var = _moments(held, real, guess)
+        held = torch.where(own, maps - _like(guess[None], maps), 0.0)
+        count, mean, var = _moments(held, real)
         inverse = (var + eps).rsqrt()
         scale = inverse if weight is None else inverse * weight
         shift = -mean * scale if bias is None else bias - mean * scale
@@ -104,8 +105,9 @@ class _MaskedNorm(torch.autograd.Function):
         outputs = torch.addcmul(_like(shift * real, maps), held, _like(factor, maps))
         ctx.save_for_backward(held, real, weight, mean, inverse, scale, count)
         unbiased = var * (count / (count - 1).clamp(min=1))
-        ctx.mark_non_differentiable(mean, unbiased)
-        return outputs, mean, unbiased
+        moved = mean + guess
+        ctx.mark_non_differentiable(moved, unbiased)
+        return outputs, moved, unbiased
 
     @staticmethod
     def backward(
@@ -124,17 +126,18 @@ class _MaskedNorm(torch.autograd.Function):
         return slope, None, along if ctx.needs_input_grad[2] else None, total if ctx.needs_input_grad[3] else None, None
 
 
-def _moments(held: Tensor, real: Tensor, guess: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers, mean and variance of each channel's real samples, where the others hold the guess."""
+def _moments(held: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers, mean and variance of each channel's real samples, where the others hold 0.
+
+    Over all n numbers the kernel gives m and v, of which k are real: their mean is m·n/k and their variance
+    (v + m²)·n/k − (m·n/k)² = v·n/k − m²·(n/k)·(n/k − 1).
+    """
     numbers = held.numel() // held.shape[1]
-    count = (real.sum(0) * (numbers // len(held))).to(held.dtype)
-    padding = numbers - count
+    count = (real.sum(0) * (numbers // len(held))).to(held.dtype).clamp(min=1)
     mean, var = torch.batch_norm_update_stats(held, None, None, 0.0)
-    away = mean - guess
-    known = count.clamp(min=1)
-    moved = away * padding / known
-    spread = (var * numbers - padding * away.square()) / known - moved.square()
-    return known, mean + moved, spread.clamp(min=0)
+    share = numbers / count
+    spread = var * share - mean.square() * share * (share - 1)
+    return count, mean * share, spread.clamp(min=0)
 
 
 def _like(rows: Tensor, maps: Tensor) -> Tensor:
