@@ -110,6 +110,25 @@ CPU = {
 }  # fmt: skip
 
 
+def timed(*seconds):
+    """What a process reports of rounds that took so long, with a second of evaluation each."""
+    return {"first": 20.0, "later": [each + 1 for each in seconds[1:]], "seconds": list(seconds)}
+
+
+def test_rounds_of_cifar_are_compared_one_by_one():
+    sides = {"fedblade": timed(9, 2, 3, 4), "fedetf": timed(8, 1, 2), "bf16": timed(9, 1, 1.5, 2)}
+    found = dict(cifar.paces(sides))
+    assert found[cifar.TF32.label].value == 3
+    assert found[cifar.BF16.label].value == 1.5
+    assert found[cifar.FEDETF.label].values == [2.0, 1.5]
+    assert found[cifar.FIRST.label].value == 20
+    assert found[cifar.WHOLE.label].value == 20 + 199 * 4
+    both = cifar.engines(sides["fedblade"], timed(90, 20, 60))
+    assert both.values == [10.0, 20.0]
+    assert both.value == 15.0
+
+
+@pytest.mark.slow
 def test_cifar(any_device):
     found = results(cifar.measure(any_device, rounds=2, few=2, **CPU))
     assert found.keys() == {case.label for case in cifar.CASES}
