@@ -8,6 +8,7 @@ from conformance import LR, check_two_rounds
 from small_federation import BATCH_NORM, CNN, build, images, tasks
 
 from fedblade.core.outcome import train_client
+from fedblade.core.problem import MOMENTUM
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.engines import _slots
@@ -59,21 +60,34 @@ def test_captures_of_several_sizes_agree(slots, monkeypatch):
     assert len(engine._slots._held.sizes) > 1
 
 
-@pytest.mark.parametrize("model", ["mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18"])
-def test_a_step_of_a_deep_network_agrees_in_its_arithmetic(model):
-    """One step from equal states; depth and batch statistics of few samples amplify rounding, and longer runs more."""
-    engine, setup = make(
-        "fedavg", images(40, 10), dtype="float32",
-        **{"model": model, "local.epochs": 1, "local.batch_size": 64, "local.last_batch": "keep"},
+DEEP = [*((model, "none") for model in ("mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18")), ("resnet20", "bf16")]
+"""Models and types; in bfloat16 the other models' own error is as long as the gradient: nothing could be told."""
+
+
+def deep_gradients(model, *, engine, **changes):
+    """The gradient of every client's first step, from the momentum that it keeps."""
+    setup = build("fedavg", images(40, 10), device="cuda", model=model, engine=engine,
+                  **{"local.epochs": 1, "local.batch_size": 64, "persist": True}, **changes)  # fmt: skip
+    store, cohort = MemoryStore(), tasks(setup)
+    setup.engine.train(setup.start, iter(cohort), store, LR, lambda client: None)
+    kept = [store.get(task.client, 1)[MOMENTUM] for task in cohort]
+    return torch.stack([torch.cat([leaf.double().flatten() for leaf in tree.values()]) for tree in kept])
+
+
+def _error(found, exact):
+    return ((found - exact).norm(dim=1) / exact.norm(dim=1)).median().item()
+
+
+@pytest.mark.parametrize(("model", "autocast"), DEEP)
+def test_a_step_of_a_deep_network_is_as_exact_as_one_client_after_another(model, autocast):
+    """Both against float64, the median of four clients: rounding that carries one over a ReLU's edge costs it 1e-2."""
+    exact = deep_gradients(model, engine="sequential", dtype="float64")
+    usual, found = (
+        _error(deep_gradients(model, engine=engine, dtype="float32", autocast=autocast), exact)
+        for engine in ("sequential", "stacked")
     )  # fmt: skip
-    cohort = tasks(setup)
-    outcome = engine.train(setup.start, iter(cohort), MemoryStore(), LR, lambda client: None)
-    expected = [train_client(setup.problem, setup.start, task, None, LR).sums["delta"] for task in cohort]
-    names = list(expected[0])
-    wanted = torch.cat([sum(each[name].double() for each in expected).flatten() for name in names])
-    found = torch.cat([outcome.sums["delta"][name].double().flatten() for name in names])
-    gap = (found - wanted).norm() / wanted.norm()
-    assert gap <= 1e-2, f"the move differs by {gap:.1e}"
+    assert usual < 0.3, "nothing could be told"
+    assert found <= 5 * usual + 1e-5, f"stacked is off by {found:.1e}, sequential by {usual:.1e}"
 
 
 BOUND = 2e-4

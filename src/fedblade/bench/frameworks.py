@@ -11,7 +11,7 @@ from fedblade.bench._timing import alternate, median, paired_ratios
 from fedblade.bench._workload import Workload
 
 WORKLOADS = (Workload(epochs=1), Workload(epochs=5))
-APART = 10.0
+APART = 5.0
 """Percentage points of accuracy that the sides may differ by and still have done the same work."""
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 _SHARED = "20 equal clients, digits CNN, batch 32, FedAvg, CPU; the whole run in a fresh process, imports excluded"
