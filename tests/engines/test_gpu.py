@@ -64,9 +64,9 @@ DEEP = [*((model, "none") for model in ("mobilenet_v1", "mobilenet_v2", "resnet2
 """Models and types; in bfloat16 the other models' own error is as long as the gradient: nothing could be told."""
 
 
-def deep_gradients(model, *, engine, **changes):
-    """The gradient of every client's first step, from the momentum that it keeps."""
-    setup = build("fedavg", images(40, 10), device="cuda", model=model, engine=engine,
+def deep_gradients(model, *, engine, seed, **changes):
+    """The gradient of every client's first step, from the momentum that it keeps; batches are full to varying parts."""
+    setup = build("fedavg", images(40, 10, seed), device="cuda", model=model, engine=engine,
                   **{"local.epochs": 1, "local.batch_size": 64, "persist": True}, **changes)  # fmt: skip
     store, cohort = MemoryStore(), tasks(setup)
     setup.engine.train(setup.start, iter(cohort), store, LR, lambda client: None)
@@ -74,20 +74,24 @@ def deep_gradients(model, *, engine, **changes):
     return torch.stack([torch.cat([leaf.double().flatten() for leaf in tree.values()]) for tree in kept])
 
 
-def _error(found, exact):
-    return ((found - exact).norm(dim=1) / exact.norm(dim=1)).median().item()
-
-
 @pytest.mark.parametrize(("model", "autocast"), DEEP)
 def test_a_step_of_a_deep_network_is_as_exact_as_one_client_after_another(model, autocast):
-    """Both against float64, the median of four clients: rounding that carries one over a ReLU's edge costs it 1e-2."""
-    exact = deep_gradients(model, engine="sequential", dtype="float64")
-    usual, found = (
-        _error(deep_gradients(model, engine=engine, dtype="float32", autocast=autocast), exact)
-        for engine in ("sequential", "stacked")
-    )  # fmt: skip
-    assert usual < 0.3, "nothing could be told"
-    assert found <= 5 * usual + 1e-5, f"stacked is off by {found:.1e}, sequential by {usual:.1e}"
+    """Both against float64: each client in the best of four data sets.
+
+    Rounding that carries one value over a ReLU's edge costs 1e-2, with either engine and by chance; what an engine does
+    less exactly shows for a client whatever its data.
+    """
+    errors = {"sequential": [], "stacked": []}
+    for seed in range(4):
+        exact = deep_gradients(model, engine="sequential", seed=seed, dtype="float64")
+        for engine, found in errors.items():
+            steps = deep_gradients(model, engine=engine, seed=seed, dtype="float32", autocast=autocast)
+            found.append((steps - exact).norm(dim=1) / exact.norm(dim=1))
+    usual, found = (torch.stack(each).amin(0) for each in errors.values())
+    assert usual.max() < 0.3, "nothing could be told"
+    assert (found <= 5 * usual.max() + 1e-5).all(), (
+        f"stacked is off by {found.tolist()}, sequential by {usual.tolist()}"
+    )
 
 
 BOUND = 2e-4

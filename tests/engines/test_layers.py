@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from fedblade.core.errors import Unsupported
 from fedblade.engines.layers import RULES, Lane, Shared
+from fedblade.engines.layers._batch_norm import _MaskedNorm
 from fedblade.engines.layers._body import StackedBody
 from fedblade.engines.layers._pointwise import pointwise
 
@@ -271,6 +272,18 @@ def test_masked_statistics_keep_their_digits_far_from_zero(far):
         expected = functional.batch_norm(x, None, None, mine["weight"], mine["bias"], training=True)
         # The inputs themselves have so many digits left above their spread.
         assert (found[client, :size] - expected).abs().max() < 1e-5 * (1 + far / 10)
+
+
+def test_padding_costs_no_digits():
+    """Half a batch of padding: variances would lose two of seven digits if padding were added up with the mean."""
+    torch.manual_seed(0)
+    maps = torch.randn(64, 8, 8, 8).contiguous(memory_format=torch.channels_last)
+    mask = torch.arange(64)[None] < torch.tensor([[30], [64]])
+    exact, mean, var = _MaskedNorm.apply(maps.double(), mask, None, None, 1e-5)
+    found, found_mean, found_var = _MaskedNorm.apply(maps, mask, None, None, 1e-5)
+    assert (found - exact).abs().max() < 2e-6
+    assert (found_mean - mean).abs().max() < 1e-6
+    assert (found_var / var - 1).abs().max() < 1e-6
 
 
 def test_reduced_precision_is_widened_for_masked_statistics():

@@ -84,9 +84,8 @@ def _masked(
 class _MaskedNorm(torch.autograd.Function):
     """w·(x − mean)/sqrt(var + eps) + b with the moments of real samples; padding gets 0 and must be given gradient 0.
 
-    Also returns mean and unbiased variance. Sums over the batch come from the kernels of the plain layer, which would
-    take padding in: numbers are moved by a guess of the mean and padding is 0, so that it adds nothing to the sums, and
-    what they are divided by is put right without numbers that cancel.
+    Also returns mean and unbiased variance. Sums over the batch come from a kernel of the plain layer, which would take
+    padding in: numbers are moved by a guess of the mean, so that little cancels, and padding is 0.
     """
 
     @staticmethod
@@ -129,15 +128,18 @@ class _MaskedNorm(torch.autograd.Function):
 def _moments(held: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Numbers, mean and variance of each channel's real samples, where the others hold 0.
 
-    Over all n numbers the kernel gives m and v, of which k are real: their mean is m·n/k and their variance
-    (v + m²)·n/k − (m·n/k)² = v·n/k − m²·(n/k)·(n/k − 1).
+    Σx and Σx² are what the plain layer's backward kernel adds up for x as its own gradient, mean 0 and deviation 1.
+    Padding adds exact zeros to both. Its forward kernel would add the square of the mean once for each padded number,
+    always rounded the same way: 1e-5 of the variance for a batch half full, and enough to push values over a ReLU's
+    edge further down.
     """
-    numbers = held.numel() // held.shape[1]
-    count = (real.sum(0) * (numbers // len(held))).to(held.dtype).clamp(min=1)
-    mean, var = torch.batch_norm_update_stats(held, None, None, 0.0)
-    share = numbers / count
-    spread = var * share - mean.square() * share * (share - 1)
-    return count, mean * share, spread.clamp(min=0)
+    count = (real.sum(0) * (held.numel() // held.shape[1] // len(held))).to(held.dtype).clamp(min=1)
+    none, one = held.new_zeros(held.shape[1]), held.new_ones(held.shape[1])
+    _, squares, total = torch.ops.aten.native_batch_norm_backward(
+        held, held, one, None, None, none, one, True, 0.0, [False, True, True]
+    )
+    mean = total / count
+    return count, mean, (squares / count - mean.square()).clamp(min=0)
 
 
 def _like(rows: Tensor, maps: Tensor) -> Tensor:
