@@ -112,6 +112,22 @@ def test_captured_steps_agree_in_float32_within_its_arithmetic(method, model):
         assert gap <= BOUND, f"{name} differs by {gap:.1e}"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("model", ["mobilenet_v2", "resnet20", "resnet18"])
+def test_the_global_model_is_measured_alike(model, dtype):
+    """The kernels of the stacked layers and larger batches, against the plain layers."""
+    found, wanted = (
+        setup.engine.measure(setup.start, setup.test, setup.test_order, setup.metrics[0].passes)
+        for setup in (
+            build("fedavg", images(40, 150), device="cuda", model=model, engine=engine, dtype=dtype)
+            for engine in ("stacked", "sequential")
+        )
+    )  # fmt: skip
+    for name, tree in wanted.items():
+        for key, leaf in tree.items():
+            torch.testing.assert_close(found[name][key], leaf, rtol=1e-9 if dtype == "float64" else 1e-4, atol=1e-9)
+
+
 def test_two_rounds_of_one_shape_share_a_capture():
     engine, setup = make("fedavg", **BATCH_NORM)
     check_two_rounds(engine, setup)

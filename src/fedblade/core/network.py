@@ -41,6 +41,10 @@ class Network:
         """Features [batch, dim]. In training, normalisation statistics in `buffers` are updated in place."""
         return self._forward(params, buffers, inputs, training=training)
 
+    def measured(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
+        """Features [batch, dim] in evaluation mode."""
+        return self._forward(params, buffers, inputs, training=False)
+
     def tapped(
         self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool, tap: Tap
     ) -> tuple[Tensor, tuple[Tensor, ...]]:

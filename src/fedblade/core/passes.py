@@ -13,6 +13,8 @@ from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
 from fedblade.core.views import StepView
 
+Features = Callable[[Tree, Tree, Tensor], Tensor]
+"""Features [batch, dim] in evaluation mode, of (params, buffers, inputs)."""
 PASS_BATCH = 128
 """Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
 
@@ -44,11 +46,13 @@ def run_passes(
     client: State | None = None,
     round_: int = 0,
     logits: Callable[[StepView], Tensor] | None = None,
+    features: Features | None = None,
     batch: int = PASS_BATCH,
 ) -> dict[str, Tree]:
     """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched.
 
-    `logits` is a prediction other than the head's, such as a client's own. Another `batch` than the usual changes
+    `logits` is a prediction other than the head's, such as a client's own, `features` another way to the same features
+    than the network's. Another `batch` than the usual changes
     nothing but rounding where `takes_batch_statistics` is false.
     """
     params, buffers, fixed = model
@@ -59,14 +63,14 @@ def run_passes(
         alone = len(chunk) == 1 and network.skips_singletons
         place, mask = (chunk.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)) if alone else (chunk, None)
         inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
-        features = network.features(params, buffers, inputs, training=False)
+        found = (features or network.measured)(params, buffers, inputs)
         view = StepView(
             params=params,
             anchor=params,
             fixed=fixed,
             head=network.head,
-            features=features,
-            output=network.output(params, fixed, features),
+            features=found,
+            output=network.output(params, fixed, found),
             labels=labels,
             counts=counts,
             server=server or {},

@@ -141,8 +141,7 @@ class GroupPasses:
         if takes_batch_statistics(network) or not all(map(is_common, (body | models.buffers).values())):
             return self.many.features(body, models.buffers, inputs, mask, training=False)[0]
         params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, models.buffers))
-        features = network.features(params, buffers, inputs.flatten(0, 1), training=False)
-        return features.reshape(*inputs.shape[:2], -1)
+        return self.many.of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
 
 
 def _rows(models: Models, places: Tensor | None) -> Models:

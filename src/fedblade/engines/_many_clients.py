@@ -73,6 +73,13 @@ class ManyClients:
             features, stages = self.body(params, buffers, inputs, mask, training=training, tap=tap)
         return features.to(inputs.dtype), tuple(stage.to(inputs.dtype) for stage in stages)
 
+    def of_one(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
+        """Features [batch, dim] of one model in evaluation mode, on a GPU by the kernels of the stacked layers."""
+        if not inputs.is_cuda:
+            return self.problem.network.measured(params, buffers, inputs)
+        body, statistics = ({n: leaf[None] for n, leaf in tree.items()} for tree in (params, buffers))
+        return self.features(body, statistics, inputs[None], None, training=False)[0][0]
+
     def move(self, look: Lookahead, view: MoveView) -> Tree:
         """Where each client's look-ahead takes the second gradient."""
         clients = len(next(iter(view.params.values())))

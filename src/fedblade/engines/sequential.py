@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
-from fedblade.core.passes import PASS_BATCH, run_passes
+from fedblade.core.passes import PASS_BATCH, Features, run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem, own_model
@@ -27,6 +27,7 @@ class SequentialEngine:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._measured_batch = PASS_BATCH
+        self._features: Features = problem.network.measured
 
     def train(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
@@ -75,7 +76,15 @@ class SequentialEngine:
         counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
         model = (server.params, server.buffers, server.fixed)
         return run_passes(
-            passes, network, model, samples, indices, counts=counts, server=server.extra, batch=self._measured_batch
+            passes,
+            network,
+            model,
+            samples,
+            indices,
+            counts=counts,
+            server=server.extra,
+            features=self._features,
+            batch=self._measured_batch,
         )
 
     def measure_own(

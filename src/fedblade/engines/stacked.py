@@ -42,7 +42,7 @@ GPU_BATCH = 1024
 
 
 class StackedEngine(SequentialEngine):
-    """Trains clients in groups, longest first; measures the global model as the sequential engine does."""
+    """Trains clients in groups, longest first; measures the global model in larger batches."""
 
     name = "stacked"
 
@@ -51,6 +51,7 @@ class StackedEngine(SequentialEngine):
         self._rows = ROWS
         self._many = ManyClients(problem, StackedBody(problem.network.body, problem.network.stages))
         self._passes = GroupPasses(self._many)
+        self._features = self._many.of_one
         if problem.samples.labels.is_cuda and not takes_batch_statistics(problem.network):
             self._measured_batch = GPU_BATCH
         replays = problem.samples.labels.is_cuda and can_replay(self._many)
