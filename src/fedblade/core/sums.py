@@ -34,13 +34,15 @@ class DataPass:
 
     The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees the samples
     as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches. With
-    `by_round` it may read `view.round`; engines may capture a pass that does not for all rounds.
+    `by_round` it may read `view.round`; engines may capture a pass that does not for all rounds. With `anchored` the
+    view's `teachers` have what the received model says of the batch, under `Teacher()`; only sums' passes may.
     """
 
     name: str
     of: Callable[[StepView], Tree]
     augmented: bool = False
     by_round: bool = False
+    anchored: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class Sum:
     axis is the class and rows of classes the client does not hold are zero, so they cost no bytes. `reduce="max"` is
     for counters that are not additive. `reduce="each"` keeps the clients apart on a new first axis, in ascending client
     id: a method that needs it shows single clients to the server, and secure sums refuse it.
+
+    `passes` go over the client's training data. `measured` is for diagnostics alone: passes of the client's trained
+    model over the samples that the global model is measured on.
     """
 
     name: str
@@ -59,6 +64,7 @@ class Sum:
     passes: tuple[DataPass, ...] = ()
     by_class: bool = False
     reduce: Reduce = "sum"
+    measured: tuple[DataPass, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ def _read_run(folder: Path) -> RunRecord:
         summary=_read_object(folder / "summary.json"),
         history=_read_history(folder / "history.jsonl"),
         partition=_read_partition(folder / "partition.json"),
+        diagnostics=_read_diagnostics(folder / "diagnostics.jsonl"),
+        clients=tuple(_rows(folder / "clients.jsonl")),
     )
 
 
@@ -104,14 +106,30 @@ def _read_history(path: Path) -> tuple[Round, ...]:
         entry = _json(line)
         index = entry.get("round") if isinstance(entry, dict) else None
         if isinstance(entry, dict) and isinstance(index, int):
-            accuracy, loss = number(entry.get("test_accuracy")), number(entry.get("test_loss"))
-            rounds[index] = Round(index, accuracy, loss, number(entry.get("seconds")))
+            fields = {key: value for key, stored in entry.items() if (value := number(stored)) is not None}
+            rounds[index] = Round(
+                index, fields.get("test_accuracy"), fields.get("test_loss"), fields.get("seconds"), fields
+            )
         elif at != lines[-1][0]:
             raise Misconfigured(
                 f"line {at} of '{path}' is not a round; expected a JSON object with 'round'. "
                 "Restore the file or leave this run out."
             )
     return tuple(rounds[index] for index in sorted(rounds))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file of lines; lines that are none are left out."""
+    for line in _text(path).split("\n"):
+        entry = _json(line) if line.strip() else None
+        if isinstance(entry, dict):
+            yield entry
+
+
+def _read_diagnostics(path: Path) -> dict[int, dict[str, Any]]:
+    """Arrays by round and name, of a repeated round the later line."""
+    found = {row["round"]: row for row in _rows(path) if isinstance(row.get("round"), int)}
+    return {round_: {k: v for k, v in row.items() if k != "round"} for round_, row in sorted(found.items())}
 
 
 def _read_partition(path: Path) -> Partition | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ IN_PROGRESS = "in progress"
 
 @dataclass(frozen=True)
 class Round:
-    """What the report uses of one line of `history.jsonl`."""
+    """One line of `history.jsonl`; `fields` has every number in it by its key, diagnostics included."""
 
     number: int
     accuracy: float | None
     loss: float | None
     seconds: float | None
+    fields: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,19 @@ class Partition:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run as it stands on disk."""
+    """One run as it stands on disk.
+
+    `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
+    `clients` the lines of `clients.jsonl`.
+    """
 
     path: Path
     config: Mapping[str, Any]
     summary: Mapping[str, Any]
     history: tuple[Round, ...]
     partition: Partition | None
+    diagnostics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    clients: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def status(self) -> str:
