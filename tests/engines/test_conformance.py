@@ -568,12 +568,8 @@ class MeasuresInTraining(SequentialEngine):
 
     def measure(self, server, samples, indices, passes):
         network = self._problem.network
-        evaluate = type(network).features
-        try:
-            type(network).features = lambda self, p, b, x, *, training: evaluate(self, p, dict(b), x, training=True)
-            return super().measure(server, samples, indices, passes)
-        finally:
-            type(network).features = evaluate
+        self._features = lambda params, buffers, x: network.features(params, dict(buffers), x, training=True)
+        return super().measure(server, samples, indices, passes)
 
 
 class CollectsTwice(SequentialEngine):

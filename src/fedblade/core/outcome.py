@@ -17,12 +17,12 @@ from fedblade.core.end import (
 )
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, Trace, train
-from fedblade.core.passes import run_passes
+from fedblade.core.observe import Observed, Watch, observe_client, own_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import MOMENTUM, Problem, Received, receive
 from fedblade.core.state import ServerState
-from fedblade.core.sums import DataPass, Sum, Sums, payload_bytes
+from fedblade.core.sums import Sum, Sums, payload_bytes
 from fedblade.core.timeline import stage
 from fedblade.core.tree import State, Tree
 
@@ -51,16 +51,32 @@ class StepLog:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """A client's sums (None if it made no step), the state it keeps, its log and the size of its upload."""
+    """A client's sums (None if it made no step), the state it keeps, its log and the size of its upload.
+
+    `observed` is what diagnostics saw of it; it is not sent.
+    """
 
     sums: Sums | None
     state: State
     log: StepLog
     bytes_up: int
+    observed: Observed = field(default_factory=Observed)
 
 
-def train_client(problem: Problem, server: ServerState, task: ClientTask, own: State | None, lr: float) -> LocalResult:
-    """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13)."""
+def train_client(
+    problem: Problem,
+    server: ServerState,
+    task: ClientTask,
+    own: State | None,
+    lr: float,
+    watch: Watch | None = None,
+    *,
+    first: bool = False,
+) -> LocalResult:
+    """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13).
+
+    `watch` is what diagnostics ask, `first` says that the client is the cohort's first.
+    """
     # A caller's no_grad or inference_mode must not switch training off.
     with torch.inference_mode(False), torch.enable_grad():
         with stage("load"):
@@ -71,7 +87,11 @@ def train_client(problem: Problem, server: ServerState, task: ClientTask, own: S
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
     with stage("sums"):
-        return finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
+        result = finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
+    if watch is None:
+        return result
+    with stage("evaluate"):
+        return replace(result, observed=observe_client(problem, received, row, watch, first=first))
 
 
 def finish(problem: Problem, received: Received, row: Row, log: StepLog, passes: Mapping[str, Tree]) -> LocalResult:
@@ -136,27 +156,6 @@ def collect_client(
     view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
     made = Sums.of(sums, view, task.client)
     return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
-
-
-def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
-    """The passes that the sums need over the client's training data; plain and augmented ones apart."""
-    wanted = {each.name: each for declared in sums for each in declared.passes}
-    totals: dict[str, Tree] = {}
-    for augmented in (False, True):
-        passes: list[DataPass] = [each for each in wanted.values() if each.augmented == augmented]
-        totals |= run_passes(
-            passes,
-            problem.network,
-            (row.params, row.buffers, received.fixed),
-            problem.samples,
-            received.task.indices,
-            counts=received.task.counts,
-            draws=received.task.pass_draws if augmented else None,
-            server=received.server,
-            client=received.client,
-            round_=received.task.round,
-        )
-    return totals
 
 
 def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...], sums: Sums) -> int:

@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedblade.core.network import Network
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass
-from fedblade.core.tree import State, Tree, tree_map
-from fedblade.core.views import StepView
+from fedblade.core.tree import State, Tree, tree_map, tree_select
+from fedblade.core.views import StepView, Taught, Teacher
 
 Features = Callable[[Tree, Tree, Tensor], Tensor]
 """Features [batch, dim] in evaluation mode, of (params, buffers, inputs)."""
@@ -48,14 +48,17 @@ def run_passes(
     logits: Callable[[StepView], Tensor] | None = None,
     features: Features | None = None,
     batch: int = PASS_BATCH,
+    anchor: tuple[Tree, Tree] | None = None,
 ) -> dict[str, Tree]:
     """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched.
 
     `logits` is a prediction other than the head's, such as a client's own, `features` another way to the same features
     than the network's. Another `batch` than the usual changes
-    nothing but rounding where `takes_batch_statistics` is false.
+    nothing but rounding where `takes_batch_statistics` is false. `anchor` is the received model (params, buffers), for
+    passes of a trained one.
     """
     params, buffers, fixed = model
+    teacher = anchor if any(each.anchored for each in passes) else None
     totals: dict[str, Tree] = {}
     places = chunks(torch.arange(len(indices), device=indices.device), batch) if passes else []
     for chunk in places:
@@ -64,9 +67,10 @@ def run_passes(
         place, mask = (chunk.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)) if alone else (chunk, None)
         inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
         found = (features or network.measured)(params, buffers, inputs)
+        before = None if teacher is None else (teacher[0], network.measured(*teacher, inputs))
         view = StepView(
             params=params,
-            anchor=params,
+            anchor=params if anchor is None else anchor[0],
             fixed=fixed,
             head=network.head,
             features=found,
@@ -77,6 +81,7 @@ def run_passes(
             client=client or {},
             round=round_,
             mask=mask,
+            teachers={} if before is None else {Teacher(): taught(network, before[0], fixed, before[1])},
         )
         if logits is not None:
             view = replace(view, output=replace(view.output, logits=logits(view)))
@@ -85,3 +90,10 @@ def run_passes(
             known = totals.get(each.name)
             totals[each.name] = part if known is None else tree_map(torch.add, known, part)
     return totals
+
+
+def taught(network: Network, params: Tree, fixed: Tree, features: Tensor) -> Taught:
+    """What a model says of a batch with these features."""
+    whole = fixed | tree_select(params, fixed)
+    output = network.output(params, whole, features)
+    return Taught(features, output, network.head.raw_logits(params, whole, output))

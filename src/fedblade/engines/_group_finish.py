@@ -54,13 +54,25 @@ def collect_group(
     problem: Problem, tasks: Sequence[ClientTask], received: Received, sums: tuple[Sum, ...], passes: Mapping[str, Tree]
 ) -> tuple[Sums, int]:
     """What clients add to the sums of an exchange, without training, and the size of their uploads."""
-    row = Row(received.anchor, received.buffers, {})
+    made = added_up(problem, tasks, received, Row(received.anchor, received.buffers, {}), sums, passes)
+    return made, _upload_bytes(problem, tasks, sums, made)
+
+
+def added_up(
+    problem: Problem,
+    tasks: Sequence[ClientTask],
+    received: Received,
+    row: Row,
+    sums: tuple[Sum, ...],
+    passes: Mapping[str, Tree],
+) -> Sums:
+    """What clients with the models of `row` add to some sums; `passes` and all of `row` have a client axis."""
     view, own = _view(problem, tasks, received, row, passes, problem.method.phases)
     sent = _each(lambda seen: contributions(sums, seen), view, own)
     made = Sums.over(sums, sent)
     if not _finite(*made.trees.values(), *_of_maxima(sums, sent)):
         _refuse_non_finite(tasks, sent, {})
-    return made, _upload_bytes(problem, tasks, sums, made)
+    return made
 
 
 def tuned_group(

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblade.core.passes import takes_batch_statistics
+from fedblade.core.passes import takes_batch_statistics, taught
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Received
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.core.views import StepView
+from fedblade.core.views import StepView, Teacher
 from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import held_once, is_common
 from fedblade.engines._many_clients import ManyClients, gather
@@ -34,7 +34,7 @@ class Models:
     """Clients of a group: their models, states and counts [clients, classes], all with a client axis.
 
     What all have in common is a view that repeats it. `logits` is a prediction other than the head's, such as the
-    clients' own.
+    clients' own. `anchor` and `anchor_buffers` are the models that they received, where these were trained since.
     """
 
     params: Tree
@@ -45,10 +45,12 @@ class Models:
     server: State
     round: int = 0
     logits: Callable[[StepView], Tensor] | None = None
+    anchor: Tree = field(default_factory=dict)
+    anchor_buffers: Tree = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Any]:
         """All that is made of tensors, by name."""
-        names = ("params", "buffers", "fixed", "client", "counts", "server")
+        names = ("params", "buffers", "fixed", "client", "counts", "server", "anchor", "anchor_buffers")
         return {name: getattr(self, name) for name in names}
 
 
@@ -131,16 +133,19 @@ class GroupPasses:
         """Every pass over what a portion is made of; `models` says how they predict, and in which round."""
         mine = _rows(replace(models, **given["models"]), given["places"])
         inputs, labels = gather(samples, given["indices"], given["draws"])
-        features = self._features(mine, inputs, given["real"])
-        return _views(self.many, mine, features, labels, given["real"], passes)
+        features = self._features(mine.params, mine.buffers, inputs, given["real"])
+        seen = {"features": features, "labels": labels} | ({} if given["real"] is None else {"mask": given["real"]})
+        if any(each.anchored for each in passes):
+            seen["anchor_features"] = self._features(mine.anchor, mine.anchor_buffers, inputs, given["real"])
+        return _views(self.many, mine, seen, passes)
 
-    def _features(self, models: Models, inputs: Tensor, mask: Tensor | None) -> Tensor:
+    def _features(self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None) -> Tensor:
         """Features [items, batch, dim]; a body that all have in common takes every sample at once."""
         network = self.many.problem.network
-        body = {name: leaf for name, leaf in models.params.items() if name.startswith(BODY)}
-        if takes_batch_statistics(network) or not all(map(is_common, (body | models.buffers).values())):
-            return self.many.features(body, models.buffers, inputs, mask, training=False)[0]
-        params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, models.buffers))
+        body = {name: leaf for name, leaf in params.items() if name.startswith(BODY)}
+        if takes_batch_statistics(network) or not all(map(is_common, (body | buffers).values())):
+            return self.many.features(body, buffers, inputs, mask, training=False)[0]
+        params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, buffers))
         return self.many.of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
 
 
@@ -162,30 +167,29 @@ def _rows(models: Models, places: Tensor | None) -> Models:
         fixed=picked(models.fixed),
         client={name: picked(tree) for name, tree in models.client.items()},
         counts=models.counts[places],
+        anchor=picked(models.anchor),
+        anchor_buffers=picked(models.anchor_buffers),
     )
 
 
 def _views(
-    many: ManyClients,
-    models: Models,
-    features: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    passes: Sequence[DataPass],
+    many: ManyClients, models: Models, seen: Mapping[str, Tensor], passes: Sequence[DataPass]
 ) -> dict[str, Tree]:
-    """Every pass at the views of all items."""
+    """Every pass at the views of all items; `seen` has features, labels, the mask and what the received models say."""
     network = many.problem.network
-    own = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts")}
-    held, axes = held_once(own | {"features": features, "labels": labels} | ({} if mask is None else {"mask": mask}))
+    own = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
+    held, axes = held_once(own | dict(seen))
 
     def one(mine: dict[str, Any]) -> dict[str, Tree]:
+        anchor, before = mine.pop("anchor"), mine.pop("anchor_features", None)
         view = StepView(
             **mine,
-            anchor=mine["params"],
+            anchor=anchor or mine["params"],
             head=network.head,
             output=network.output(mine["params"], mine["fixed"], mine["features"]),
             server=models.server,
             round=models.round,
+            teachers={} if before is None else {Teacher(): taught(network, anchor, mine["fixed"], before)},
         )
         if models.logits is not None:
             view = replace(view, output=replace(view.output, logits=models.logits(view)))

@@ -13,7 +13,8 @@ import torch
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, train
 from fedblade.core.method import Method
-from fedblade.core.outcome import StepLog, collect_client, finish, own_passes
+from fedblade.core.observe import own_passes
+from fedblade.core.outcome import StepLog, collect_client, finish
 from fedblade.core.passes import run_passes
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import own_model, receive

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
@@ -24,11 +25,12 @@ OwnStates = Callable[[int], State | None]
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What a cohort sent, added up in ascending client id, and what its steps logged."""
+    """What a cohort sent, added up in ascending client id, what its steps logged, and what diagnostics saw of it."""
 
     sums: Sums = field(default_factory=Sums)
     log: StepLog = field(default_factory=StepLog)
     bytes_up: int = 0
+    observed: Observed = field(default_factory=Observed)
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,18 @@ class Engine(Protocol):
     name: str
 
     def train(
-        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
+        self,
+        server: ServerState,
+        tasks: Iterable[ClientTask],
+        store: ClientStore,
+        lr: float,
+        on_client: OnClient,
+        watch: Watch | None = None,
     ) -> RoundOutcome:
-        """Train every task from the same server state, save client states and add up the sums."""
+        """Train every task from the same server state, save client states and add up the sums.
+
+        `watch` is what diagnostics ask of the trained clients.
+        """
 
     def collect(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]

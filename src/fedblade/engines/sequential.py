@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fedblade.core.observe import Watch
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
 from fedblade.core.passes import PASS_BATCH, Features, run_passes
 from fedblade.core.phase import Phase
@@ -30,13 +31,20 @@ class SequentialEngine:
         self._features: Features = problem.network.measured
 
     def train(
-        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
+        self,
+        server: ServerState,
+        tasks: Iterable[ClientTask],
+        store: ClientStore,
+        lr: float,
+        on_client: OnClient,
+        watch: Watch | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
             own = self._own(store, task.client, server.round)
-            result = train_client(self._problem, server, task, own, lr)
+            first = not outcome.sums.trees
+            result = train_client(self._problem, server, task, own, lr, watch, first=first)
             with stage("sums"):
                 if result.state:
                     store.put(task.client, task.round, result.state)
@@ -125,7 +133,8 @@ class SequentialEngine:
 
 def _add(outcome: RoundOutcome, result: LocalResult) -> RoundOutcome:
     sums = outcome.sums if result.sums is None else outcome.sums + result.sums
-    return RoundOutcome(sums, outcome.log + result.log, outcome.bytes_up + result.bytes_up)
+    observed = outcome.observed + result.observed
+    return RoundOutcome(sums, outcome.log + result.log, outcome.bytes_up + result.bytes_up, observed)
 
 
 @engines.register()

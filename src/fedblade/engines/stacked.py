@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Unsupported
 from fedblade.core.local import Row, train
+from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog, adapt_client, summarise_group, train_client, with_fresh_optimiser
 from fedblade.core.passes import takes_batch_statistics
 from fedblade.core.phase import Phase
@@ -25,6 +26,7 @@ from fedblade.engines._group import each_state, groups_of, receive_group, with_b
 from fedblade.engines._group_finish import GroupResult, collect_group, finish_group, tuned_group
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import ManyClients
+from fedblade.engines._observer import Observer
 from fedblade.engines._own_models import own_models
 from fedblade.engines._portions import Data
 from fedblade.engines._rehearsal import rehearse
@@ -68,15 +70,23 @@ class StackedEngine(SequentialEngine):
             raise Unsupported(f"the method fails with clients side by side: {reason}") from error
 
     def train(
-        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, lr: float, on_client: OnClient
+        self,
+        server: ServerState,
+        tasks: Iterable[ClientTask],
+        store: ClientStore,
+        lr: float,
+        on_client: OnClient,
+        watch: Watch | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums."""
         chosen = list(tasks)
         log = self._idle(server, [task for task in chosen if not task.num_steps], store, lr, on_client)
-        sums, sent, clients = Sums(), 0, list[int]()
+        sums, sent, seen, clients = Sums(), 0, Observed(), list[int]()
+        observer = None if watch is None else Observer(self._passes, watch, chosen)
         for whole in groups_of(chosen, self._rows):
-            for group, (result, group_log) in self._halved(whole, lambda some: self._trained(server, some, store, lr)):
-                sums, sent, log = sums + result.sums, sent + result.bytes_up, log + group_log
+            trained = self._halved(whole, lambda some: self._trained(server, some, store, lr, observer))
+            for group, (result, group_log, observed) in trained:
+                sums, sent, log, seen = sums + result.sums, sent + result.bytes_up, log + group_log, seen + observed
                 for task, state in zip(group, result.states, strict=True):
                     with stage("sums"):
                         if state:
@@ -84,7 +94,7 @@ class StackedEngine(SequentialEngine):
                     on_client(task.client)
                 clients += [task.client for task in group]
         ascending = sorted(range(len(clients)), key=clients.__getitem__)
-        return RoundOutcome(sums.arranged(ascending), log, sent)
+        return RoundOutcome(sums.arranged(ascending), log, sent, seen)
 
     def collect(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
@@ -134,9 +144,14 @@ class StackedEngine(SequentialEngine):
                 yield from zip((task.client for task in group), states, strict=True)
 
     def _trained(
-        self, server: ServerState, group: Sequence[ClientTask], store: ClientStore, lr: float
-    ) -> tuple[GroupResult, StepLog]:
-        """What a group sends and keeps; nothing is saved yet."""
+        self,
+        server: ServerState,
+        group: Sequence[ClientTask],
+        store: ClientStore,
+        lr: float,
+        observer: Observer | None,
+    ) -> tuple[GroupResult, StepLog, Observed]:
+        """What a group sends, keeps and shows to diagnostics; nothing is saved yet."""
         problem, sums = self._problem, self._problem.method.sums
         with stage("load"):
             own = [self._own(store, task.client, server.round) for task in group]
@@ -145,7 +160,9 @@ class StackedEngine(SequentialEngine):
             row, log = self._train_group(problem, group, received, None)
         with stage("sums"):
             passes = self._passes.of_sums(group, received, row.params, row.buffers, sums)
-            return finish_group(problem, group, received, row, passes), log
+            result = finish_group(problem, group, received, row, passes)
+        with stage("evaluate"):
+            return result, log, Observed() if observer is None else observer.of_group(group, received, row)
 
     def _tuned(
         self, server: ServerState, group: Sequence[ClientTask], own: OwnStates, lr: float, phases: tuple[Phase, ...]

@@ -15,6 +15,7 @@ from fedblade.experiment import _toml
 
 CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
 CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
+DIAGNOSTICS = "diagnostics.jsonl"
 
 
 class RunDirectory:
@@ -146,6 +147,8 @@ class RunDirectory:
                 f"'{self.path / HISTORY}' has {len(rows)} rounds, the checkpoint {rounds}. Start a new run elsewhere."
             )
         self.rewrite(HISTORY, rows)
+        if (self.path / DIAGNOSTICS).is_file():
+            self.rewrite(DIAGNOSTICS, [row for row in self.rows(DIAGNOSTICS) if row["round"] <= rounds])
         return rows
 
     def _check_same(self, config: Mapping[str, Any]) -> None:

@@ -13,7 +13,8 @@ from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import stage, wait_for
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
 from fedblade.experiment._checkpoints import Checkpoints
-from fedblade.experiment._directory import HISTORY, RunDirectory
+from fedblade.experiment._diagnose import metrics_due, watch_for
+from fedblade.experiment._directory import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.experiment._evaluate import Evaluation, evaluate, measured_state
 from fedblade.experiment._own_models import OwnModels
 from fedblade.experiment._precision import float32_products
@@ -63,6 +64,7 @@ class Driver:
         self._saved_round = 0
         self.state = setup.start
         self.history: list[Row] = []
+        self.diagnostics: list[Row] = []
         self._met = np.zeros(setup.clients.train.num_clients, dtype=bool)
 
     @property
@@ -101,7 +103,11 @@ class Driver:
     def _complete(self, state: ServerState, row: Row, found: Evaluation | None) -> None:
         """Record a round and make its state the run's."""
         with stage("save"):
+            lists = [] if found is None or not found.lists else [{"round": state.round, **found.lists}]
+            self.diagnostics += lists
             if self._directory is not None:
+                for each in lists:
+                    self._directory.append(DIAGNOSTICS, each)
                 self._directory.append(HISTORY, row)
             if found is not None:
                 self._own.see(state, found)
@@ -125,6 +131,7 @@ class Driver:
         self.state, facts, notes = self._checkpoints.restore(self._setup.start)
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
+        self.diagnostics = self._directory.rows(DIAGNOSTICS)
         self._own.restore(facts, self.history)
         for round_ in range(self.state.round):
             self._met[self._cohort(round_)] = True
@@ -138,22 +145,24 @@ class Driver:
         lr = config.optimizer.rate(round_, config.federation.rounds)
         sent.down += len(cohort) * bytes_down(setup, self.state) + self._first_contact_bytes(cohort)
         began = time.perf_counter()
+        due = last or (round_ + 1) % config.evaluation.every == 0
+        metrics = metrics_due(setup, round_) if due else ()
         outcome = setup.engine.train(
             self.state,
             self._tasks(round_, cohort),
             self._store,
             lr,
             lambda client: self._watcher.on_client(round_ + 1, client),
+            watch_for(setup, metrics),
         )
         with stage("server"):
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         sent.up += outcome.bytes_up
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
         _refuse_non_finite(state, setup.problem.shared)
-        seconds = time.perf_counter() - began
-        due = last or (round_ + 1) % config.evaluation.every == 0
+        seconds = time.perf_counter() - began - outcome.observed.seconds
         with stage("evaluate"):
-            found = evaluate(setup, state, self._store) if due else None
+            found = evaluate(setup, state, self._store, metrics, outcome.observed.totals()) if due else None
         row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         row |= {} if found is None else found.row
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
@@ -178,7 +187,7 @@ class Driver:
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
         with stage("evaluate"):
-            measured = evaluate(setup, state, self._store).row
+            measured = evaluate(setup, state, self._store, setup.metrics, {}).row
         row = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
         return state, row | {"exchange_seconds": seconds}
 

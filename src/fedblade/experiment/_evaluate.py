@@ -1,6 +1,6 @@
 """What a round's model is worth on the samples that are measured."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
-from fedblade.core.tree import State
+from fedblade.core.tree import State, Tree
 from fedblade.engines.base import Holder
+from fedblade.experiment._diagnose import Findings, finish, mean_of
 from fedblade.experiment._setup import Setup, shuffled
 
 
@@ -28,32 +30,35 @@ def measured_state(setup: Setup, state: ServerState) -> ServerState:
 class Evaluation:
     """What a model is worth: fields of the history, and accuracies by client where own models were measured.
 
+    `lists` are what metrics found that is no single number.
     `own` is on the samples of the client, `general` on those of everyone, for methods without a global model.
     """
 
     row: dict[str, Any]
     own: Mapping[int, float] = field(default_factory=dict)
     general: Mapping[int, float] = field(default_factory=dict)
+    lists: Mapping[str, Any] = field(default_factory=dict)
 
 
-def evaluate(setup: Setup, state: ServerState, store: ClientStore) -> Evaluation:
+def evaluate(
+    setup: Setup, state: ServerState, store: ClientStore, metrics: Sequence[Metric], observed: Mapping[str, Tree]
+) -> Evaluation:
     """Metrics of the global model, or the mean over the clients' own models where there is no global one.
 
-    Own models beside a global one are measured each round where the protocol needs them (P-GAPA).
+    `observed` is what the metrics asked of the trained clients. Own models beside a global one are measured each round
+    where the protocol needs them (P-GAPA).
     """
     state = measured_state(setup, state)
-    passes = tuple({each.name: each for metric in setup.metrics for each in metric.passes}.values())
     protocol = setup.config.evaluation.protocol
     if setup.method.accuracy_of == "personal":
-        return _mean_over_clients(setup, state, store, passes)
-    totals = setup.engine.measure(state, setup.test, setup.test_order, passes)
-    row: dict[str, Any] = {}
-    for metric in setup.metrics:
-        row |= metric.finish(totals)
+        return _mean_over_clients(setup, state, store, metrics, observed)
+    totals = setup.engine.measure(state, setup.test, setup.test_order, _passes(metrics))
+    found = finish(setup, metrics, {**totals, **observed})
+    row: dict[str, Any] = dict(found.numbers)
     if protocol == "domain" and setup.test_groups is not None:
         row["domain_accuracy"] = _by_domain(setup, state, setup.test_groups)
     own = _own_accuracies(setup, state, store) if protocol == "gapa" and setup.method.has_own_models else {}
-    return Evaluation(row | _mean_of_own(setup, own), own)
+    return Evaluation(row | _mean_of_own(setup, own), own, lists=found.lists)
 
 
 def holder(setup: Setup, state: ServerState, client: int, own: State | None) -> Holder:
@@ -87,22 +92,27 @@ def own_accuracies(
 
 
 def _mean_over_clients(
-    setup: Setup, state: ServerState, store: ClientStore, passes: tuple[DataPass, ...]
+    setup: Setup, state: ServerState, store: ClientStore, metrics: Sequence[Metric], observed: Mapping[str, Tree]
 ) -> Evaluation:
     """Unweighted mean over all measured clients, each with its own model on the same test set."""
-    rows: dict[int, dict[str, float]] = {}
+    rows: dict[int, Findings] = {}
     clients = ((_holder(setup, state, int(client), store), setup.test_order) for client in setup.measured)
-    for client, totals in setup.engine.measure_own(state, clients, setup.test, passes):
-        rows[client] = {key: value for metric in setup.metrics for key, value in metric.finish(totals).items()}
-    keys = next(iter(rows.values()))
-    row: dict[str, Any] = {key: fmean(each[key] for each in rows.values()) for key in keys}
+    for client, totals in setup.engine.measure_own(state, clients, setup.test, _passes(metrics)):
+        rows[client] = finish(setup, metrics, {**totals, **observed})
+    mean = mean_of(list(rows.values()))
+    row: dict[str, Any] = dict(mean.numbers)
     protocol = setup.config.evaluation.protocol
     if protocol == "domain" and setup.test_groups is not None:
         row["domain_accuracy"] = _by_own_domain(setup, state, store, setup.test_groups)
     apart = not setup.clients.is_shared or protocol == "gapa"
     own = _own_accuracies(setup, state, store) if apart else {}
-    general = {client: each["test_accuracy"] for client, each in rows.items()}
-    return Evaluation(row | _mean_of_own(setup, own), own, general)
+    general = {client: each.numbers["test_accuracy"] for client, each in rows.items()}
+    return Evaluation(row | _mean_of_own(setup, own), own, general, mean.lists)
+
+
+def _passes(metrics: Sequence[Metric]) -> tuple[DataPass, ...]:
+    """The passes of all metrics, each once."""
+    return tuple({each.name: each for metric in metrics for each in metric.passes}.values())
 
 
 def _own_accuracies(setup: Setup, state: ServerState, store: ClientStore) -> dict[int, float]:

@@ -69,7 +69,7 @@ def measured(config):
     """The set-up of a configuration, the row of its initial model, and what was looked at for it."""
     setup = prepare(config, dataset())
     recorder = Recorder(setup.engine)
-    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore()).row
+    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore(), setup.metrics, {}).row
     return setup, row, recorder
 
 

@@ -1,0 +1,66 @@
+"""What diagnostics see of a group of trained clients, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedblade.core.local import Row
+from fedblade.core.observe import Clock, Observed, Watch, measured_passes
+from fedblade.core.plan import ClientTask
+from fedblade.core.problem import Received
+from fedblade.core.sums import Sum, Sums
+from fedblade.core.tree import State, Tree
+from fedblade.engines._group_finish import added_up
+from fedblade.engines._group_passes import GroupPasses, Models
+from fedblade.engines._portions import Data
+
+
+class Observer:
+    """Runs the sums of a `Watch` for groups of a cohort."""
+
+    def __init__(self, passes: GroupPasses, watch: Watch, cohort: Sequence[ClientTask]) -> None:
+        self._passes = passes
+        self._watch = watch
+        self._first = min((task.client for task in cohort if task.num_steps), default=None)
+
+    def of_group(self, tasks: Sequence[ClientTask], received: Received, row: Row) -> Observed:
+        """What a group adds; the cohort's first client adds the sums of the first alone as well."""
+        clock = Clock(self._watch.indices)
+        watch, places = self._watch, [place for place, task in enumerate(tasks) if task.client == self._first]
+        every = self._added_up(tasks, received, row, watch.every)
+        alone = Sums()
+        if watch.first and places:
+            alone = self._added_up([tasks[places[0]]], *_only(places[0], received, row), watch.first)
+        return Observed(every, alone, clock.seconds())
+
+    def _added_up(self, tasks: Sequence[ClientTask], received: Received, row: Row, sums: tuple[Sum, ...]) -> Sums:
+        if not sums:
+            return Sums()
+        passes, watch = self._passes, self._watch
+        fixed = {name: leaf.expand(len(tasks), *leaf.shape) for name, leaf in received.fixed.items()}
+        models = Models(
+            row.params,
+            row.buffers,
+            fixed,
+            received.client,
+            received.task.counts,
+            received.server,
+            received.task.round,
+            anchor=received.anchor,
+            anchor_buffers=received.buffers,
+        )
+        data = Data(watch.samples, [watch.indices] * len(tasks))
+        found = passes.of_sums(tasks, received, row.params, row.buffers, sums)
+        found |= passes.run(measured_passes(sums), models, data)
+        return added_up(passes.many.problem, tasks, received, row, sums, found)
+
+
+def _only(place: int, received: Received, row: Row) -> tuple[Received, Row]:
+    """One client of a group, still with a client axis."""
+
+    def at(tree: Tree) -> Tree:
+        return {name: leaf[place : place + 1] for name, leaf in tree.items()}
+
+    client: State = {name: at(tree) for name, tree in received.client.items()}
+    task = replace(received.task, counts=received.task.counts[place : place + 1])
+    alone = replace(received, task=task, anchor=at(received.anchor), buffers=at(received.buffers), client=client)
+    return alone, Row(at(row.params), at(row.buffers), {})

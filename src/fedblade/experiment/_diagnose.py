@@ -1,0 +1,107 @@
+"""Which metrics a round asks for, what they ask of its clients, and where their numbers go."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from fedblade.core.metric import Metric
+from fedblade.core.observe import Watch
+from fedblade.core.tree import Tree
+from fedblade.experiment._setup import Setup
+
+_DIGITS = 6
+"""Significant digits of numbers in lists."""
+_MOST_CLIENTS = 10_000
+"""Clients up to which the accuracy that each can expect is worked out every time."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What metrics found: `numbers` for the history, and `lists` of numbers for a file of their own."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    lists: dict[str, Any] = field(default_factory=dict)
+
+
+def metrics_due(setup: Setup, round_: int) -> tuple[Metric, ...]:
+    """The metrics of a round that is evaluated: accuracy always, the others every so many rounds and in the last."""
+    done, config = round_ + 1, setup.config
+    every = done == config.federation.rounds or done % config.evaluation.diagnostics_every == 0
+    return setup.metrics if every else setup.metrics[:1]
+
+
+def watch_for(setup: Setup, metrics: Sequence[Metric]) -> Watch | None:
+    """What the metrics ask of trained clients, each sum once; None if they ask nothing."""
+    asked = {
+        kind: tuple({each.name: each for metric in metrics if metric.of == kind for each in metric.local}.values())
+        for kind in ("all", "first")
+    }
+    if not any(asked.values()):
+        return None
+    return Watch(asked["all"], asked["first"], setup.test, setup.test_order)
+
+
+def finish(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> Findings:
+    """The findings of all metrics; one whose clients did not train is left out."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        if all(each.name in totals for each in metric.local):
+            found |= metric.finish(totals)
+    if "class_accuracy" in found:
+        found |= _over_clients(setup, found["class_accuracy"])
+    return _sorted(found)
+
+
+def mean_of(findings: Sequence[Findings]) -> Findings:
+    """The mean over clients, number by number."""
+    return Findings(
+        {key: fmean(each.numbers[key] for each in findings) for key in findings[0].numbers},
+        {key: _mean([each.lists[key] for each in findings]) for key in findings[0].lists},
+    )
+
+
+def _sorted(found: Mapping[str, Any]) -> Findings:
+    lists = {key: _rounded(value) for key, value in found.items() if not isinstance(value, float | int)}
+    return Findings({key: value for key, value in found.items() if key not in lists}, lists)
+
+
+def _over_clients(setup: Setup, by_class: Sequence[float | None]) -> dict[str, float]:
+    """What each client can expect of a model with these accuracies by class, given its own mix of labels.
+
+    Mean over clients, and mean of the worst tenth of them. Classes that were not measured are left out of the mix.
+    """
+    split = setup.clients.train
+    if split.num_clients > _MOST_CLIENTS:
+        return {}
+    accuracy = np.array([np.nan if each is None else each for each in by_class])
+    counts = split.table()[setup.eligible] * ~np.isnan(accuracy)
+    held = counts[counts.sum(1) > 0]
+    if not len(held):
+        return {}
+    expected = np.sort(held @ np.nan_to_num(accuracy) / held.sum(1))
+    worst = expected[: max(1, round(len(expected) / 10))]
+    return {"client_accuracy_mean": float(expected.mean()), "worst_decile_accuracy": float(worst.mean())}
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Nested lists of one shape, averaged entry by entry; an entry that one of them lacks is None."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {key: _mean([each[key] for each in values]) for key in first}
+    if isinstance(first, list):
+        return [_mean(entries) for entries in zip(*values, strict=True)]
+    return None if any(each is None for each in values) else fmean(values)
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers in nested lists cut to their significant digits; NaN becomes None, whole numbers stay."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
+    return value
