@@ -542,3 +542,15 @@ def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():
         ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)), ("on_own_model", (1, 3)),
         ("on_note", ("a",)), ("on_note", ("b",)),
     ]  # fmt: skip
+
+
+def observed(of):
+    setup = build("fedavg", engine="stacked")
+    sums = (Sum("seen", lambda view: {"x": of(view)}, bound=1.0),)
+    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [Metric((), lambda _: {}, sums)])
+
+
+def test_what_a_metric_sees_of_clients_is_rehearsed():
+    observed(lambda view: view.counts.double().sum())
+    with pytest.raises(Unsupported, match="a metric fails with clients side by side"):
+        observed(lambda view: torch.tensor(float(view.counts.sum())))

@@ -13,7 +13,8 @@ import torch
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import Row, train
 from fedblade.core.method import Method
-from fedblade.core.observe import own_passes
+from fedblade.core.metric import Metric
+from fedblade.core.observe import Watch, observe_client, own_passes
 from fedblade.core.outcome import StepLog, collect_client, finish
 from fedblade.core.passes import run_passes
 from fedblade.core.plan import ClientTask
@@ -27,6 +28,7 @@ from fedblade.engines._group import each_state, each_tree, receive_group, with_b
 from fedblade.engines._group_finish import collect_group, finish_group
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import gather
+from fedblade.engines._observer import Observer
 from fedblade.engines._own_models import own_models
 from fedblade.engines._portions import Data
 from fedblade.engines._rehearsal_compare import Comparison, blaming, check_client_state, cut
@@ -38,10 +40,10 @@ RATE = 0.05
 """Large enough for the second step to see another model, too small for steps to blow up roundings."""
 
 
-def rehearse(passes: GroupPasses, server: ServerState, task: ClientTask, measured: Sequence[DataPass]) -> None:
+def rehearse(passes: GroupPasses, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
     """Raise `Unsupported` if the method, the model or a metric fails side by side or gives other numbers.
 
-    `task` is a client's that the two are cut from, `measured` the passes over test data. Leaves nothing behind.
+    `task` is a client's that the two are cut from. Leaves nothing behind.
     """
     problem = passes.many.problem
     device, least = problem.samples.labels.device, 2 if problem.network.skips_singletons else 1
@@ -49,7 +51,7 @@ def rehearse(passes: GroupPasses, server: ServerState, task: ClientTask, measure
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.inference_mode(False):
         for padded in (False, True):
             tasks = [cut(task, least, 1.0), cut(task, least, 2 / 3 if padded else 1.0, last=True)]
-            kept = _Round(passes, server, tasks, kept, padded=padded).play(measured)
+            kept = _Round(passes, server, tasks, kept, padded=padded).play(metrics)
 
 
 class _Round:
@@ -72,7 +74,7 @@ class _Round:
             self.together = with_batches(received, tasks)
             self.alone = [receive(self.problem, server, task, own, RATE) for task, own in zip(tasks, kept, strict=True)]
 
-    def play(self, measured: Sequence[DataPass]) -> list[State | None]:
+    def play(self, metrics: Sequence[Metric]) -> list[State | None]:
         """All of it; returns what the clients keep."""
         with torch.no_grad(), blaming("the model"):
             self._features()
@@ -88,7 +90,8 @@ class _Round:
                     if self.problem.method.own.logits is not None:
                         self._measure("the own", [DataPass("prediction", _prediction)])
                 with blaming("a metric"):
-                    self._measure("the metric", measured)
+                    self._measure("the metric", [each for metric in metrics for each in metric.passes])
+                    self._observe(tuple(each for metric in metrics for each in metric.local), row)
         return states
 
     def _features(self) -> None:
@@ -183,6 +186,21 @@ class _Round:
             )
             for name, tree in expected.items():
                 self.compare.tree(f"{what} {name}", found[name], tree)
+
+
+    def _observe(self, sums: tuple[Sum, ...], row: Row) -> None:
+        """What metrics see of the trained clients."""
+        watch = Watch(sums, (), self.problem.samples, self.tasks[0].indices)
+        try:
+            found = Observer(self.passes, watch, self.tasks).of_group(self.tasks, self.together, row).every
+            single = [
+                observe_client(self.problem, each, own, watch, first=False).every
+                for each, own in zip(self.alone, _apart(row), strict=True)
+            ]
+        except NonFinite:
+            return
+        for name, tree in _added(single).trees.items():
+            self.compare.tree(f"the metric's sum {name}", found[name], tree)
 
 
 def _prediction(view: StepView) -> Tree:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Unsupported
 from fedblade.core.local import Row, train
+from fedblade.core.metric import Metric
 from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog, adapt_client, summarise_group, train_client, with_fresh_optimiser
 from fedblade.core.passes import takes_batch_statistics
@@ -59,10 +60,10 @@ class StackedEngine(SequentialEngine):
         replays = problem.samples.labels.is_cuda and can_replay(self._many)
         self._slots = SlotTrainer(self._many) if replays else None
 
-    def rehearse(self, server: ServerState, task: ClientTask, measured: Sequence[DataPass]) -> None:
+    def rehearse(self, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
         """Raise `Unsupported` if the method cannot run side by side; `task` lends its samples. Changes nothing."""
         try:
-            rehearse(self._passes, server, task, measured)
+            rehearse(self._passes, server, task, metrics)
         except Unsupported:
             raise
         except Exception as error:

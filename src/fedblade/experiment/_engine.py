@@ -78,7 +78,7 @@ def rehearse(
     task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
     # Exact, whatever the run asks for, because numbers are compared.
     with float32_products(tf32=False):
-        engine.rehearse(start, task, [each for metric in metrics for each in metric.passes])
+        engine.rehearse(start, task, metrics)
 
 
 def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:
