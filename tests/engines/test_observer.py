@@ -13,7 +13,7 @@ from fedblade.core.state import MemoryStore
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.views import Teacher
 
-METHODS = ("fedavg", "fedblade", "fedrep", "fedbn", "scaffold", "feddr_plus")
+METHODS = ("fedavg", "fedblade", "fedrep", "fedbn", "scaffold", "feddr_plus", "local_ce")
 
 
 def real(view):

@@ -45,6 +45,7 @@ class Workload:
             "lr": self.lr,
             "momentum": self.momentum,
             "evaluation.every": self.rounds,
+            "evaluation.metrics": ["accuracy"],
             "engine": engine,
             "device": "cpu",
             "seed": self.seed,

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedblade.core.metric import Metric
+from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
+from fedblade.diagnostics._batch import real_samples
 
 
 @metrics.register("accuracy")
@@ -20,22 +21,21 @@ def accuracy() -> Metric:
 
 
 def _of(view: StepView) -> Tree:
-    logits = view.logits.detach().to(torch.float64)
-    real = torch.ones_like(logits[:, 0]) if view.mask is None else (view.mask != 0).to(torch.float64)
-    labels = torch.where(real != 0, view.labels, 0)
+    logits, real = view.logits.detach().to(torch.float64), real_samples(view)
+    labels = torch.where(real, view.labels, 0)
     losses = functional.cross_entropy(logits, labels, reduction="none")
     return {
-        "count": real.sum(),
+        "count": real.sum().to(torch.float64),
         "correct": _sum(logits.argmax(-1) == labels, real),
         "loss": _sum(losses, real),
     }
 
 
 def _sum(values: Tensor, real: Tensor) -> Tensor:
-    return torch.where(real != 0, values.to(torch.float64), 0.0).sum()
+    return torch.where(real, values.to(torch.float64), 0.0).sum()
 
 
-def _finish(totals: Mapping[str, Tree]) -> dict[str, float]:
+def _finish(totals: Mapping[str, Tree]) -> Found:
     sums = totals[_PASS.name]
     return {
         "test_accuracy": float(100 * sums["correct"] / sums["count"]),

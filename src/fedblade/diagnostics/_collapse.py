@@ -115,7 +115,10 @@ def _class_means(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
 def _trace_pinv(within: Tensor, centred: Tensor) -> float:
     """tr(Σ_W Σ_B⁺)/C through the C × C Gram matrix of the means: the same eigenvalues at a fraction of the cost."""
     classes = len(centred)
-    values, vectors = torch.linalg.eigh(centred @ centred.mT / classes)
+    gram = centred @ centred.mT / classes
+    if not bool(gram.isfinite().all()):
+        return math.nan
+    values, vectors = torch.linalg.eigh(gram)
     kept = values > PSEUDO_INVERSE_CUT * values[-1].clamp(min=0)
     if not bool(kept.any()):
         return math.nan

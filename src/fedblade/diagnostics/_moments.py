@@ -18,6 +18,7 @@ from torch import Tensor
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
+from fedblade.diagnostics._batch import members
 from fedblade.diagnostics._checks import check_features, check_row_entries
 from fedblade.heads import normalise
 
@@ -53,17 +54,16 @@ class Moments:
         real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask != 0
         z = torch.where(real[:, None], features.detach().to(torch.float64), 0.0)
         mean, centred = _centre(z, real, torch.finfo(features.dtype).eps)
-        classes = torch.arange(num_classes, device=labels.device)
-        members = ((labels[:, None] == classes) & real[:, None]).to(torch.float64)
+        mine = members(labels, num_classes, real)
         count = real.sum().to(torch.float64)
         return Moments(
             count=count,
             total=count * mean,
             scatter=centred.mT @ centred,
             outer=torch.outer(count * mean, mean),
-            class_count=members.sum(0),
-            class_total=members.mT @ z,
-            class_unit=members.mT @ normalise(z),
+            class_count=mine.sum(0),
+            class_total=mine.mT @ z,
+            class_unit=mine.mT @ normalise(z),
         )
 
     @staticmethod

@@ -1,19 +1,26 @@
 """Dimensional collapse: the spectrum of the features and its effective rank."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, MutableMapping
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.core.metric import Metric
+from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
+from fedblade.diagnostics._batch import as_lists
 from fedblade.diagnostics._checks import check_samples
 from fedblade.diagnostics._moments import Moments, Space, moments_pass
 
 Matrix = Literal["covariance", "correlation"]
+SIGNIFICANT = -2.0
+"""Eigenvalues whose natural logarithm is above this count as significant."""
+_FOUND: MutableMapping[Tensor, dict[Matrix, tuple[Tensor, Tensor]]] = WeakTensorKeyDictionary()
+"""Matrices and their eigenvalues, which several metrics ask for, by the scatter of moments while somebody holds it."""
 
 
 def spectrum(features: Tensor, matrix: Matrix = "covariance") -> Tensor:
@@ -33,18 +40,53 @@ def effective_rank(features: Tensor, matrix: Matrix = "covariance") -> float:
 
 
 def eigenvalues(moments: Moments, matrix: Matrix) -> Tensor:
-    """Descending eigenvalues of the chosen matrix, rounding below zero clipped."""
+    """Descending eigenvalues [dim] of the chosen matrix; NaN if it is not finite.
+
+    What is below the rounding of the largest, dim·2⁻⁵²·λ_1, is 0: logarithms of it would be noise. They are computed once however often they are asked for, as long as the moments live and do not change.
+    """
     if matrix not in ("covariance", "correlation"):
         raise Misconfigured(f"unknown matrix {matrix!r}.{nearest(matrix, ('covariance', 'correlation'))}")
     square = moments.covariance() if matrix == "covariance" else moments.correlation()
+    found = _FOUND.setdefault(moments.scatter, {})
+    if matrix not in found or not torch.equal(found[matrix][0], square):
+        found[matrix] = (square, _descending(square))
+    return found[matrix][1]
+
+
+def _descending(square: Tensor) -> Tensor:
+    if not bool(square.isfinite().all()):
+        return torch.full_like(square.diagonal(), math.nan)
     values: Tensor = torch.linalg.eigvalsh(square)
-    return values.clamp(min=0).flip(-1)
+    rounding = len(values) * torch.finfo(values.dtype).eps * values[-1].clamp(min=0)
+    return torch.where(values > rounding, values, 0.0).flip(-1)
 
 
 def entropy_rank(values: Tensor) -> float:
     """Effective rank of a spectrum; NaN if it is all zero."""
     shares = values / values.sum()
     return float(torch.special.entr(shares).sum().exp())
+
+
+@metrics.register("spectrum", paper="FedDecorr, Figs. 2 to 7")
+def spectrum_metric() -> Metric:
+    """Eigenvalues of the features' covariance, how many are significant, and the share of features that are constant.
+
+    The array `spectrum [dim]` has all eigenvalues in descending order; `significant_values` counts those with
+    log λ > -2, and `zero_variance_share` lies between 0 and 1.
+    """
+    return Metric((moments_pass("feature"),), _finish_spectrum)
+
+
+def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
+    moments = Moments.from_tree(totals[moments_pass("feature").name])
+    values, variances = eigenvalues(moments, "covariance"), moments.covariance().diagonal()
+    significant = torch.where(values.isnan(), math.nan, (values > math.exp(SIGNIFICANT)).double())
+    constant = torch.where(variances.isnan(), math.nan, (variances == 0).double())
+    return {
+        "significant_values": float(significant.sum()),
+        "zero_variance_share": float(constant.mean()),
+        "spectrum": as_lists(values),
+    }
 
 
 @metrics.register("erank_feature", paper="FedBlade, Definition 2")
@@ -62,7 +104,7 @@ def erank_proj() -> Metric:
 def _erank(space: Space, key: str) -> Metric:
     data_pass = moments_pass(space)
 
-    def finish(totals: Mapping[str, Tree]) -> dict[str, float]:
+    def finish(totals: Mapping[str, Tree]) -> Found:
         moments = Moments.from_tree(totals[data_pass.name])
         return {
             key: entropy_rank(eigenvalues(moments, "covariance")),

@@ -43,7 +43,7 @@ class SequentialEngine:
         outcome = RoundOutcome()
         for task in tasks:
             own = self._own(store, task.client, server.round)
-            first = not outcome.sums.trees
+            first = not outcome.observed.first.trees
             result = train_client(self._problem, server, task, own, lr, watch, first=first)
             with stage("sums"):
                 if result.state:

@@ -1,0 +1,55 @@
+"""`diagnostics`: what watching a run costs, as whole rounds with metrics over rounds that measure accuracy alone."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
+from fedblade.bench._timing import alternate, median, paired_ratios
+from fedblade.core.registry import metrics
+from fedblade.experiment._driver import Driver
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._run import load_config
+from fedblade.experiment._schema import Evaluation
+from fedblade.experiment._setup import Setup, prepare
+
+_WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy alone"
+DEFAULT = Case("the default metrics", f"{_WHAT}: FedBlade", at_most(1.1))
+EVERY = Case("every metric there is", f"{_WHAT}: FedBlade, local models on all test samples included")
+
+
+def measure(options: Options, rounds: int = 10, usual: int = 9, **changes: Any) -> Measured:
+    """Seconds per round with each set of metrics, taking turns."""
+    options.require_cpu()
+    sets: dict[str, Sequence[str]] = {
+        "accuracy": ("accuracy",),
+        "default": Evaluation().metrics,
+        "every": sorted(metrics.names()),
+    }
+    settings = {"rounds": rounds, "device": "cpu", "method": "fedblade", **changes}
+    configs = [load_config("quickstart", settings | {"evaluation.metrics": list(each)})[0] for each in sets.values()]
+    sides = [whole_run(prepare(config)) for config in configs]
+    alternate(sides, 1)
+    plain, default, every = alternate(sides, options.repetitions(usual))
+    yield DEFAULT.label, _compared(plain, "default", default, rounds)
+    yield EVERY.label, _compared(plain, "every metric", every, rounds)
+
+
+def whole_run(setup: Setup) -> Callable[[], float]:
+    """A side to time: all rounds with what is measured in them."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        Driver(setup, None, Silent()).run()
+        return time.perf_counter() - began
+
+    return run
+
+
+def _compared(plain: list[float], name: str, watched: list[float], rounds: int) -> Result:
+    ratios = paired_ratios(watched, plain)
+    medians = {"accuracy s/round": median(plain) / rounds, f"{name} s/round": median(watched) / rounds}
+    return Result(median(ratios), medians, ratios)
+
+
+BENCHMARKS = (Benchmark("diagnostics", "what diagnostics cost", (DEFAULT, EVERY), measure),)

@@ -1,0 +1,90 @@
+"""What local training does to test samples of classes that a client has observed, and to those of the others."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedblade.core.metric import Found, Metric
+from fedblade.core.registry import metrics
+from fedblade.core.sums import DataPass, Sum
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, StepView, Teacher
+from fedblade.diagnostics._batch import class_sums, members, real_samples
+from fedblade.diagnostics._vectors import angle, class_vectors, quotient
+from fedblade.heads import normalise
+
+SIDES = ("observed", "unobserved")
+
+
+@metrics.register("alignment", paper="FedDr+, Figures 2 and 5")
+def alignment() -> Metric:
+    """Mean cosine of test samples with their class vectors by the clients' trained models, and its gap to before.
+
+    cos(f(x), v_y) in the space of the class vectors, a mean over the test samples of the classes that the client has
+    observed (or has not), then over the clients that have such classes. The gap subtracts the same cosine by the model
+    that the client received, with that model's own class vectors where these are trained. NaN if no client counts.
+    """
+    return Metric((), _finish(_ALIGNMENT, ("alignment", "alignment_gap")), (_ALIGNMENT,))
+
+
+@metrics.register("feature_drift", paper="FedDr+, Figure 4")
+def feature_drift() -> Metric:
+    """How far local training moves the features of test samples: mean distance, and mean angle in degrees.
+
+    Between the features of a client's trained model and those of the model it received; means as in `alignment`.
+    """
+    return Metric((), _finish(_FEATURE_DRIFT, ("feature_distance", "feature_angle")), (_FEATURE_DRIFT,))
+
+
+def _of_alignment(view: StepView) -> Tree:
+    after = _own_cosines(view, view.params, view.output.projected)
+    before = _own_cosines(view, view.anchor, view.teachers[Teacher()].output.projected)
+    return class_sums(view, torch.stack((after, after - before), -1))
+
+
+def _own_cosines(view: StepView, params: Tree, projected: Tensor) -> Tensor:
+    """Cosines [batch] of samples with the vector of their own class."""
+    vectors = class_vectors(view.head, params, view.fixed)
+    cosines = normalise(projected.detach().to(torch.float64)) @ normalise(vectors).mT
+    return (cosines * members(view.labels, len(vectors), real_samples(view))).sum(-1)
+
+
+def _of_feature_drift(view: StepView) -> Tree:
+    after, before = view.features.to(torch.float64), view.teachers[Teacher()].features.to(torch.float64)
+    return class_sums(view, torch.stack(((after - before).norm(dim=-1), angle(after, before)), -1))
+
+
+def _by_side(data_pass: DataPass, bound: float) -> Sum:
+    """A client's means over the samples of classes it has observed and of the others, of what a pass sums up by class.
+
+    `means [sides, numbers]`, 0 where there are no such samples; `clients [sides]` is 1 where there are.
+    """
+
+    def of(view: EndView) -> Tree:
+        seen = view.passes[data_pass.name]
+        observed = (view.counts > 0).to(torch.float64)
+        sides = torch.stack((observed, 1 - observed))
+        samples = sides @ seen["count"]
+        return {
+            "means": sides @ seen["sum"] / samples.clamp(min=1)[:, None],
+            "clients": (samples > 0).to(torch.float64),
+        }
+
+    return Sum(f"{data_pass.name}_means", of, bound, measured=(data_pass,))
+
+
+_ALIGNMENT = _by_side(DataPass("alignment", _of_alignment, anchored=True), 2.0)
+_FEATURE_DRIFT = _by_side(DataPass("feature_drift", _of_feature_drift, anchored=True), 1e6)
+
+
+def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tree]], Found]:
+    def finish(totals: Mapping[str, Tree]) -> Found:
+        sums = totals[declared.name]
+        return {
+            f"{name}_{side}": quotient(sums["means"][place, number], sums["clients"][place])
+            for number, name in enumerate(names)
+            for place, side in enumerate(SIDES)
+        }
+
+    return finish

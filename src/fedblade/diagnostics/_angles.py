@@ -1,0 +1,94 @@
+"""Angles between classes that a client has, and between those it lacks: class vectors and class means."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedblade.core.metric import Found, Metric
+from fedblade.core.registry import metrics
+from fedblade.core.sums import DataPass, Sum
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, StepView
+from fedblade.diagnostics._batch import class_sums
+from fedblade.diagnostics._vectors import CLASS_VECTORS, angle_matrix, class_vectors, pair_shares, quotient
+from fedblade.heads import normalise
+
+SIDES = ("existing", "missing")
+
+
+@metrics.register("classifier_angles", paper="FedGELA, Figures 2 and 5")
+def classifier_angles() -> Metric:
+    """Mean angle in degrees between class vectors of a client's existing classes, and of its missing ones.
+
+    A mean over pairs of classes, then over the clients of the round that have a pair; NaN if none has. Once with each
+    client's trained head, once with the head of the model that is measured.
+    """
+    return Metric((CLASS_VECTORS,), _finish_classifiers, (_CLASSIFIERS,))
+
+
+@metrics.register("class_mean_angles", paper="FedGELA, Figure 3")
+def class_mean_angles() -> Metric:
+    """Mean angle in degrees between class means of unit features on the test samples, existing and missing classes.
+
+    Of each client's trained model, a mean over pairs of its existing (missing) classes and then over clients;
+    `class_mean_angle_all` is that of the measured model over all pairs. Classes without test samples are left out, what
+    has no pair is NaN. Deviation: the paper takes existing classes on the client's own test samples; here they are
+    those of the class in the whole test set.
+    """
+    return Metric((_CLASS_DIRECTIONS,), _finish_means, (_MEANS,))
+
+
+def _of_directions(view: StepView) -> Tree:
+    return class_sums(view, normalise(view.features.to(torch.float64)))
+
+
+_CLASS_DIRECTIONS = DataPass("class_directions", _of_directions)
+
+
+def _of_classifiers(view: EndView) -> Tree:
+    vectors = class_vectors(view.head, view.params, view.fixed)
+    return _by_side(view.counts > 0, torch.ones_like(view.counts, dtype=torch.bool), angle_matrix(vectors))
+
+
+def _of_means(view: EndView) -> Tree:
+    seen = view.passes[_CLASS_DIRECTIONS.name]
+    found = _by_side(view.counts > 0, seen["count"] > 0, angle_matrix(seen["sum"]))
+    return {name: found[name] for name in ("angle", "clients")}
+
+
+def _by_side(held: Tensor, known: Tensor, angles: Tensor) -> Tree:
+    """For classes that are `held` and for the others: what pairs count, the mean angle, and whether there is a pair.
+
+    `shares [sides, classes, classes]`, `angle [sides]` and `clients [sides]`.
+    """
+    shares = torch.stack([pair_shares((side & known).to(torch.float64)) for side in (held, ~held)])
+    return {
+        "shares": shares,
+        "angle": (shares * angles).sum((-2, -1)),
+        "clients": (shares.sum((-2, -1)) > 0).to(torch.float64),
+    }
+
+
+_CLASSIFIERS = Sum("classifier_angles", _of_classifiers, bound=180.0)
+_MEANS = Sum("class_mean_angles", _of_means, bound=180.0, measured=(_CLASS_DIRECTIONS,))
+
+
+def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
+    sums, measured = totals[_CLASSIFIERS.name], totals[CLASS_VECTORS.name]
+    together = (sums["shares"] * angle_matrix(measured["total"] / measured["count"])).sum((-2, -1))
+    return {
+        f"angle_{side}_{where}": quotient(angles[place], sums["clients"][place])
+        for where, angles in (("local", sums["angle"]), ("global", together))
+        for place, side in enumerate(SIDES)
+    }
+
+
+def _finish_means(totals: Mapping[str, Tree]) -> Found:
+    sums, measured = totals[_MEANS.name], totals[_CLASS_DIRECTIONS.name]
+    shares = pair_shares((measured["count"] > 0).to(torch.float64))
+    found = {
+        f"class_mean_angle_{side}": quotient(sums["angle"][place], sums["clients"][place])
+        for place, side in enumerate(SIDES)
+    }
+    return found | {"class_mean_angle_all": quotient((shares * angle_matrix(measured["sum"])).sum(), shares.sum())}

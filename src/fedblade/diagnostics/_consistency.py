@@ -1,0 +1,72 @@
+"""Consistency: how far clients agree after local training on where a class lies, and on the classifier."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedblade.core.metric import Found, Metric
+from fedblade.core.registry import metrics
+from fedblade.core.sums import DataPass, Sum
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView, StepView
+from fedblade.diagnostics._batch import class_sums
+from fedblade.diagnostics._vectors import class_vectors, mean_pair_cosine
+from fedblade.heads import normalise
+
+
+@metrics.register("prototype_consistency", paper="FedETF, Figures 1 and 5a")
+def prototype_consistency() -> Metric:
+    """Mean cosine of two clients' prototypes of a class, over pairs and then over classes with two or more holders.
+
+    A prototype is the mean feature of the client's own training samples of the class, by its trained model. NaN if no
+    class has two holders. Deviation: the paper leaves the space open; it is that of the features for every method.
+    """
+    return Metric((), _finish_prototypes, (_PROTOTYPES,))
+
+
+@metrics.register("classifier_consistency", paper="FedETF, Figure 1")
+def classifier_consistency() -> Metric:
+    """Mean cosine of two clients' classifiers, all class vectors of one taken as a single vector; NaN for one client.
+
+    The bias is left out. Fixed class vectors are the same everywhere: 1.
+    """
+    return Metric((), _finish_classifiers, (_CLASSIFIERS,))
+
+
+def _of_class_features(view: StepView) -> Tree:
+    return class_sums(view, view.features)
+
+
+_CLASS_FEATURES = DataPass("own_class_features", _of_class_features)
+
+
+def _of_prototypes(view: EndView) -> Tree:
+    """Unit prototypes, zero for classes that the client lacks."""
+    own = view.passes[_CLASS_FEATURES.name]
+    units, holds = normalise(own["sum"] / own["count"].clamp(min=1)[:, None]), (own["count"] > 0).to(torch.float64)
+    return {"total": units, "squares": units.square().sum(-1), "clients": holds}
+
+
+def _of_classifiers(view: EndView) -> Tree:
+    unit = normalise(class_vectors(view.head, view.params, view.fixed).flatten())
+    return {"total": unit, "squares": unit.square().sum(), "clients": torch.ones_like(unit[0])}
+
+
+_PROTOTYPES = Sum("unit_prototypes", _of_prototypes, bound=1.0, passes=(_CLASS_FEATURES,), by_class=True)
+_CLASSIFIERS = Sum("unit_classifiers", _of_classifiers, bound=1.0)
+
+
+def _finish_prototypes(totals: Mapping[str, Tree]) -> Found:
+    sums = totals[_PROTOTYPES.name]
+    cosines = _cosine(sums)[sums["clients"] > 1]
+    return {"prototype_consistency": float(cosines.mean()) if len(cosines) else math.nan}
+
+
+def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
+    return {"classifier_consistency": float(_cosine(totals[_CLASSIFIERS.name]))}
+
+
+def _cosine(sums: Tree) -> Tensor:
+    return mean_pair_cosine(sums["total"].square().sum(-1), sums["squares"], sums["clients"])

@@ -1,0 +1,53 @@
+"""Dimensional collapse seen locally: the spectrum of one client's trained model, alone and against the global one."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from fedblade.core.metric import Found, Metric
+from fedblade.core.registry import metrics
+from fedblade.core.sums import Sum
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView
+from fedblade.diagnostics._moments import Moments, moments_pass
+from fedblade.diagnostics._ratio import num_floored, spectrum_ratio
+from fedblade.diagnostics._spectrum import eigenvalues
+
+
+@metrics.register("local_spectrum", paper="FedDecorr, Figures 3 to 6")
+def local_spectrum() -> Metric:
+    """Eigenvalues of the covariance of the test samples' features by a trained client's model, descending.
+
+    The client is the one of the round's cohort with the lowest id.
+    """
+    return Metric((), _finish_spectrum, (_MOMENTS,), of="first")
+
+
+@metrics.register("spectrum_ratio", paper="FedDecorr, Eq. 1")
+def spectrum_ratio_metric() -> Metric:
+    """Mean log ratio of that client's spectrum to the measured model's, above 0 if averaging collapsed it.
+
+    `spectrum_ratio_floored` counts the eigenvalues, of both, that are floored at 1e-12. See `diagnostics._ratio`.
+    """
+    return Metric((_PASS,), _finish_ratio, (_MOMENTS,), of="first")
+
+
+def _of(view: EndView) -> Tree:
+    return view.passes[_PASS.name]
+
+
+_PASS = moments_pass("feature")
+_MOMENTS = Sum("local_moments", _of, bound=1e12, measured=(_PASS,))
+
+
+def _spectrum(tree: Tree) -> Tensor:
+    return eigenvalues(Moments.from_tree(tree), "covariance")
+
+
+def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
+    return {"local_spectrum": _spectrum(totals[_MOMENTS.name]).tolist()}
+
+
+def _finish_ratio(totals: Mapping[str, Tree]) -> Found:
+    spectra = _spectrum(totals[_MOMENTS.name]), _spectrum(totals[_PASS.name])
+    return {"spectrum_ratio": spectrum_ratio(*spectra), "spectrum_ratio_floored": float(num_floored(*spectra))}

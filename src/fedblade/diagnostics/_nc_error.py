@@ -1,0 +1,67 @@
+"""Neural-collapse error: how far the angles between class prototypes are from those of a simplex ETF."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedblade.core.metric import Found, Metric
+from fedblade.core.registry import metrics
+from fedblade.core.sums import DataPass
+from fedblade.core.tree import Tree
+from fedblade.core.views import Head, StepView
+from fedblade.diagnostics._batch import class_sums, members
+from fedblade.diagnostics._checks import check_class_numbers, check_row_entries, check_samples
+from fedblade.diagnostics._class_means import centred, means_of_held
+from fedblade.heads import normalise
+
+
+def nc_error(features: Tensor, labels: Tensor) -> dict[str, float]:
+    """Squared distance of the cosines between class prototypes to a simplex ETF's (FedETF, Figs. 5b and 6a).
+
+    With h_c the mean of `features [samples, dim]` over class c and C the number of classes with samples:
+    `nc_error` = mean over c < c' of (cos(h_c, h_c') + 1/(C - 1))²; `nc_error_centred` the same with the mean of the h_c
+    taken off. Deviation: FedETF's global mean is a sum; here it is the mean of the class means. A prototype of zero
+    length has cosine 0 with all others; with fewer than two classes the error is NaN.
+    """
+    check_samples(features)
+    check_row_entries("labels", labels, features)
+    check_class_numbers(labels)
+    mine = members(labels, int(labels.max()) + 1, torch.ones_like(labels, dtype=torch.bool))
+    return _errors(means_of_held({"count": mine.sum(0), "sum": mine.mT @ features.detach().double()}))
+
+
+@metrics.register("nc_error", paper="FedETF, Fig. 5b")
+def nc_error_metric() -> Metric:
+    """Neural-collapse error in the head's space, see `diagnostics.nc_error`.
+
+    Prototypes are means of the unit vectors u where the head projects, and of the features z themselves where it does
+    not.
+    """
+    return Metric((_PASS,), _finish)
+
+
+def _of(view: StepView) -> Tree:
+    projected = view.output.projected.double()
+    projects = type(view.head).project is not Head.project
+    return class_sums(view, normalise(projected) if projects else projected)
+
+
+def _finish(totals: Mapping[str, Tree]) -> Found:
+    return _errors(means_of_held(totals[_PASS.name]))
+
+
+def _errors(means: Tensor) -> dict[str, float]:
+    if len(means) < 2:
+        return {"nc_error": math.nan, "nc_error_centred": math.nan}
+    return {"nc_error": _error(means), "nc_error_centred": _error(centred(means))}
+
+
+def _error(prototypes: Tensor) -> float:
+    classes, directions = len(prototypes), normalise(prototypes)
+    gaps = (directions @ directions.mT + 1 / (classes - 1)).square()
+    return float(torch.triu(gaps, diagonal=1).sum() / math.comb(classes, 2))
+
+
+_PASS = DataPass("class_sums_of_head", _of)

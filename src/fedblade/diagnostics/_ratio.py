@@ -1,0 +1,36 @@
+"""How much averaging collapsed a spectrum: the local eigenvalues against the global ones."""
+
+from torch import Tensor
+
+from fedblade.core.errors import Misconfigured
+
+RATIO_FLOOR = 1e-12
+"""Eigenvalues below this are no more than rounding; their logarithms would drown those of all others."""
+
+
+def spectrum_ratio(local_spectrum: Tensor, global_spectrum: Tensor) -> float:
+    """Mean log ratio of two spectra [dim] (FedDecorr, Eq. 1).
+
+    R = (1/dim)·Σ_k log(λ_k local/λ_k global), both spectra in descending order. Above 0 the aggregated model's features
+    vary less than the trained client's. Deviation: eigenvalues are floored at 1e-12, see `num_floored`.
+    """
+    _check(local_spectrum, global_spectrum)
+    return float((_logs(local_spectrum) - _logs(global_spectrum)).mean())
+
+
+def num_floored(local_spectrum: Tensor, global_spectrum: Tensor) -> int:
+    """How many eigenvalues of both spectra `spectrum_ratio` raises to its floor."""
+    _check(local_spectrum, global_spectrum)
+    return sum(int((each < RATIO_FLOOR).sum()) for each in (local_spectrum, global_spectrum))
+
+
+def _logs(spectrum: Tensor) -> Tensor:
+    return spectrum.double().clamp(min=RATIO_FLOOR).sort(descending=True).values.log()
+
+
+def _check(local_spectrum: Tensor, global_spectrum: Tensor) -> None:
+    if local_spectrum.dim() != 1 or local_spectrum.shape != global_spectrum.shape or not len(local_spectrum):
+        raise Misconfigured(
+            f"spectra of shapes {tuple(local_spectrum.shape)} and {tuple(global_spectrum.shape)} given; two of the "
+            f"same length [dim] expected. Take both with diagnostics.spectrum from features of the same dimension."
+        )
