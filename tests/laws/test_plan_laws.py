@@ -19,6 +19,9 @@ class Held:
     def counts(self, client, round_index):
         return np.array([len(self.samples)])
 
+    def removed(self, client, round_index):
+        return None
+
 
 @st.composite
 def plans(draw):

@@ -29,6 +29,7 @@ def client_numbers(problem: Problem, task: ClientTask, phases: Sequence[Phase]) 
         "num_steps": sum(steps for steps, _ in stretches),
         "effective_steps": sum(effective_steps(steps, momentum) for steps, momentum in stretches),
         "weight": task.weight,
+        "erased": -1 if task.erased is None else task.erased,
     }
 
 

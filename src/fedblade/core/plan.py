@@ -30,6 +30,9 @@ class Shards(Protocol):
     def counts(self, client: int, round_index: int) -> IntArray:
         """Training samples per class [classes]."""
 
+    def removed(self, client: int, round_index: int) -> int | None:
+        """The class that the client holds and has to do without in this round, if there is one."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -71,7 +74,8 @@ class ClientTask:
     """All a client needs to know for one round. `phases` holds the batches of each training phase in order.
 
     Batches and `counts` are on the CPU until an engine moves them, so that many clients can be moved at once. What only
-    some rounds need is drawn when it is first asked for.
+    some rounds need is drawn when it is first asked for. `erased` is a class that the client holds and has to do
+    without in this round.
     """
 
     client: int
@@ -84,6 +88,7 @@ class ClientTask:
     draw_indices: Callable[[], Tensor]
     draw_seed: Callable[[], int] = lambda: 0
     draw_pass: Callable[[], Tensor | None] = lambda: None
+    erased: int | None = None
 
     @cached_property
     def indices(self) -> Tensor:
@@ -164,6 +169,7 @@ class Planner:
             round=round_,
             num_samples=len(held),
             counts=_tensor(self.shards.counts(client, round_)),
+            erased=self.shards.removed(client, round_),
             weight=self._weight(len(held), chosen, planned),
             phases=tuple(planned),
             skipped_singletons=skipped,

@@ -135,7 +135,8 @@ class EndView:
     weight (0 if it made no step), `num_steps` counts the steps of the received model, `effective_steps` corrects them
     for momentum, `population` is the number of all clients, `shared` the names of the parameters and statistics that
     travel up: those that are neither personal nor left untrained. Numbers that differ between clients are tensors where
-    an engine looks at many clients at once: compute with them, do not branch on them.
+    an engine looks at many clients at once: compute with them, do not branch on them. `erased` is the class that the
+    client holds and did without in this round, -1 if there is none.
     """
 
     params: Tree
@@ -155,3 +156,4 @@ class EndView:
     server: State
     client: State
     passes: Mapping[str, Tree]
+    erased: float | Tensor = -1

@@ -14,7 +14,7 @@ from fedblade.diagnostics._batch import class_sums, members, real_samples
 from fedblade.diagnostics._vectors import angle, class_vectors, quotient
 from fedblade.heads import normalise
 
-SIDES = ("observed", "unobserved")
+SIDES = ("observed", "unobserved", "erased")
 
 
 @metrics.register("alignment", paper="FedDr+, Figures 2 and 5")
@@ -22,8 +22,9 @@ def alignment() -> Metric:
     """Mean cosine of test samples with their class vectors by the clients' trained models, and its gap to before.
 
     cos(f(x), v_y) in the space of the class vectors, a mean over the test samples of the classes that the client has
-    observed (or has not), then over the clients that have such classes. The gap subtracts the same cosine by the model
-    that the client received, with that model's own class vectors where these are trained. NaN if no client counts.
+    observed (or has not, or holds but did without in this round), then over the clients that have such classes. The gap
+    subtracts the same cosine by the model that the client received, with that model's own class vectors where these are
+    trained. NaN if no client counts; there are no numbers of erased classes where no class was removed.
     """
     return Metric((), _finish(_ALIGNMENT, ("alignment", "alignment_gap")), (_ALIGNMENT,))
 
@@ -56,7 +57,7 @@ def _of_feature_drift(view: StepView) -> Tree:
 
 
 def _by_side(data_pass: DataPass, bound: float) -> Sum:
-    """A client's means over the samples of classes it has observed and of the others, of what a pass sums up by class.
+    """A client's means over the samples of each side's classes, of what a pass sums up by class.
 
     `means [sides, numbers]`, 0 where there are no such samples; `clients [sides]` is 1 where there are.
     """
@@ -64,7 +65,8 @@ def _by_side(data_pass: DataPass, bound: float) -> Sum:
     def of(view: EndView) -> Tree:
         seen = view.passes[data_pass.name]
         observed = (view.counts > 0).to(torch.float64)
-        sides = torch.stack((observed, 1 - observed))
+        erased = (torch.arange(len(observed), device=observed.device) == view.erased).to(torch.float64)
+        sides = torch.stack((observed, 1 - observed, erased))
         samples = sides @ seen["count"]
         return {
             "means": sides @ seen["sum"] / samples.clamp(min=1)[:, None],
@@ -85,6 +87,7 @@ def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tre
             f"{name}_{side}": quotient(sums["means"][place, number], sums["clients"][place])
             for number, name in enumerate(names)
             for place, side in enumerate(SIDES)
+            if side != "erased" or sums["clients"][place] > 0
         }
 
     return finish

@@ -42,7 +42,8 @@ def effective_rank(features: Tensor, matrix: Matrix = "covariance") -> float:
 def eigenvalues(moments: Moments, matrix: Matrix) -> Tensor:
     """Descending eigenvalues [dim] of the chosen matrix; NaN if it is not finite.
 
-    What is below the rounding of the largest, dim·2⁻⁵²·λ_1, is 0: logarithms of it would be noise. They are computed once however often they are asked for, as long as the moments live and do not change.
+    What is below the rounding of the largest, dim·2⁻⁵²·λ_1, is 0: logarithms of it would be noise. They are computed
+    once however often they are asked for, as long as the moments live and do not change.
     """
     if matrix not in ("covariance", "correlation"):
         raise Misconfigured(f"unknown matrix {matrix!r}.{nearest(matrix, ('covariance', 'correlation'))}")

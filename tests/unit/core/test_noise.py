@@ -30,6 +30,9 @@ class Shards:
     def counts(self, client, round_index):
         return np.eye(len(self.ends) - 1, dtype=np.int64)[client] * (self.ends[client + 1] - self.ends[client])
 
+    def removed(self, client, round_index):
+        return None
+
 
 def planner(*sizes, **changes):
     default = Planner(

@@ -22,6 +22,9 @@ class Shards:
         counts[client] = self.ends[client + 1] - self.ends[client]
         return counts
 
+    def removed(self, client, round_index):
+        return None
+
 
 def planner(*sizes, **changes):
     default = Planner(

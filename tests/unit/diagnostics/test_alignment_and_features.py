@@ -136,3 +136,21 @@ def test_passes_see_the_received_model(name):
     (declared,) = metrics.get(name).make().local
     assert [each.anchored for each in declared.measured] == [True]
     assert not declared.passes
+
+
+def test_the_class_a_client_does_without_has_a_side_of_its_own():
+    fed = federation(EtfDirectHead())
+    erased = [-1, 0, 3, 2]
+    found = find(
+        "alignment", replace(fed, clients=[replace(c, erased=e) for c, e in zip(fed.clients, erased, strict=True)])
+    )
+    wanted = []
+    for client, without in list(zip(fed.clients, erased, strict=True))[1:]:
+        values = [
+            cosine(projected(fed, client.params, x[None])[0], vectors(fed, client.params)[y])
+            for x, y in zip(fed.inputs, fed.labels.tolist(), strict=True)
+            if y == without
+        ]
+        wanted.append(mean(values))
+    assert math.isclose(found["alignment_erased"], mean(wanted), rel_tol=1e-9)
+    assert "alignment_erased" not in find("alignment", fed)

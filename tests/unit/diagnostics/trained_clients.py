@@ -29,6 +29,7 @@ class Client:
     params: dict
     inputs: torch.Tensor
     labels: torch.Tensor
+    erased: int = -1
 
     @property
     def counts(self):
@@ -117,7 +118,7 @@ def run(fed: Federation, each: DataPass, params, counts, inputs, labels, mask=No
     return tree_map(torch.add, *parts)
 
 
-def sent(fed: Federation, metric: Metric, params, counts, inputs, labels, mask=None):
+def sent(fed: Federation, metric: Metric, params, counts, inputs, labels, mask=None, erased=-1):
     """What a client adds to each sum of the metric."""
     passes = {}
     for declared in metric.local:
@@ -127,13 +128,16 @@ def sent(fed: Federation, metric: Metric, params, counts, inputs, labels, mask=N
             passes[each.name] = run(fed, each, params, counts, fed.inputs, fed.labels)
     given = dict.fromkeys(EndView.__dataclass_fields__) | {
         "params": params, "anchor": fed.anchor, "fixed": fed.fixed, "head": fed.head, "counts": counts,
-        "shared": fed.shared, "round": 0, "passes": passes,
+        "shared": fed.shared, "round": 0, "passes": passes, "erased": erased,
     }  # fmt: skip
     return contributions(metric.local, EndView(**given))
 
 
 def one_by_one(fed: Federation, metric: Metric):
-    return [sent(fed, metric, each.params, each.counts, each.inputs, each.labels) for each in fed.clients]
+    return [
+        sent(fed, metric, each.params, each.counts, each.inputs, each.labels, erased=each.erased)
+        for each in fed.clients
+    ]
 
 
 def find(name, fed: Federation):
