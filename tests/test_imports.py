@@ -25,11 +25,14 @@ ALLOWED: dict[str, set[str]] = {
     "diagnostics": {"core", "heads"},
     "engines": {"core"},
     "report": {"core", "protocols"},
+    "figures": {"core", "protocols", "report", "experiment"},
+    "watch": {"core", "protocols", "report"},
+    "trackers": {"core"},
     "experiment": {
-        "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines",
+        "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines", "trackers",
     },
     "bench": {"core", "data", "experiment", "losses"},
-    "cli": {"core", "data", "experiment", "report", "partitions", "bench"},
+    "cli": {"core", "data", "experiment", "report", "figures", "watch", "partitions", "bench"},
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
 

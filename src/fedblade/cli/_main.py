@@ -11,7 +11,20 @@ import click
 import typer
 
 from fedblade._version import __version__
-from fedblade.cli import _bench, _compare, _data, _doctor, _list, _partition, _report, _reproduce, _run, _show, _sweep
+from fedblade.cli import (
+    _bench,
+    _compare,
+    _data,
+    _doctor,
+    _list,
+    _partition,
+    _report,
+    _reproduce,
+    _run,
+    _show,
+    _sweep,
+    _watch,
+)
 from fedblade.cli._stop import Stopped
 from fedblade.core.errors import FedbladeError
 
@@ -33,6 +46,7 @@ for command in (
     _partition.partition,
     _data.data,
     _report.report,
+    _watch.watch,
     _bench.bench,
     _doctor.doctor,
 ):

@@ -1,4 +1,4 @@
-"""`fedblade report`: an HTML page from run folders."""
+"""`fedblade report`: an HTML page, figures and tables from run folders."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +12,30 @@ def report(
         Path | None, typer.Option("--out", metavar="FILE", help="The page; report.html in the first folder.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="DIR", help="Also write each figure as SVG.")
+        Path | None, typer.Option("--figures", metavar="DIR", help="Also write figures and tables for a paper.")
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="svg,pdf,png", help="Formats of figures.")
+    ] = "svg,pdf,png",
+    columns: Annotated[str, typer.Option("--columns", metavar="1|2|both", help="Widths of figures.")] = "both",
+    paper: Annotated[
+        str | None, typer.Option("--paper", metavar="ID", help="Draw a figure of a paper instead, such as fd-f4.")
     ] = None,
     threshold: Annotated[float | None, typer.Option("--threshold", help="Accuracy in percent for `rounds to`.")] = None,
 ) -> None:
     """Write a report that opens offline in a browser; the last line printed is its path."""
-    from fedblade.report import build_report, write_figures
+    from fedblade.core.errors import Misconfigured
+    from fedblade.figures import write_figures, write_tables
+    from fedblade.report import build_report
 
-    path = build_report(folders, out or folders[0] / "report.html", threshold=threshold)
+    if paper is not None and figures is None:
+        raise Misconfigured(f"--paper {paper} draws a figure, and there is no folder for it. Add --figures DIR.")
+    written = []
     if figures is not None:
-        for figure in write_figures(folders, figures):
-            typer.echo(str(figure))
+        kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]
+        written += write_figures(folders, figures, formats=kinds, columns=columns, paper=paper)
+        written += write_tables(folders, figures, threshold=threshold)
+    path = build_report(folders, out or folders[0] / "report.html", threshold=threshold)
+    for file in written:
+        typer.echo(str(file))
     typer.echo(str(path))

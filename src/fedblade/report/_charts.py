@@ -1,7 +1,8 @@
 """The figures of a report: what each shows, and how a newcomer reads it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedblade.report._groups import Group
 from fedblade.report._labelmap import draw_label_map
@@ -9,16 +10,24 @@ from fedblade.report._lines import LineChart
 from fedblade.report._record import Partition
 
 WIDE, NARROW = 940.0, 352.0
+SMALL = (380.0, 236.0)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that can be drawn at any width."""
+    """A picture that can be drawn at any width.
+
+    `reading` tells a newcomer how to read it, `seen` what the numbers show here, `data` is for the page's script. A
+    picture with an `owner` shows that one group.
+    """
 
     name: str
     title: str
     reading: str
     draw: Callable[[float, str, bool], str]
+    seen: str = ""
+    data: Mapping[str, Any] | None = None
+    owner: int | None = None
 
     def alone(self) -> str:
         """The picture as the content of an SVG file."""
@@ -38,7 +47,7 @@ def accuracy_figure(groups: Sequence[Group]) -> Figure | None:
         bounds=(0.0, 100.0),
     )
     reading = f"Higher is better, and rising earlier means fewer rounds of communication. {_band_sentence(groups)}"
-    return _line_figure("accuracy", chart, reading, tall=400)
+    return line_figure("accuracy", chart, reading, tall=400)
 
 
 def loss_figure(groups: Sequence[Group]) -> Figure | None:
@@ -56,7 +65,7 @@ def loss_figure(groups: Sequence[Group]) -> Figure | None:
         "Lower is better. Loss that rises while accuracy stands still means wrong answers are given with more "
         f"confidence; methods with different losses are best compared by accuracy. {_band_sentence(groups)}"
     )
-    return _line_figure("loss", chart, reading, tall=300)
+    return line_figure("loss", chart, reading, tall=300)
 
 
 def label_map_figures(groups: Sequence[Group]) -> list[Figure]:
@@ -74,7 +83,10 @@ def label_map_figures(groups: Sequence[Group]) -> list[Figure]:
     ]
 
 
-def _line_figure(name: str, chart: LineChart, reading: str, *, tall: float) -> Figure | None:
+def line_figure(
+    name: str, chart: LineChart, reading: str, *, tall: float, seen: str = "", data: Mapping[str, Any] | None = None
+) -> Figure | None:
+    """A chart in full width, or None when it has no line; `data` adds to what the page's script knows."""
     if not any(chart.curves):
         return None
 
@@ -82,7 +94,7 @@ def _line_figure(name: str, chart: LineChart, reading: str, *, tall: float) -> F
         height = tall if width > NARROW else min(tall, 290.0)
         return chart.draw((width, height), name=unique, alone=alone)
 
-    return Figure(name, chart.title, reading, draw)
+    return Figure(name, chart.title, reading, draw, seen=seen, data=chart.payload() | dict(data or {}))
 
 
 def _label_map(partition: Partition, name: str, seeds: Sequence[str]) -> Figure:

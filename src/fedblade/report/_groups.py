@@ -16,9 +16,9 @@ _LABEL_KEYS = 3
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean over seeds with the range from lowest to highest, on the rounds all seeds share."""
+    """Mean over seeds with the range from lowest to highest, on the rounds (or other places) all seeds share."""
 
-    rounds: tuple[int, ...]
+    rounds: tuple[float, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]

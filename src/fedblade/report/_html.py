@@ -1,12 +1,11 @@
-"""HTML pieces the sections of the page share: tables, figures, notices, numbers."""
+"""HTML pieces the sections of the page share: tables, figures, sections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedblade.report._charts import NARROW, WIDE, Figure
-from fedblade.report._svg import escape
-
-MISSING = "–"
+from fedblade.report._data import embed
+from fedblade.report._svg import escape, swatch
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,22 @@ def figure(picture: Figure) -> str:
     wide = picture.draw(WIDE, f"{picture.name}-wide", False)
     narrow = picture.draw(NARROW, f"{picture.name}-narrow", False)
     return (
-        f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
-        f"<figcaption>{escape(picture.reading)}</figcaption></figure>"
+        f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div>{_data(picture)}'
+        f"{_caption(picture)}</figure>"
     )
+
+
+def grid(pictures: Sequence[Figure]) -> str:
+    """Small pictures side by side, each under its title; below each other on narrow screens."""
+    drawn = "".join(map(_small, pictures))
+    return f'<div class="grid">{drawn}</div>' if pictures else ""
+
+
+def frames(rounds: Sequence[int], content: str) -> str:
+    """Pictures that all show the same round, with a slider that chooses it where there are several."""
+    slider = f'<input type="range" min="0" max="{len(rounds) - 1}" value="{len(rounds) - 1}" aria-label="Round">'
+    picker = f'<p class="pick"><span>Round <output>{rounds[-1]}</output></span>{slider if len(rounds) > 1 else ""}</p>'
+    return f'<div class="frames">{embed(list(rounds))}{picker}{content}</div>'
 
 
 def section(name: str, heading: str, *content: str) -> str:
@@ -53,39 +65,25 @@ def paragraph(string: str, kind: str = "note") -> str:
     return f'<p class="{kind}">{escape(string)}</p>'
 
 
-def percent(value: float | None) -> str:
-    """Two decimals, or a dash."""
-    return MISSING if value is None else f"{value:.2f}"
+def name_cell(index: int, label: str) -> str:
+    """A group's label after a sample of its line."""
+    return f'<span class="name">{swatch(index)}<span>{escape(label)}</span></span>'
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds, with fewer decimals the more there are."""
-    if seconds is None:
-        return MISSING
-    if seconds < 100:
-        return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.2f}"
-    return f"{seconds:,.0f}"
+def _small(picture: Figure) -> str:
+    title = paragraph(picture.title, "figure-title")
+    owner = "" if picture.owner is None else f' data-g="{picture.owner}"'
+    drawn = picture.draw(WIDE, picture.name, False)
+    return f"<figure{owner}>{title}{drawn}{_data(picture)}{_caption(picture)}</figure>"
 
 
-def size(num_bytes: float | None) -> str:
-    """Bytes in decimal units."""
-    if num_bytes is None:
-        return MISSING
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 999.5:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.3g} TB"
+def _data(picture: Figure) -> str:
+    return "" if picture.data is None else embed(picture.data)
 
 
-def listing(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _caption(picture: Figure) -> str:
+    seen = f' <span class="seen">{escape(picture.seen)}</span>' if picture.seen else ""
+    return f"<figcaption>{escape(picture.reading)}{seen}</figcaption>" if picture.reading or seen else ""
 
 
 def _cells(columns: Sequence[Column], row: Sequence[str]) -> str:

@@ -4,44 +4,84 @@ import importlib.resources
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from fedblade.report import _sections
+from fedblade.report import _collapse, _drift, _geometry, _sections, _served
 from fedblade.report._charts import accuracy_figure, label_map_figures, loss_figure
+from fedblade.report._collapse import collapse
 from fedblade.report._compare import ComparisonRow
+from fedblade.report._contents import contents
+from fedblade.report._cost import cost
+from fedblade.report._data import embed
+from fedblade.report._drift import drift
+from fedblade.report._geometry import geometry
 from fedblade.report._groups import Group
-from fedblade.report._html import details, figure, listing, paragraph, percent, plural, section
+from fedblade.report._html import details, figure, name_cell, paragraph, section
 from fedblade.report._record import RunRecord
+from fedblade.report._served import served
 from fedblade.report._svg import escape
+from fedblade.report._words import listing, percent, plural
 
 _NAMED_METHODS = 4
 _SHOWN_MAPS = 6
 _LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+# Nothing may be loaded from anywhere, whatever a run's files contain.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_EXPLAINED = (
+    (collapse, "Do the features collapse?", _collapse.METRICS),
+    (geometry, "Do classes separate as they should?", _geometry.METRICS),
+    (drift, "Do clients pull in different directions?", _drift.METRICS),
+    (served, "Who is served?", _served.METRICS),
+)
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 
 
 def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | None) -> str:
     """The complete HTML document."""
     heading = title or _heading(groups)
-    style = (importlib.resources.files("fedblade.report") / "style.css").read_text(encoding="utf-8")
-    body = "".join(
+    explained = [draw(groups) for draw, _, _ in _EXPLAINED]
+    main = "".join(
         [
-            _header(heading, groups, rows),
-            "<main>",
             _sections.results(rows),
             _curves(groups),
             _label_maps(groups),
+            *explained,
+            cost(groups),
+            _not_measured(explained),
             _sections.runs(groups),
             _sections.configuration(groups),
-            _sections.environment(groups),
-            "</main>",
+            _sections.versions(groups),
         ]
     )
+    labels = embed([group.label for group in groups], name="methods")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(heading)} · fedblade report</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(heading)} · fedblade report</title>\n<style>\n{_packaged('style.css')}</style>\n</head>\n"
+        f"<body>\n{_header(heading, groups, rows)}{contents(groups, main)}{_bar(groups)}<main>{main}</main>\n"
+        f"{labels}<script>\n{_packaged('page.js')}</script>\n</body>\n</html>\n"
     )
+
+
+def _packaged(name: str) -> str:
+    return (importlib.resources.files("fedblade.report") / name).read_text(encoding="utf-8")
+
+
+def _bar(groups: Sequence[Group]) -> str:
+    """The legend of all charts, which stays in view; the script makes each entry a switch."""
+    chips = "".join(f'<span class="chip" data-chip="{i}">{name_cell(i, g.label)}</span>' for i, g in enumerate(groups))
+    return f'<div class="bar" role="group" aria-label="Methods in the charts">{chips}</div>'
+
+
+def _not_measured(explained: Sequence[str]) -> str:
+    """What the runs did not record, and how to have it next time."""
+    absent = [each[1:] for each, drawn in zip(_EXPLAINED, explained, strict=True) if not drawn]
+    if not absent:
+        return ""
+    questions = listing([f"“{question}”" for question, _ in absent])
+    names = ",".join(name for _, given in absent for name in given)
+    said = f"These runs have not recorded what answers {questions} To have it in the next report, add "
+    return f'<p class="note absent">{escape(said)}<code>--set metrics={escape(names)}</code> to the command.</p>'
 
 
 def notices(groups: Sequence[Group]) -> list[str]:
@@ -157,10 +197,12 @@ def _curves(groups: Sequence[Group]) -> str:
 def _label_maps(groups: Sequence[Group]) -> str:
     maps = label_map_figures(groups)
     if not maps:
-        return section("labels", "Label map", paragraph("No run has stored its partition."))
+        return section(
+            "labels", "How are the labels spread over clients?", paragraph("No run has stored its partition.")
+        )
     first, *others = maps
     parts = [paragraph(first.title, "figure-title"), figure(first)]
     parts += [details(other.title, figure(other)) for other in others[: _SHOWN_MAPS - 1]]
     if len(maps) > _SHOWN_MAPS:
         parts.append(paragraph(f"{len(maps) - _SHOWN_MAPS} more partitions are not shown here."))
-    return section("labels", "Label map", *parts)
+    return section("labels", "How are the labels spread over clients?", *parts)

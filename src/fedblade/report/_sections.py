@@ -1,15 +1,17 @@
-"""The tables of the page: results, runs, configuration, timings and versions."""
+"""The tables of the page: results, runs, health, configuration and versions."""
 
 from collections.abc import Mapping, Sequence
 
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group, differing_keys, flatten
-from fedblade.report._html import MISSING, Column, details, duration, paragraph, percent, plural, section, size, table
+from fedblade.report._html import Column, details, name_cell, paragraph, section, table
 from fedblade.report._record import RunRecord, number
-from fedblade.report._svg import escape, swatch
+from fedblade.report._svg import escape
+from fedblade.report._words import MISSING, duration, percent, plural, size
 
 _MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
 _DAGGER = "†"
+_COUNTER = "count_"
 _CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 
@@ -46,7 +48,7 @@ def runs(groups: Sequence[Group]) -> str:
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {_CALIBRATED}; the last ten rounds and the best one are before it."
-    return section("runs", "Runs", table("Every run", columns, body), paragraph(note))
+    return section("runs", "Runs", table("Every run", columns, body), paragraph(note), health(groups))
 
 
 def configuration(groups: Sequence[Group]) -> str:
@@ -74,28 +76,31 @@ def configuration(groups: Sequence[Group]) -> str:
     return section("configuration", "Configuration", *(parts or [paragraph("No run has a config.toml.")]))
 
 
-def environment(groups: Sequence[Group]) -> str:
-    """Where the time went, and which versions made the numbers."""
-    columns = [
-        Column("method", numeric=False),
-        Column("engine", numeric=False),
-        Column("seconds per round"),
-        Column("training seconds, all runs"),
-        Column("sent up, all runs"),
-        Column("sent down, all runs"),
-    ]
-    body = [_timing_cells(index, group) for index, group in enumerate(groups)]
-    found = [run for group in groups for run in group.runs]
-    merged = _merged([_versions(run) for run in found])
-    versions = [[escape(key), _code(value)] for key, value in merged.items()]
-    heads = [Column("package", numeric=False), Column("version", numeric=False)]
-    return section(
-        "environment",
-        "Timings and versions",
-        table("Timings", columns, body),
-        paragraph("Seconds cover training and aggregation, not evaluation."),
-        table("Versions", heads, versions) if versions else paragraph("No run has recorded its versions yet."),
+def health(groups: Sequence[Group]) -> str:
+    """Counters of what a round had to leave out or repair, where any is not zero."""
+    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
+    rows = []
+    for key in (key for key in keys if key.startswith(_COUNTER)):
+        totals = [sum(r.fields.get(key, 0.0) for run in group.runs for r in run.history) for group in groups]
+        if any(totals):
+            rows.append([escape(key.removeprefix(_COUNTER).replace("_", " ")), *(f"{total:,.0f}" for total in totals)])
+    if not rows:
+        return ""
+    columns = [Column("counted over all rounds", numeric=False), *(Column(group.label) for group in groups)]
+    note = (
+        "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "
+        "clients without samples. They are signs to look at, not errors."
     )
+    return details("Health counters that are not zero", table("Health counters", columns, rows) + paragraph(note))
+
+
+def versions(groups: Sequence[Group]) -> str:
+    """Which versions made the numbers."""
+    merged = _merged([_versions(run) for group in groups for run in group.runs])
+    rows = [[escape(key), _code(value)] for key, value in merged.items()]
+    heads = [Column("package", numeric=False), Column("version", numeric=False)]
+    content = table("Versions", heads, rows) if rows else paragraph("No run has recorded its versions yet.")
+    return section("versions", "Versions", content)
 
 
 def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
@@ -104,7 +109,7 @@ def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
     pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
     dagger = _DAGGER if row.calibrated else ""
     return [
-        f'<span class="name">{swatch(index)}<span>{escape(row.label)}</span></span>{_tags(row)}',
+        name_cell(index, row.label) + _tags(row),
         str(len(row.seeds)),
         _marked(row.ranked_mean, row.ranked_std, row.rank, several) + (dagger or pooled),
         _marked(row.final_mean, row.final_std, row.final_rank, several) + dagger,
@@ -155,7 +160,7 @@ def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:
     done, planned = run.rounds_done, run.rounds_planned
     status = escape(run.status)
     return [
-        f'<span class="name">{swatch(index)}<span>{escape(group.label)}</span></span>',
+        name_cell(index, group.label),
         MISSING if run.seed is None else str(run.seed),
         status if run.finished else f'<span class="tag warn">{status}</span>',
         str(done) if planned in (None, done) else f"{done} of {planned}",
@@ -164,24 +169,6 @@ def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:
         percent(run.best_accuracy),
         duration(number(run.summary.get("seconds"))),
     ]
-
-
-def _timing_cells(index: int, group: Group) -> list[str]:
-    engines = dict.fromkeys(run.part("engine") for run in group.runs)
-    per_round = [s for run in group.counted if (s := run.seconds_per_round) is not None]
-    return [
-        f'<span class="name">{swatch(index)}<span>{escape(group.label)}</span></span>',
-        escape(", ".join(engines)),
-        duration(sum(per_round) / len(per_round) if per_round else None),
-        duration(_total(group, "seconds")),
-        size(_total(group, "bytes_up")),
-        size(_total(group, "bytes_down")),
-    ]
-
-
-def _total(group: Group, key: str) -> float | None:
-    known = [value for run in group.runs if (value := number(run.summary.get(key))) is not None]
-    return sum(known) if known else None
 
 
 def _versions(run: RunRecord) -> dict[str, str]:

@@ -18,6 +18,8 @@ FONT_SIZE = 12
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")
 DASHES = ("none", "7 3", "2 3", "10 3 2 3", "14 4")
 _GLYPH = 0.56
+_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e4
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -95,7 +97,9 @@ def swatch(index: int) -> str:
     )
 
 
-def document(body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool) -> str:
+def document(
+    body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool, **attributes: object
+) -> str:
     """A complete picture with title and description; `alone` adds what a file of its own needs."""
     width, height = size
     paper = tag("rect", width=width, height=height, fill="#ffffff") if alone else ""
@@ -112,6 +116,7 @@ def document(body: str, *, size: tuple[float, float], title: str, desc: str, nam
         height=f"{height:g}",
         font_family=FONT,
         font_size=FONT_SIZE,
+        **attributes,
     )
 
 
@@ -136,6 +141,17 @@ class Axis:
         )
         return self.start + share * (self.end - self.start)
 
+    @property
+    def told(self) -> str:
+        """The mapping in one line, for the script that follows the pointer: pixels, values, and 1 for logarithmic."""
+        return f"{self.start:.1f} {self.end:.1f} {self.low:.9g} {self.high:.9g} {int(self.log)}"
+
+    def name_of(self, tick: float) -> str:
+        """A tick in print; powers of ten as such where zeros would have to be counted."""
+        if not self.log or (self.low >= _PLAIN_LOW and self.high <= _PLAIN_HIGH):
+            return f"{tick:g}"
+        return "10" + str(round(math.log10(tick))).translate(_RAISED)
+
 
 def linear_axis(
     low: float, high: float, *, start: float, end: float, ticks: int = 5, whole: bool = False, snap: bool = True
@@ -155,7 +171,8 @@ def linear_axis(
 
 def log_axis(low: float, high: float, *, start: float, end: float) -> Axis:
     """A logarithmic axis with ticks at powers of ten."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    first = math.floor(math.log10(low))
+    last = max(first + 1, math.ceil(math.log10(high)))
     stride = max(1, math.ceil((last - first) / 6))
     ticks = tuple(10.0**power for power in range(first, last + 1, stride))
     return Axis(10.0**first, 10.0**last, ticks, start, end, log=True)
@@ -169,7 +186,8 @@ def legend(labels: Sequence[str], *, left: float, width: float, top: float) -> t
         need = 34 + text_width(shown) + 16
         if x > left and x + need > left + width:
             x, y = left, y + 20
-        parts.append(_sample(index, x, y - 4) + text(x + 34, y, shown, strong=True))
+        entry = _sample(index, x, y - 4) + text(x + 34, y, shown, strong=True)
+        parts.append(tag("g", entry, class_="key", data_g=index))
         x += need
     return "".join(parts), y - top + 10
 

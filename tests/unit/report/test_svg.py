@@ -146,6 +146,55 @@ def test_long_curves_are_thinned_and_keep_their_ends():
     assert short.mean[-1] == 4999.0
 
 
+def test_small_charts_have_fewer_points_and_no_legend():
+    long = flat(*(float(v) for v in range(5000)))
+
+    root = draw(long, keyed=False)
+
+    (line,) = (node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line"))
+    assert line.get("d", "").count("L") == 199
+    assert "line 0" not in texts(root)
+
+
+def test_the_lines_of_one_group_share_its_colour_and_differ_in_dashes():
+    root = draw(flat(1.0, 2.0), flat(2.0, 3.0), owner=3)
+
+    lines = [node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line")]
+    assert [node.get("stroke") for node in lines] == [COLOURS[3]] * 2
+    assert lines[0].get("stroke-dasharray") is None
+    assert lines[1].get("stroke-dasharray") is not None
+    assert {node.get("data-g") for node in root.iter(f"{SVG}g") if node.get("data-line")} == {"3"}
+
+
+def test_the_script_gets_every_point_and_the_places_of_lines_that_have_others():
+    chart = LineChart(
+        "t", "d", "round", "loss", ("a", "b", "c"), (flat(1.23456, 2.0), None, Curve((2,), *[(5.0,)] * 3))
+    )
+
+    assert chart.payload() == {
+        "name": "round",
+        "x": [1, 2],
+        "lines": [{"g": 0, "y": [1.235, 2]}, {"g": 2, "y": [5], "x": [2]}],
+    }
+
+
+def test_axes_tell_the_script_what_they_do():
+    chart = LineChart("t", "d", "x", "y", ("a",), (flat(0.02, 30.0),), log=True)
+    root = ET.fromstring(chart.draw((940, 300), name="x", alone=False))
+    start, end, low, high, log = map(float, root.get("data-y", "").split())
+
+    (line,) = (node for node in root.iter("path") if (node.get("class") or "").startswith("line"))
+    drawn = [float(point.split(",")[1]) for point in line.get("d", "").strip("M").split("L")]
+    shares = [math.log(v / low) / math.log(high / low) for v in (0.02, 30.0)]
+    assert log == 1
+    assert drawn == pytest.approx([start + share * (end - start) for share in shares], abs=0.1)
+
+
+def test_powers_of_ten_are_written_as_such_where_there_are_many_zeros():
+    assert [log_axis(1e-6, 1, start=0, end=1).name_of(10.0**e) for e in (-6, 0)] == ["10⁻⁶", "10⁰"]
+    assert log_axis(0.01, 100, start=0, end=1).name_of(0.01) == "0.01"
+
+
 @pytest.mark.parametrize(
     ("low", "high"), [(0.0, 100.0), (12.3, 97.1), (0.011, 0.017), (-3.0, 4.0), (5.0, 5.0), (0.0, 0.0)]
 )

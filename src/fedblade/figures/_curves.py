@@ -1,0 +1,133 @@
+"""Panels of lines: how each line looks, the scales of its axes, and one legend for all panels."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedblade.figures._panels import Line, LinePanel
+from fedblade.figures._style import COLOURS, DASHES, LETTERS_PER_INCH, MARKERS, STEPS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+_MARKS = 5
+"""Markers per line: enough to follow it, few enough to see it."""
+_MARGIN = 0.1
+_HANDLE = 8
+"""Letters that the line before a label takes."""
+_MOST_COLUMNS = 6
+_SHARE_OF_AXES = 0.7
+"""How much of a panel's width its horizontal axis takes."""
+_BOTH = "#57606a"
+"""Ink of legend entries that stand for a field of every run."""
+
+
+def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], each: float) -> float:
+    """Draw every panel and one legend above them all; returns the legend's height in inches."""
+    lines = [line for panel in panels for line in panel.lines]
+    names = list(dict.fromkeys(line.name for line in lines))
+    parts = list(dict.fromkeys(line.part for line in lines))
+    inches = each * _SHARE_OF_AXES
+    shade = 0.15 if min(len(names), len(parts)) == 1 else 0.06
+    for ax, panel in zip(axes, panels, strict=False):
+        for line in panel.lines:
+            _draw_line(ax, line, _looks(line, names, parts), shade)
+        _scale(ax, panel, inches)
+    return _legend(figure, names, parts)
+
+
+def _looks(line: Line, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
+    """Colour and marker by the runs and dashes by the field; where there is only one of either, all by the other."""
+    name, part = names.index(line.name), parts.index(line.part)
+    hue = name if len(names) > 1 else part
+    dash = part if len(parts) > 1 else hue
+    return _look(hue, dash)
+
+
+def _look(hue: int, dash: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[hue % len(COLOURS)],
+        "linestyle": DASHES[dash % len(DASHES)],
+        "marker": MARKERS[hue % len(MARKERS)],
+    }
+
+
+def _draw_line(ax: "Axes", line: Line, look: dict[str, Any], shade: float) -> None:
+    series = line.series
+    if series.level:
+        ax.axhline(series.y[0], color=look["color"], linestyle=look["linestyle"])
+        return
+    step = max(1, len(series.x) // _MARKS)
+    start = MARKERS.index(look["marker"]) * step // len(MARKERS) if len(series.x) > _MARKS else 0
+    ax.plot(series.x, series.y, markevery=(start, step), markeredgewidth=0, **look)
+    if series.low != series.high:
+        ax.fill_between(series.x, series.low, series.high, color=look["color"], alpha=shade, linewidth=0)
+
+
+def _apart(values: Sequence[float], inches: float) -> list[str]:
+    """Labels for places on a logarithmic axis so long, empty where the one before leaves no room."""
+    labels, free = [], -math.inf
+    span = math.log(values[-1] / values[0]) or 1.0
+    for value in values:
+        text = f"{value:g}"
+        middle, half = inches * math.log(value / values[0]) / span, len(text) / LETTERS_PER_INCH / 2
+        fits = middle - half >= free
+        labels.append(text if fits else "")
+        free = middle + half + _MARGIN / 2 if fits else free
+    return labels
+
+
+def _scale(ax: "Axes", panel: LinePanel, inches: float) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+
+    values = sorted({x for line in panel.lines for x in line.series.x})
+    if "x" in panel.log and values and values[0] > 0:
+        ax.set_xscale("log")
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        if values[-1] < 1000 * values[0]:
+            ax.set_xticks(values, _apart(values, inches))
+            ax.minorticks_off()
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(max(4, int(2 * inches)), integer=panel.whole_x, steps=STEPS))
+    if "y" in panel.log and all(y > 0 for line in panel.lines for y in line.series.low):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+
+
+def _legend(figure: "Figure", names: Sequence[str], parts: Sequence[str]) -> float:
+    """A legend above the panels, as wide as the figure allows, none where nothing needs telling apart."""
+    width = figure.get_figwidth()
+    entries = _entries(names, parts)
+    labels = [textwrap.fill(label, int(width * LETTERS_PER_INCH) - _HANDLE) for label in entries]
+    for columns in range(min(len(entries), _MOST_COLUMNS), 0, -1):
+        legend = figure.legend(list(entries.values()), labels, loc="outside upper center", ncols=columns)
+        extent = legend.get_window_extent()
+        if extent.width / figure.dpi <= width - _MARGIN or columns == 1:
+            return float(extent.height / figure.dpi) + _MARGIN / 2
+        legend.remove()
+    return 0.0
+
+
+def _entries(names: Sequence[str], parts: Sequence[str]) -> dict[str, "Line2D"]:
+    """What the legend tells: the runs, and the fields where a panel has several."""
+    both = len(names) > 1 and len(parts) > 1
+    runs = {name: _look(i, 0 if both else i) for i, name in enumerate(names)} if len(names) > 1 else {}
+    fields = {
+        part: {**_look(i, i), "color": _BOTH, "marker": ""} if both else _look(i, i)
+        for i, part in enumerate(parts)
+        if part
+    }
+    return {label: _handle(look) for label, look in (runs | fields).items()}
+
+
+def _handle(look: dict[str, Any]) -> "Line2D":
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], markeredgewidth=0, **look)

@@ -1,0 +1,105 @@
+"""Panels as matplotlib figures, without pyplot and its global state. matplotlib is imported when a figure is made."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedblade.core.errors import MissingExtra
+from fedblade.figures._curves import draw_lines
+from fedblade.figures._panels import LinePanel, MatrixPanel, Panel
+from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def need_matplotlib() -> Any:
+    """The package, or an error that says how to install it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "figures", "drawing figures for papers") from error
+    return matplotlib
+
+
+def draw(panels: Sequence[Panel], width: float) -> "Figure":
+    """The panels side by side and below each other in a figure so many inches wide."""
+    with need_matplotlib().rc_context(RC):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        columns = _columns(panels, width)
+        rows = math.ceil(len(panels) / columns)
+        figure = Figure(figsize=(width, 1.0), dpi=DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for spare in axes[len(panels) :]:
+            spare.set_visible(False)
+        extra = 0.0
+        if isinstance(panels[0], LinePanel):
+            extra = draw_lines(
+                figure, axes, [panel for panel in panels if isinstance(panel, LinePanel)], width / columns
+            )
+        else:
+            _draw_matrices(figure, axes, [panel for panel in panels if isinstance(panel, MatrixPanel)])
+        height = _panel_height(panels, width / columns)
+        _label(axes, panels, columns, (width / columns, height))
+        figure.set_size_inches(width, round(rows * height + extra, 2))
+        # The layout is settled once, while the fonts are ours, and is the same in every format.
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)
+    return figure
+
+
+def _columns(panels: Sequence[Panel], width: float) -> int:
+    """Panels per row; panels of one setting stay together where they fit."""
+    most = 2 if width <= ONE_COLUMN else 4
+    kinds = len({panel.y_label for panel in panels})
+    if 1 < kinds <= most and len(panels) > most:
+        return kinds * (most // kinds)
+    return math.ceil(len(panels) / math.ceil(len(panels) / most))
+
+
+def _panel_height(panels: Sequence[Panel], each: float) -> float:
+    if isinstance(panels[0], MatrixPanel):
+        return 0.95 * each if not panels[0].counts else max(1.4, min(2.2, 0.75 * each))
+    return max(1.45, min(2.4, 0.68 * each))
+
+
+def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel]) -> None:
+    """Draw every panel with one scale of shades, monotone in lightness so that grey print keeps their order."""
+    from matplotlib.colors import Normalize, PowerNorm
+    from matplotlib.ticker import MaxNLocator
+
+    counts = panels[0].counts
+    most = max((value or 0.0 for panel in panels for row in panel.values for value in row), default=1.0)
+    # The square root keeps small counts visible.
+    norm = PowerNorm(0.5, vmin=0.0, vmax=most or 1.0) if counts else Normalize(-1.0, 1.0)
+    used = list(axes[: len(panels)])
+    for ax, panel in zip(used, panels, strict=True):
+        values = [[math.nan if value is None else value for value in row] for row in panel.values]
+        image = ax.imshow(
+            values, norm=norm, cmap="Blues" if counts else "cividis", interpolation="nearest",
+            aspect="auto" if counts else "equal",
+        )  # fmt: skip
+        ax.grid(False)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
+    figure.colorbar(image, ax=used, label=panels[0].shade, fraction=0.05, pad=0.02)
+
+
+def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: tuple[float, float]) -> None:
+    """Titles, and axis labels where the panel to the left or below does not say the same."""
+    across, up = (int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, 0.8), strict=True))
+    repeated = len({panel.title for panel in panels}) < len(panels)
+    for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
+        if panel.title and not (repeated and index and index % columns and panels[index - 1].title == panel.title):
+            # No break between a sign and its value.
+            ax.set_title(textwrap.fill(panel.title.replace(" = ", "\u00a0=\u00a0"), across))
+        below = panels[index + columns] if index + columns < len(panels) else None
+        if below is None or below.x_label != panel.x_label:
+            ax.set_xlabel(textwrap.fill(panel.x_label, across))
+        if index % columns == 0 or panels[index - 1].y_label != panel.y_label:
+            ax.set_ylabel(textwrap.fill(panel.y_label, up))

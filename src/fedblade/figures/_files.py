@@ -1,0 +1,50 @@
+"""Figures as files: the same runs give the same bytes."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_atomic
+from fedblade.figures._draw import need_matplotlib
+from fedblade.figures._style import DPI, FORMATS, METADATA, ONE_COLUMN, RC, TWO_COLUMNS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTHS = {"1": {"1col": ONE_COLUMN}, "2": {"2col": TWO_COLUMNS}, "both": {"1col": ONE_COLUMN, "2col": TWO_COLUMNS}}
+"""Widths in inches by what `--columns` may be, each with the ending of its files."""
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse formats that no figure can be written in."""
+    unknown = [each for each in formats if each not in FORMATS]
+    if unknown or not formats:
+        given = f"'{unknown[0]}' is no format of figures" if unknown else "no format was given"
+        raise Misconfigured(f"{given}. Choose from: {', '.join(FORMATS)}.")
+
+
+def check_columns(columns: str) -> dict[str, float]:
+    """The widths that `columns` stands for."""
+    if columns not in WIDTHS:
+        raise Misconfigured(f"'{columns}' is no width of figures. Choose from: {', '.join(WIDTHS)}.")
+    return WIDTHS[columns]
+
+
+def save(figure: "Figure", target: Path, kind: str) -> Path:
+    """Write the figure in one format and return the file's path."""
+    content = io.BytesIO()
+    with need_matplotlib().rc_context(RC):
+        figure.savefig(content, format=kind, dpi=DPI, metadata=METADATA[kind])
+    return write_file(target, content.getvalue())
+
+
+def write_file(target: Path, content: bytes | str) -> Path:
+    """Write a whole file, making its folder where needed."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, content)
+    except OSError as error:
+        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
+    return target

@@ -1,0 +1,174 @@
+"""The panels of a figure as plain values: what `_draw` puts on paper."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedblade.core.errors import Misconfigured
+from fedblade.figures._series import Series, group_series, last_array, last_value, sweep_series
+from fedblade.figures._settings import Placed, place
+from fedblade.figures._specs import Field, Part
+from fedblade.report._groups import Group
+from fedblade.report._record import RunRecord
+
+_AXES = {
+    "rounds": "round",
+    "traffic": "sent up and down (MB)",
+    "spectrum": "eigenvalue index",
+    "clients": "clients (%)",
+    "stages": "iteration of fine-tuning",
+}
+_MATRICES = ("matrix", "labels")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line: `name` says which runs, `part` which of several fields of the panel."""
+
+    name: str
+    part: str
+    series: Series
+
+
+@dataclass(frozen=True)
+class LinePanel:
+    """Lines over one pair of axes; `log` names the axes with a logarithmic scale."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    log: str = ""
+    whole_x: bool = False
+
+
+@dataclass(frozen=True)
+class MatrixPanel:
+    """Numbers `values [rows][columns]` as shades, None where there is none."""
+
+    title: str
+    x_label: str
+    y_label: str
+    shade: str
+    values: tuple[tuple[float | None, ...], ...]
+    counts: bool = False
+
+
+Panel = LinePanel | MatrixPanel
+
+
+def build_panels(part: Part, groups: Sequence[Group], *, strict: bool) -> list[Panel]:
+    """The panels the runs have numbers for, every setting with every list of fields.
+
+    With `strict`, fields that no run has are an error that says how to have them.
+    """
+    placed = place(part, groups)
+    here = _present(part, placed)
+    missing = [each for each in part.required if _source(each) not in {_source(found) for found in here}]
+    if strict and missing:
+        raise Misconfigured(_complaint(part, missing))
+    kept = [panel for panel in part.panels if not set(map(_source, panel)) & set(map(_source, missing))]
+    titles = dict.fromkeys(each.panel for each in placed)
+    panels = (_panel(part, fields, title, placed) for title in titles for fields in kept)
+    return _distinct(panel for panel in panels if panel is not None)
+
+
+def _source(wanted: Field) -> str:
+    """Fields of one metric come together: where one is undefined, the others are still drawn."""
+    return wanted.metric or wanted.key
+
+
+def _present(part: Part, placed: Sequence[Placed]) -> list[Field]:
+    def has(wanted: Field) -> bool:
+        if wanted is part.note or part.draw == "sweep":
+            return any(last_value(each.group, wanted) is not None for each in placed)
+        if part.draw in _MATRICES:
+            runs = (run for each in placed for run in each.group.counted)
+            return any(_matrix(part.draw, run, wanted) is not None for run in runs)
+        return any(group_series(each.group, part.draw, wanted) is not None for each in placed)
+
+    if part.draw == "sweep" and all(each.x is None for each in placed):
+        raise Misconfigured(
+            f"figure '{part.name}' needs runs that differ in {part.x}; none of these has it as a number. "
+            f"Vary it with `fedblade sweep`, or run the preset of the figure."
+        )
+    return [wanted for wanted in part.required if has(wanted)]
+
+
+def _complaint(part: Part, missing: Sequence[Field]) -> str:
+    keys = ", ".join(dict.fromkeys(each.key for each in missing))
+    sources = "; ".join(dict.fromkeys(each.source for each in missing))
+    return f"figure '{part.name}' needs {keys}, which none of the runs has. Run again with {sources}."
+
+
+def _panel(part: Part, fields: Sequence[Field], title: str, placed: Sequence[Placed]) -> Panel | None:
+    own = [each for each in placed if each.panel == title]
+    if part.draw in _MATRICES:
+        return _matrix_panel(part, fields[0], title, own)
+    lines = tuple(_lines(part, fields, own))
+    if not lines:
+        return None
+    return LinePanel(
+        title=", ".join(filter(None, (title, _kind(part, fields), _noted(part, own)))),
+        x_label=part.axis or _AXES.get(part.draw) or part.x.rpartition(".")[2],
+        y_label=fields[0].label,
+        lines=lines,
+        log=part.log,
+        whole_x=part.draw in ("rounds", "spectrum", "stages"),
+    )
+
+
+def _lines(part: Part, fields: Sequence[Field], own: Sequence[Placed]) -> Iterator[Line]:
+    for name in dict.fromkeys(each.line for each in own):
+        members = [each for each in own if each.line == name]
+        for wanted in fields:
+            shown = wanted.name if len(fields) > 1 else ""
+            if part.draw == "sweep":
+                found = [sweep_series([(each.x, each.group) for each in members], wanted)]
+            else:
+                found = [group_series(each.group, part.draw, wanted) for each in members]
+            yield from (Line(name, shown, series) for series in found if series is not None)
+
+
+def _kind(part: Part, fields: Sequence[Field]) -> str:
+    """The field's name where another panel has the same label."""
+    alike = sum(panel[0].label == fields[0].label for panel in part.panels)
+    return fields[0].name if len(fields) == 1 and alike > 1 else ""
+
+
+def _noted(part: Part, own: Sequence[Placed]) -> str:
+    """The value of the noted field, where it belongs to one group."""
+    value = last_value(own[0].group, part.note) if part.note is not None and len(own) == 1 else None
+    return "" if part.note is None or value is None else f"{part.note.label} = {value:.2f}"
+
+
+def _matrix_panel(part: Part, wanted: Field, title: str, own: Sequence[Placed]) -> MatrixPanel | None:
+    """A table of one run: the first seed that has one, named where there are several seeds."""
+    for each in own:
+        for run in each.group.counted:
+            values = _matrix(part.draw, run, wanted)
+            if values is not None:
+                seed = f"seed {run.seed}" if len(each.group.counted) > 1 else ""
+                named = ", ".join(filter(None, (title, seed)))
+                counts = part.draw == "labels"
+                return MatrixPanel(named, "client" if counts else "class", "class", wanted.label, values, counts)
+    return None
+
+
+def _matrix(draw: str, run: RunRecord, wanted: Field) -> tuple[tuple[float | None, ...], ...] | None:
+    """Class by client of the labels, else class by class."""
+    if draw == "labels":
+        return None if run.partition is None else tuple(zip(*run.partition.counts, strict=True))
+    rows = last_array(run, wanted.key)
+    return tuple(tuple(row) for row in rows) if rows else None
+
+
+def _distinct(panels: Iterator[Panel]) -> list[Panel]:
+    """Panels without repetitions: runs that differ elsewhere may share a partition."""
+    seen: list[object] = []
+    kept = []
+    for panel in panels:
+        content = panel.values if isinstance(panel, MatrixPanel) and panel.counts else panel
+        if content not in seen:
+            seen.append(content)
+            kept.append(panel)
+    return kept

@@ -1,0 +1,162 @@
+"""What runs differ in, in the words of a paper: which groups share a line and which share a panel."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedblade.figures._specs import Part, published_names, variants
+from fedblade.report._groups import Group, differing_keys, flatten
+
+_KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
+_SIGNS = {"clients": "K", "cohort": "m", "epochs": "E"}
+_FACTS = ("method", "dataset", "split", "model", *_KEYS)
+# These always have a panel of their own; the others only where they tell apart what would fall together.
+_SEPARATE = ("method", "dataset", "split")
+# They change which numbers were taken, or how fast, and not what was trained.
+_ASIDE = ("seed", "seeds", "id", "checkpoint", "engine", "device", "evaluation")
+_MOST_KNOBS = 3
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A group with the name of its line, the title of its panel, and its value of the swept setting."""
+
+    group: Group
+    line: str
+    panel: str
+    x: float | None = None
+
+
+def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
+    """Say where each group is drawn, in the order of lines and panels."""
+    flat = [flatten(group.runs[0].config) for group in groups]
+    facts = [_facts(group, own, part) for group, own in zip(groups, flat, strict=True)]
+    kept = sorted(_at_usual(part.held, flat), key=lambda index: _order(groups[index], flat[index]))
+    _add_knobs([facts[index] for index in kept], [flat[index] for index in kept], part.x)
+    facts = [facts[index] for index in kept]
+    line = _line_fact(part, facts)
+    titled = _panel_facts(line, facts)
+    return [
+        Placed(
+            groups[index],
+            own.get(line, ""),
+            ", ".join(own[fact] for fact in titled if own[fact]),
+            _number(flat[index], part.x),
+        )
+        for index, own in zip(kept, facts, strict=True)
+    ]
+
+
+def method_name(method: str) -> str:
+    """A method as papers write it, with its regularisers: `FedAvg + FedDecorr`."""
+    names = published_names()
+    base, *added = method.split("+")
+    plain = base.removesuffix("-ft")
+    shown = names["method"].get(plain, plain) + ("-FT" if plain != base else "")
+    return " + ".join((shown, *(names["regulariser"].get(each, each) for each in added)))
+
+
+def split_name(flat: Mapping[str, str]) -> str:
+    """A partition and its level: `α = 0.1`, `s = 10`, `IID`."""
+    name = flat.get("partition.name", "?")
+    match name:
+        case "dirichlet":
+            return f"α = {flat.get('partition.alpha', '?')}"
+        case "pathological":
+            return f"{flat.get('partition.classes_per_client', '?')} classes per client"
+        case "shards" | "stochastic_removal":
+            removal = ", with removal" if name == "stochastic_removal" else ""
+            return f"s = {flat.get('partition.shards_per_client', '?')}{removal}"
+        case _:
+            return "IID" if name == "iid" else name
+
+
+def _facts(group: Group, flat: Mapping[str, str], part: Part) -> dict[str, str]:
+    run, names = group.runs[0], published_names()
+    facts = {
+        "method": _method(group.method, flat, part),
+        "dataset": names["dataset"].get(run.part("dataset"), run.part("dataset")),
+        "split": split_name({"partition.name": run.part("partition"), **flat}),
+        "model": names["model"].get(run.part("model"), run.part("model")),
+    }
+    numbers = {fact: flat[key] for fact, key in _KEYS.items() if key in flat and key != part.x}
+    return facts | {fact: f"{_SIGNS[fact]} = {numbers[fact]}" if fact in numbers else "" for fact in _KEYS}
+
+
+def _method(method: str, flat: Mapping[str, str], part: Part) -> str:
+    for variant in variants():
+        holds = all(flat.get(key) == value for key, value in variant.where.items())
+        if method == variant.method and part.x not in variant.where and holds:
+            return variant.label
+    return part.names.get(method) or method_name(method)
+
+
+def _add_knobs(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]], x: str) -> None:
+    """Tell groups that are alike in every fact apart by the settings in which they differ."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for index, own in enumerate(facts):
+        alike.setdefault(tuple(own.values()), []).append(index)
+    for indices in alike.values():
+        plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
+        keys = differing_keys(plain)[:_MOST_KNOBS]
+        for index, own in zip(indices, plain, strict=True):
+            if keys:
+                pairs = ", ".join(f"{key.rpartition('.')[2]}={own.get(key, 'unset')}" for key in keys)
+                facts[index]["method"] += f" ({pairs})"
+
+
+def _line_fact(part: Part, facts: Sequence[Mapping[str, str]]) -> str:
+    if part.lines != "auto":
+        return part.lines
+    return next((fact for fact in _FACTS if len({own[fact] for own in facts}) > 1), "method")
+
+
+def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
+    """Facts that title panels: those in which groups differ, unless the others already say it."""
+    chosen = [fact for fact in _SEPARATE if fact != line and len({own[fact] for own in facts}) > 1]
+    told = [line] if line in _FACTS else []
+
+    def distinct(names: Sequence[str]) -> int:
+        return len({tuple(own[name] for name in names) for own in facts})
+
+    for fact in _FACTS:
+        if fact not in (*chosen, line) and distinct([*told, *chosen, fact]) > distinct([*told, *chosen]):
+            chosen.append(fact)
+    return chosen
+
+
+def _at_usual(held: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
+    """Groups whose held settings have the most frequent value, or are not theirs."""
+    kept = list(range(len(flat)))
+    for key in held:
+        values = [own[key] for own in flat if key in own]
+        if values:
+            usual = statistics.mode(values)
+            kept = [index for index in kept if flat[index].get(key, usual) == usual]
+    return kept
+
+
+def _order(group: Group, flat: Mapping[str, str]) -> tuple[float, float, str, float, float]:
+    """By method as papers list them, then data set, then skew from strong to weak."""
+    names = published_names()
+    split = flat.get("partition.name", "")
+    levels = (_number(flat, f"partition.{key}") for key in ("alpha", "classes_per_client", "shards_per_client"))
+    level = next((value for value in levels if value is not None), 0.0)
+    return (
+        _rank(group.method.partition("+")[0].removesuffix("-ft"), names["method"]) + 0.5 * ("+" in group.method),
+        _rank(group.runs[0].part("dataset"), names["dataset"]),
+        {"iid": "~"}.get(split, split),
+        level,
+        _number(flat, "federation.num_clients") or 0.0,
+    )
+
+
+def _rank(name: str, names: Mapping[str, str]) -> float:
+    return float(list(names).index(name)) if name in names else float(len(names))
+
+
+def _number(flat: Mapping[str, str], key: str) -> float | None:
+    try:
+        return float(flat[key])
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,88 @@
+"""How accuracy is distributed over clients, as measured or as estimated from the accuracy of classes."""
+
+import statistics
+from collections.abc import Sequence
+
+from fedblade.report._arrays import Array, vector
+from fedblade.report._charts import Figure
+from fedblade.report._groups import Curve, Group
+from fedblade.report._lines import LineChart
+from fedblade.report._measures import small_figure
+from fedblade.report._record import RunRecord, number
+from fedblade.report._words import listing
+
+_STEPS = tuple(range(0, 101, 5))
+_NAMED = 4
+_READING = (
+    "Clients sorted from worst to best for each method. A line that starts low leaves some clients with a poor model; "
+    "the flatter, the more alike clients are served."
+)
+_MEASURED = "Measured: each client's own model on its own test samples."
+_ESTIMATED = (
+    "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
+    "samples were not measured."
+)
+
+
+def client_figure(groups: Sequence[Group]) -> Figure | None:
+    """Accuracy over clients; measured where every group has been measured, otherwise estimated for all."""
+    measured = all(any(_measured(run) for run in group.counted) for group in groups)
+    read = _measured if measured else _estimated
+    curves = tuple(_quantiles([values for run in group.counted if (values := read(run))]) for group in groups)
+    if not any(curves):
+        return None
+    chart = LineChart(
+        title="Accuracy by client",
+        desc="Accuracy against the share of clients, clients sorted from worst to best.",
+        x_label="clients, % from the worst",
+        y_label="accuracy, %",
+        labels=tuple(group.label for group in groups),
+        curves=curves,
+        bounds=(0.0, 100.0),
+        keyed=False,
+    )
+    reading = f"{_READING} {_MEASURED if measured else _ESTIMATED}"
+    return small_figure("by-client", chart, reading, _worst(groups, curves))
+
+
+def _worst(groups: Sequence[Group], curves: Sequence[Curve | None]) -> str:
+    at = _STEPS.index(10)
+    found = [(group.label, curve.mean[at]) for group, curve in zip(groups, curves, strict=True) if curve is not None]
+    if len(found) > _NAMED:
+        return ""
+    told = listing([f"{value:.1f} % with {label}" for label, value in found])
+    return f"A tenth of the clients have at most {told}."
+
+
+def _measured(run: RunRecord) -> list[float]:
+    return [value for row in run.clients if (value := number(row.get("accuracy"))) is not None]
+
+
+def _estimated(run: RunRecord) -> list[float]:
+    """The accuracies of classes at the last diagnosed round, averaged by each client's share of labels."""
+    read = Array("class_accuracy", vector).read
+    found = [values for _, stored in sorted(run.diagnostics.items()) if (values := read(stored)) is not None]
+    if not found or run.partition is None or len(found[-1]) != len(run.partition.counts[0]):
+        return []
+    clients = []
+    for counts in run.partition.counts:
+        held = [(n, value) for n, value in zip(counts, found[-1], strict=True) if n > 0 and value is not None]
+        if held:
+            clients.append(sum(n * value for n, value in held) / sum(n for n, _ in held))
+    return clients
+
+
+def _quantiles(per_run: Sequence[Sequence[float]]) -> Curve | None:
+    """The distribution over clients at every twentieth, mean and range over seeds."""
+    if not per_run:
+        return None
+    columns = [[_at(sorted(values), step / 100) for values in per_run] for step in _STEPS]
+    return Curve(_STEPS, tuple(map(statistics.fmean, columns)), tuple(map(min, columns)), tuple(map(max, columns)))
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """Linear interpolation between the two nearest clients."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -1,0 +1,31 @@
+"""Numbers for the page's script: compact, and safe inside HTML."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_DIGITS = 4
+
+
+def embed(payload: Mapping[str, Any] | Sequence[Any], *, name: str | None = None) -> str:
+    """The payload as a block of JSON that a browser does not run.
+
+    Only `<` can end such a block early, so it is written as an escape that JSON reads back.
+    """
+    written = json.dumps(payload, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    label = f' id="{name}"' if name else ' class="data"'
+    return f'<script type="application/json"{label}>{written}</script>'
+
+
+def brief(value: float | None) -> float | int | None:
+    """The value to four significant digits, None where there is no finite one."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = float(f"{value:.{_DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
+def briefly(values: Sequence[float | None]) -> list[float | int | None]:
+    """Every value to four significant digits."""
+    return [brief(value) for value in values]

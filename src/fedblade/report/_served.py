@@ -1,0 +1,195 @@
+"""Who is served? Accuracy by class and by client, mistakes and calibration."""
+
+import math
+from collections.abc import Sequence
+
+from fedblade.report._arrays import Array, Vector, side_of, snapshots, square, vector
+from fedblade.report._charts import Figure
+from fedblade.report._clients import client_figure
+from fedblade.report._geometry import class_names
+from fedblade.report._groups import Curve, Group
+from fedblade.report._heatmap import HeatMap, rounds_within
+from fedblade.report._html import Column, details, grid, name_cell, paragraph, section, table
+from fedblade.report._lines import LineChart
+from fedblade.report._measures import Measure, measure_figures, small_figure
+from fedblade.report._words import MISSING, listing
+
+METRICS = ("classes", "calibration")
+
+_NAMED = 4
+_MOST_COLUMNS = 30
+_PERCENT = (0.0, 100.0)
+_INTRO = (
+    "One accuracy can hide much: a model may be right on average and useless for a class that few clients have, or for "
+    "a client whose labels are rare."
+)
+_MEASURES = (
+    Measure(
+        "worst_class_accuracy",
+        "The worst class over rounds",
+        "accuracy, %",
+        "Test accuracy of the class the model knows least, in each round. At 0 there is a class it never gets right.",
+        ".1f",
+        _PERCENT,
+    ),
+    Measure(
+        "worst_decile_accuracy",
+        "The worst tenth of the clients",
+        "accuracy, %",
+        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer.",
+        ".1f",
+        _PERCENT,
+    ),
+    Measure(
+        "client_accuracy_mean",
+        "Mean accuracy over clients",
+        "accuracy, %",
+        "Every client counts the same here, however many samples it has.",
+        ".1f",
+        _PERCENT,
+    ),
+)
+_ECE = Measure(
+    "ece",
+    "Calibration error over rounds",
+    "ECE",
+    "The mean gap between how sure the model is and how often it is right (expected calibration error, a share). Lower "
+    "is better.",
+    ".3f",
+)
+
+
+def row_shares(stored: object) -> Vector | None:
+    """A square of counts as shares of their rows, None in rows without samples; None for anything else."""
+    counts = square(stored)
+    if counts is None:
+        return None
+    side = math.isqrt(len(counts))
+    rows = [[value or 0.0 for value in counts[at : at + side]] for at in range(0, len(counts), side)]
+    return tuple(value / sum(row) if sum(row) else None for row in rows for value in row)
+
+
+_CLASSES, _CONFUSION = Array("class_accuracy", vector), Array("confusion", row_shares)
+
+
+def served(groups: Sequence[Group]) -> str:
+    """The section, or nothing where no run has measured any of it."""
+    found = [each for each in (_by_class(groups), client_figure(groups)) if each is not None]
+    found += measure_figures(groups, _MEASURES)
+    found += [each for each in (_reliability(groups),) if each is not None] + measure_figures(groups, [_ECE])
+    folded = _class_table(groups) + _confusion(groups)
+    if not found and not folded:
+        return ""
+    return section("served", "Who is served?", paragraph(_INTRO, "intro"), grid(found), folded)
+
+
+def _by_class(groups: Sequence[Group]) -> Figure | None:
+    shown = snapshots(groups, _CLASSES, most=1)
+    if shown is None:
+        return None
+    chart = LineChart(
+        title="Accuracy by class",
+        desc="Test accuracy of each class at the last round, classes of each method sorted from worst to best.",
+        x_label="class, worst first",
+        y_label="accuracy, %",
+        labels=tuple(group.label for group in groups),
+        curves=tuple(_sorted(values) for values in shown.last),
+        bounds=_PERCENT,
+        keyed=False,
+    )
+    reading = (
+        "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A "
+        "flat line treats classes alike; a deep left end means that some are given up."
+    )
+    worst = [(group.label, min(known)) for group, v in zip(groups, shown.last, strict=True) if (known := _known(v))]
+    told = listing([f"{label} {value:.1f} %" for label, value in worst]) if len(worst) <= _NAMED else ""
+    of = "Worst class by the mean over seeds" if any(len(group.counted) > 1 for group in groups) else "Worst class"
+    return small_figure("by-class", chart, reading, f"{of}: {told}." if told else "")
+
+
+def _class_table(groups: Sequence[Group]) -> str:
+    shown = snapshots(groups, _CLASSES, most=1)
+    lengths = {len(values) for values in shown.last if values is not None} if shown else set()
+    if shown is None or len(lengths) != 1 or max(lengths) > _MOST_COLUMNS:
+        return ""
+    columns = [Column("method", numeric=False), *map(Column, class_names(groups, max(lengths)))]
+    rows = [
+        [name_cell(index, group.label), *(MISSING if v is None else f"{v:.1f}" for v in values)]
+        for index, (group, values) in enumerate(zip(groups, shown.last, strict=True))
+        if values is not None
+    ]
+    return details("Accuracy of each class, %", table("Accuracy of each class at the last round", columns, rows))
+
+
+def _confusion(groups: Sequence[Group]) -> str:
+    side = side_of(groups, _CONFUSION)
+    shown = snapshots(groups, _CONFUSION, most=rounds_within(side, len(groups))) if side else None
+    if side is None or shown is None:
+        return ""
+    names = class_names(groups, side)
+    heat = HeatMap("confusion", "Confusion of classes", names, "answer", "true class", signed=False)
+    reading = (
+        "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A dark diagonal "
+        "is right answers, a mark off the diagonal a habitual mistake, a dark column a class answered too often."
+    )
+    content = heat.panels(groups, shown) + paragraph(f"{reading} {_mistakes(groups, shown.last, names)}")
+    return details("Which classes are taken for which", content)
+
+
+def _mistakes(groups: Sequence[Group], last: Sequence[Vector | None], names: Sequence[str]) -> str:
+    side = len(names)
+    told = []
+    for group, values in zip(groups, last, strict=True):
+        wrong = [
+            (value, at // side, at % side) for at, value in enumerate(values or ()) if value and at // side != at % side
+        ]
+        if wrong:
+            share, true, answer = max(wrong)
+            told.append(f"{names[true]} taken for {names[answer]} by {group.label} ({100 * share:.0f} %)")
+    return f"Most frequent mistake at the last round: {listing(told)}." if told and len(told) <= _NAMED else ""
+
+
+def _reliability(groups: Sequence[Group]) -> Figure | None:
+    sure = snapshots(groups, Array("confidence", vector, within="calibration"), most=1)
+    right = snapshots(groups, Array("accuracy", vector, within="calibration"), most=1)
+    if sure is None or right is None:
+        return None
+    curves = tuple(_pairs(a, b) for a, b in zip(sure.last, right.last, strict=True))
+    if not any(curves):
+        return None
+    chart = LineChart(
+        title="Is the model as sure as it is right?",
+        desc="Share of right answers against the confidence of the model, in 15 bins, at the last round.",
+        x_label="confidence, %",
+        y_label="right answers, %",
+        labels=tuple(group.label for group in groups),
+        curves=curves,
+        span=_PERCENT,
+        bounds=_PERCENT,
+        keyed=False,
+        whole=False,
+        ideal=Curve(_PERCENT, _PERCENT, _PERCENT, _PERCENT),
+    )
+    reading = (
+        "Answers gathered by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are "
+        "right in 80 % of cases; below it the model is too sure of itself, above it too cautious."
+    )
+    return small_figure("reliability", chart, reading)
+
+
+def _pairs(sure: Vector | None, right: Vector | None) -> Curve | None:
+    pairs = [
+        (100 * a, 100 * b) for a, b in zip(sure or (), right or (), strict=False) if a is not None and b is not None
+    ]
+    pairs.sort()
+    across, up = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+    return Curve(across, up, up, up) if pairs else None
+
+
+def _sorted(values: Vector | None) -> Curve | None:
+    known = tuple(sorted(_known(values)))
+    return Curve(tuple(range(1, len(known) + 1)), known, known, known) if known else None
+
+
+def _known(values: Vector | None) -> list[float]:
+    return [value for value in values or () if value is not None]

@@ -1,0 +1,40 @@
+"""Numbers and lists in print."""
+
+from collections.abc import Sequence
+
+MISSING = "–"
+
+
+def percent(value: float | None) -> str:
+    """Two decimals, or a dash."""
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, with fewer decimals the more there are."""
+    if seconds is None:
+        return MISSING
+    if seconds < 100:
+        return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.2f}"
+    return f"{seconds:,.0f}"
+
+
+def size(num_bytes: float | None) -> str:
+    """Bytes in decimal units."""
+    if num_bytes is None:
+        return MISSING
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 999.5:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.3g} TB"
+
+
+def listing(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,83 @@
+"""Curves, sparklines and numbers made of characters."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of a braille character, `[row][column]`."""
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+Point = tuple[float, float]
+
+
+def curve(points: Sequence[Point], last_x: float, width: int, height: int) -> list[str]:
+    """A line through `points` in `height` rows of `width` braille characters.
+
+    x goes from the first point to `last_x`, or to the last point if that is further, y over the values.
+    """
+    if not points:
+        return [" " * width] * height
+    columns, rows = 2 * width, 4 * height
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    first = points[0][0]
+    span = max(last_x, points[-1][0]) - first
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (x - first) / span * (columns - 1) if span else 0.0
+        # A curve without a rise runs through the middle.
+        down = (high - y) / (high - low) * (rows - 1) if high > low else rows // 2
+        return across, down
+
+    cells = [[0] * width for _ in range(height)]
+    placed = [place(x, y) for x, y in points]
+    for start, end in zip(placed, [*placed[1:], placed[-1]], strict=True):
+        for column, row in _line(start, end):
+            cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+    return ["".join(chr(0x2800 + bits) if bits else " " for bits in line) for line in cells]
+
+
+def _line(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[int, int]]:
+    """The dots from one place to another, both included."""
+    steps = max(1, math.ceil(max(abs(end[0] - start[0]), abs(end[1] - start[1]))))
+    shares = [step / steps for step in range(steps + 1)]
+    return [
+        (round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1])))
+        for share in shares
+    ]
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The course of `values` in at most `width` blocks, each the mean of its share of them."""
+    count = min(width, len(values))
+    bounds = [len(values) * at // count for at in range(count + 1)] if count else []
+    means = [fmean(values[begin:end]) for begin, end in pairwise(bounds)]
+    if not means:
+        return ""
+    low, rise = min(means), max(means) - min(means)
+    if rise <= 0:
+        return _BLOCKS[len(_BLOCKS) // 2 - 1] * count
+    return "".join(_BLOCKS[min(int((value - low) / rise * len(_BLOCKS)), len(_BLOCKS) - 1)] for value in means)
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:34`, `1:02:03` or `2 d 03:04`."""
+    whole = int(seconds)
+    minutes = f"{whole % _HOUR // _MINUTE:02d}:{whole % _MINUTE:02d}"
+    if whole >= _DAY:
+        return f"{whole // _DAY} d {whole % _DAY // _HOUR:02d}:{whole % _HOUR // _MINUTE:02d}"
+    return f"{whole // _HOUR}:{minutes}" if whole >= _HOUR else minutes.removeprefix("0")
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a whole number below a million."""
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def printable(text: object) -> str:
+    """Text from a file without characters that would steer the terminal."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in str(text))

@@ -1,0 +1,92 @@
+"""What the rounds of a run measured: series by field, diagnostics in reading order, health."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedblade.protocols import CALIBRATED
+from fedblade.report import RunRecord
+from fedblade.watch._draw import Point, number, printable
+
+_FIRST = (
+    "erank_feature", "nc_error", "nc1_feature_ratio", "nc2_feature_normalised", "drift_relative", "drift_norm",
+    "update_cosine", "erank_proj", "spectrum_ratio", "classifier_consistency", "prototype_consistency",
+    "worst_class_accuracy", "client_accuracy_mean", "worst_decile_accuracy", "ece",
+)  # fmt: skip
+"""Diagnostics that say most, shown first where there is not room for all."""
+_LARGEST = 1e150
+"""Diverging values are clipped here, so that their differences stay finite."""
+_ELSEWHERE = frozenset({"round", "test_accuracy", "test_loss", "seconds", "lr", "bytes_up", "bytes_down"})
+
+
+@dataclass(frozen=True)
+class Series:
+    """One field over the rounds that have it, as pairs of round and value."""
+
+    name: str
+    points: tuple[Point, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Values in order of rounds."""
+        return tuple(value for _, value in self.points)
+
+    @property
+    def last(self) -> float:
+        """The newest value."""
+        return self.points[-1][1]
+
+
+def series(run: RunRecord, name: str) -> Series:
+    """The course of a field; empty where no round has a finite value of it."""
+    found = [(r.number, r.fields[name]) for r in run.history if name in r.fields]
+    return Series(name, tuple((float(x), max(-_LARGEST, min(_LARGEST, y))) for x, y in found))
+
+
+def diagnostics(run: RunRecord) -> list[Series]:
+    """Diagnostics, gauges and loss terms: the telling ones first, losses last."""
+    names = {name for round_ in run.history for name in round_.fields} - _ELSEWHERE
+    shown = [name for name in names if not name.startswith(("count_", CALIBRATED)) and "seconds" not in name]
+    return [series(run, name) for name in sorted(shown, key=_order)]
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    return name.startswith("loss_"), _FIRST.index(name) if name in _FIRST else len(_FIRST), name
+
+
+def counters(run: RunRecord) -> list[str]:
+    """Health counters that are not zero: their total, and how much of it is from the newest round."""
+    totals: dict[str, float] = {}
+    for round_ in run.history:
+        for name, value in round_.fields.items():
+            if name.startswith("count_"):
+                totals[name] = totals.get(name, 0.0) + value
+    latest: Mapping[str, float] = run.history[-1].fields if run.history else {}
+    return [
+        f"{printable(name.removeprefix('count_').replace('_', ' '))} {number(total)} "
+        f"({number(latest.get(name, 0.0))} in the last round)"
+        for name, total in sorted(totals.items())
+        if total
+    ]
+
+
+def not_finite(run: RunRecord) -> list[str]:
+    """Losses that have no finite value in the newest round that should have one."""
+    lost = [] if _has_test_loss(run) else ["test_loss"]
+    if run.history:
+        known = {name for round_ in run.history for name in round_.fields if name.startswith("loss_")}
+        lost += sorted(known - run.history[-1].fields.keys())
+    return [printable(name) for name in lost]
+
+
+def _has_test_loss(run: RunRecord) -> bool:
+    """Whether the newest evaluated round has a loss; evaluation measures it together with the accuracy."""
+    return next((r.loss is not None for r in reversed(run.history) if r.accuracy is not None), True)
+
+
+def warnings(run: RunRecord) -> list[str]:
+    """What is wrong with the run by its own account."""
+    lost = not_finite(run)
+    return [
+        *([f"failed: {printable(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
+        *([f"not finite in the last round: {', '.join(lost)}"] if lost else []),
+    ]

@@ -1,0 +1,153 @@
+"""One run as lines of text: headline, curves, diagnostics, health, traffic."""
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from fedblade.report import RunRecord
+from fedblade.report._record import IN_PROGRESS
+from fedblade.report._words import duration, percent, size
+from fedblade.watch._draw import clock, curve, number, printable, sparkline
+from fedblade.watch._folder import Watched
+from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
+from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
+
+STATUS_STYLES = {IN_PROGRESS: BLUE, "finished": GREEN, "interrupted": ORANGE, "failed": RED}
+WIDE = 100
+"""From this width on, blocks stand next to each other."""
+_TIGHT = 12
+"""With fewer lines than this, one curve has to do."""
+_LABEL, _NAME, _VALUE, _SPARK = 8, 28, 12, 20
+_LEAST_ROWS, _MOST_ROWS, _USUAL_ROWS = 3, 10, 6
+_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+
+
+def run_lines(watched: Watched, now: float, width: int, height: int | None) -> list[Text]:
+    """The run in at most `width` columns and, from about 20 on, `height` lines; None leaves nothing out."""
+    run = watched.record
+    top = _headline(watched, now, width)
+    bottom = [*_health(watched, now), _traffic(run)]
+    room = None if height is None else height - len(top) - len(bottom) - 2
+    curves = _curves(run, width, room)
+    left = None if room is None else room - len(curves)
+    return [*top, Text(), *curves, *_diagnostics(run, width, left), Text(), *bottom]
+
+
+def time_left(watched: Watched, now: float) -> str:
+    """How long a run in progress will take, in words; empty where nothing can be said."""
+    run = watched.record
+    if not run.history:
+        return "waiting for the first round"
+    if run.rounds_planned is not None and run.rounds_done >= run.rounds_planned:
+        return "all rounds done, not yet finished"
+    left = watched.pace.left(run, watched.age(now))
+    return "" if left is None else f"about {clock(left)} left"
+
+
+def _headline(watched: Watched, now: float, width: int) -> list[Text]:
+    run, status = watched.record, watched.status(now)
+    times = [f"{clock(sum(round_.seconds or 0.0 for round_ in run.history))} elapsed in rounds"]
+    per_round = watched.pace.per_round(run)
+    if per_round is not None:
+        times.append(f"{duration(per_round)} s per round")
+    if status == IN_PROGRESS:
+        times.append(time_left(watched, now))
+    return [
+        pair(_title(run), Text(printable(status), style=f"bold {STATUS_STYLES.get(status, RED)}"), width),
+        _bar(run, width),
+        Text(" · ".join(filter(None, times))),
+    ]
+
+
+def _title(run: RunRecord) -> Text:
+    """What the run is: method, data, split, model, seed."""
+    split = run.config.get("partition")
+    stated = split if isinstance(split, Mapping) else {}
+    levels = [f"{key.replace('_', ' ')} {stated[key]}" for key in _LEVELS if key in stated]
+    facts = [" ".join([run.part("partition"), *levels]), run.part("model")]
+    facts += [] if run.seed is None else [f"seed {run.seed}"]
+    title = Text(f"{printable(run.part('method'))} on {printable(run.part('dataset'))}", style=STRONG)
+    return title.append(f" · {printable(' · '.join(facts))}", style="not bold")
+
+
+def _bar(run: RunRecord, width: int) -> Text:
+    """`round 3 of 60 ━━━──── 5 %`."""
+    if not run.rounds_planned:
+        return Text(f"round {run.rounds_done}")
+    share = min(run.rounds_done / run.rounds_planned, 1.0)
+    words, rest = f"round {run.rounds_done} of {run.rounds_planned} ", f" {int(100 * share):3d} %"
+    cells = max(width - len(words) - len(rest), 0)
+    done = int(cells * share)
+    return Text.assemble(words, ("━" * done, BLUE), ("─" * (cells - done), MUTED), rest)
+
+
+def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
+    wide, tight = width >= WIDE, room is not None and room < _TIGHT
+    # Curves take half of the room, titles and axes included.
+    rows = _USUAL_ROWS if room is None else room // 2 // (1 if wide or tight else 2) - 2
+    area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
+    whose = "accuracy of own models" if run.accuracy_of == "personal" else "accuracy"
+    facts = f" · last ten {percent(run.last10_accuracy)}"
+    facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""
+    last = run.rounds_planned or run.rounds_done
+    first = _plot(f"test {whose}, %", series(run, "test_accuracy"), last, area, BLUE, facts)
+    second = _plot("test loss", series(run, "test_loss"), last, area, ORANGE)
+    if wide:
+        return beside(first, second, width)
+    return first if tight else [*first, *second]
+
+
+def _plot(
+    title: str, values: Series, last_round: int, area: tuple[int, int], style: str, facts: str = ""
+) -> list[Text]:
+    """A titled curve in `area` (columns, rows), with its lowest and highest value and its first and last round."""
+    if not values.points:
+        return [Text(f"{title}: no round has been evaluated yet", style=MUTED)]
+    width, height = area
+    heading = pair(Text(title, style=STRONG), Text(f"now {number(values.last)}{facts}"), width)
+    rows = curve(values.points, last_round, max(width - _LABEL - 1, 1), height)
+    marks = [number(max(values.values)), *[""] * (height - 2), number(min(values.values))]
+    drawn = [Text.assemble((f"{mark:>{_LABEL}} ", MUTED), (row, style)) for mark, row in zip(marks, rows, strict=True)]
+    first, last = f"{'':{_LABEL}} {values.points[0][0]:.0f}", f"round {max(last_round, values.points[-1][0]):.0f}"
+    return [heading, *drawn, pair(Text(first, style=MUTED), Text(last, style=MUTED), width)]
+
+
+def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
+    """A heading and the first fields that `room` lines hold, or nothing if it holds none."""
+    found = diagnostics(run)
+    columns = 2 if width >= WIDE else 1
+    shown = found if room is None else found[: max(room - 2, 0) * columns]
+    if not shown:
+        return []
+    hidden = len(found) - len(shown)
+    more = Text(f"{hidden} more in history.jsonl" if hidden else "", style=MUTED)
+    heading = pair(Text("diagnostics", style=STRONG), more, width)
+    spark = min(_SPARK, (half(width) if columns == 2 else width) - _NAME - _VALUE)
+    rows = [_diagnostic(each, max(spark, 1)) for each in shown]
+    middle = -(-len(rows) // columns)
+    return [Text(), heading, *(beside(rows[:middle], rows[middle:], width) if columns == 2 else rows)]
+
+
+def _diagnostic(values: Series, spark: int) -> Text:
+    """Name, newest value and, in `spark` columns, the course of a field."""
+    name = fit(Text(printable(values.name)), _NAME)
+    name.pad_right(_NAME - name.cell_len)
+    return Text.assemble(name, f"{number(values.last):>{_VALUE - 2}}  ", (sparkline(values.values, spark), GREEN))
+
+
+def _health(watched: Watched, now: float) -> list[Text]:
+    run = watched.record
+    said = warnings(run)
+    if watched.overdue(now):
+        usual = duration(watched.pace.per_round(run))
+        said.append(f"stale: no new round for {clock(watched.age(now))}, usually {usual} s; stuck or killed?")
+    if watched.problem:
+        said.append(f"last change not shown: {printable(watched.problem)}")
+    lines = [Text(f"! {text}", style=f"bold {RED}") for text in said]
+    lines += [Text.assemble(("health  ", STRONG), text) for text in counters(run)]
+    return lines or [Text.assemble(("health  ", STRONG), ("every counter is zero", MUTED))]
+
+
+def _traffic(run: RunRecord) -> Text:
+    up, down = (sum(series(run, key).values) for key in ("bytes_up", "bytes_down"))
+    return Text.assemble(("traffic ", STRONG), f"up {size(up)} · down {size(down)}")

@@ -1,0 +1,261 @@
+"""Panels hold the runs' numbers, under the names and beside the settings that tell them apart."""
+
+import json
+import math
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from fedblade.core.errors import Misconfigured
+from fedblade.figures._panels import LinePanel, MatrixPanel, Panel, build_panels
+from fedblade.figures._specs import Part, general_figures, paper_figure
+from fedblade.report import read_runs
+from fedblade.report._groups import group_runs
+
+
+def general(name: str) -> Part:
+    return next(part for part in general_figures() if part.name == name)
+
+
+def panels(root: Path, part: Part, *, strict: bool = False) -> list[Panel]:
+    return build_panels(part, group_runs(read_runs([root / "runs"])), strict=strict)
+
+
+def history(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+
+
+def arrays(run: Path) -> dict[str, list[float]]:
+    return json.loads((run / "diagnostics.jsonl").read_text().splitlines()[-1])
+
+
+def by_name(panel: Panel) -> dict[tuple[str, str], tuple[float, ...]]:
+    assert isinstance(panel, LinePanel)
+    return {(line.name, line.part): line.series.y for line in panel.lines}
+
+
+def test_a_curve_is_the_mean_over_seeds_with_their_range(make_run, tmp_path):
+    seeds = [history(make_run("fedavg", seed)) for seed in (1, 2, 3)]
+    [panel] = panels(tmp_path, general("accuracy"))
+    [line] = panel.lines
+    columns = list(zip(*([row["test_accuracy"] for row in rows] for rows in seeds), strict=True))
+    assert line.series.x == tuple(float(n) for n in range(1, 13))
+    assert line.series.y == pytest.approx([fmean(column) for column in columns])
+    assert line.series.low == pytest.approx([min(column) for column in columns])
+    assert line.series.high == pytest.approx([max(column) for column in columns])
+    assert (panel.x_label, panel.y_label) == ("round", "test accuracy (%)")
+
+
+def test_a_spectrum_is_the_natural_logarithm_of_the_last_round_and_a_hundred_values_long(make_run, tmp_path):
+    run = make_run()
+    values = [math.exp(-0.1 * k) for k in range(150)]
+    lines = [{"round": 3, "spectrum": [9.0, 9.0]}, {"round": 6, "spectrum": [*values[:40], None, 0.0, *values[42:]]}]
+    (run / "diagnostics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    [panel] = panels(tmp_path, general("spectrum"))
+    series = panel.lines[0].series
+    assert series.x == tuple(float(k) for k in range(1, 101) if k != 41)
+    expected = [math.log(1e-12) if k == 41 else -0.1 * k for k in range(100) if k != 40]
+    assert series.y == pytest.approx(expected)
+
+
+def test_local_and_global_spectra_share_a_panel(make_run, tmp_path):
+    run = make_run()
+    [panel] = panels(tmp_path, general("local-global-spectrum"))
+    found = by_name(panel)
+    assert list(found) == [("FedAvg", "global"), ("FedAvg", "local")]
+    assert found["FedAvg", "local"] == pytest.approx([math.log(v) for v in arrays(run)["local_spectrum"]])
+
+
+def test_traffic_adds_up_over_rounds_that_were_not_evaluated_too(make_run, tmp_path):
+    run = make_run()
+    rows = history(run)
+    for row in rows[1::2]:
+        del row["test_accuracy"]
+    (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [panel] = panels(tmp_path, general("communication"))
+    assert panel.lines[0].series.x == pytest.approx([1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
+
+
+def test_clients_are_sorted_from_the_worst_served_to_the_best(make_run, tmp_path):
+    run = make_run()
+    rows = [{"client": c, "accuracy": a} for c, a in enumerate((90.0, 50.0, None, 70.0))]
+    (run / "clients.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [panel] = panels(tmp_path, general("client-accuracy"))
+    assert panel.lines[0].series.y == (50.0, 70.0, 90.0)
+    assert panel.lines[0].series.x == pytest.approx((100 / 3, 200 / 3, 100))
+
+
+def test_lines_are_methods_in_the_papers_order_and_panels_are_settings(make_run, tmp_path):
+    for dataset in ("tiny_imagenet", "cifar10"):
+        for alpha in (0.5, 0.05):
+            for method in ("fedblade", "fedavg+feddecorr", "fedavg", "mine"):
+                make_run(method, dataset={"name": dataset}, partition={"alpha": alpha})
+    found = panels(tmp_path, paper_figure("fb-f3")[0])
+    titles = ["CIFAR-10, α = 0.05", "CIFAR-10, α = 0.5", "Tiny-ImageNet, α = 0.05", "Tiny-ImageNet, α = 0.5"]
+    assert [panel.title for panel in found] == titles
+    for panel in found:
+        assert [line.name for line in panel.lines] == ["FedAvg", "FedAvg + FedDecorr", "FedBlade", "mine"]
+
+
+def test_lines_are_splits_where_the_figure_says_so_or_only_splits_differ(make_run, tmp_path):
+    for partition in ({"name": "iid"}, {"alpha": 0.5}, {"alpha": 0.05}):
+        make_run(partition=partition)
+    for part in (paper_figure("fd-f2")[0], general("accuracy")):
+        [panel] = panels(tmp_path, part)
+        assert [line.name for line in panel.lines] == ["α = 0.05", "α = 0.5", "IID"]
+
+
+def test_settings_that_follow_from_others_are_not_repeated(make_run, tmp_path):
+    for dataset, model in (("cifar10", "vgg11"), ("cifar100", "mobilenet_v1")):
+        make_run(dataset={"name": dataset}, model={"name": model}, local={"epochs": len(dataset)})
+        make_run("fedrep", dataset={"name": dataset}, model={"name": model}, local={"epochs": 1})
+    assert [panel.title for panel in panels(tmp_path, general("accuracy"))] == ["CIFAR-10", "CIFAR-100"]
+
+
+def test_populations_have_panels_of_their_own(make_run, tmp_path):
+    for clients in (10, 50):
+        for method in ("fedavg", "fedgela"):
+            make_run(method, federation={"num_clients": clients})
+    found = panels(tmp_path, paper_figure("fg-f5")[0])
+    assert [(panel.title, panel.y_label) for panel in found] == [
+        ("K = 10", "angle, local heads (°)"),
+        ("K = 10", "angle, global head (°)"),
+        ("K = 50", "angle, local heads (°)"),
+        ("K = 50", "angle, global head (°)"),
+    ]
+
+
+def test_variants_have_the_papers_names_and_others_show_their_knobs(make_run, tmp_path):
+    make_run("fedblade", method={"decorr.kind": "logdet", "lambda_decorr": 0.005})
+    make_run("fedblade", method={"decorr.kind": "feddecorr", "lambda_decorr": 0.1})
+    make_run("fedblade", method={"gamma_pba": 0.0})
+    make_run("fedprox", method={"mu": 0.1})
+    make_run("fedprox", method={"mu": 0.01})
+    [panel] = panels(tmp_path, general("accuracy"))
+    names = {line.name for line in panel.lines}
+    assert names == {"FedBlade", "FedBlade-FedDecorr", "FedBlade w/o PBA", "FedProx (mu=0.1)", "FedProx (mu=0.01)"}
+
+
+def test_runs_that_differ_only_in_what_was_measured_are_not_told_apart_by_it(make_run, tmp_path):
+    make_run("fedavg", 1)
+    config = make_run("fedavg", 2) / "config.toml"
+    config.write_text(config.read_text() + '[evaluation]\nmetrics = ["accuracy", "nc1"]\n')
+    [panel] = panels(tmp_path, general("accuracy"))
+    assert {line.name for line in panel.lines} == {"FedAvg"}
+
+
+def test_fields_of_one_label_in_panels_of_their_own_are_named(make_run, tmp_path):
+    run = make_run("fedbabu")
+    first, second = panels(tmp_path, paper_figure("fr-f2")[0])
+    assert (first.title, second.title) == ("observed", "unobserved")
+    assert by_name(second)["CE", ""] == tuple(row["alignment_unobserved"] for row in history(run))
+
+
+def test_the_ratio_of_spectra_stands_in_the_title(make_run, tmp_path):
+    runs = [make_run(partition={"alpha": alpha}) for alpha in (0.01, 0.25)]
+    found = panels(tmp_path, paper_figure("fd-f4")[0])
+    ratios = [history(run)[-1]["spectrum_ratio"] for run in runs]
+    assert [panel.title for panel in found] == [f"α = 0.01, R = {ratios[0]:.2f}", f"α = 0.25, R = {ratios[1]:.2f}"]
+
+
+def test_methods_without_a_projection_show_the_rank_of_their_features(make_run, tmp_path):
+    plain = make_run("fedavg", drop=("erank_proj_correlation",))
+    projected = make_run("fedetf")
+    [panel] = panels(tmp_path, paper_figure("fb-f4")[0])
+    found = by_name(panel)
+    assert found["FedAvg", ""] == tuple(row["erank_feature_correlation"] for row in history(plain))
+    assert found["FedETF", ""] == tuple(row["erank_proj_correlation"] for row in history(projected))
+
+
+def test_an_undefined_field_leaves_the_others_of_its_metric(make_run, tmp_path):
+    make_run(drop=("alignment_erased",))
+    [panel] = panels(tmp_path, paper_figure("fr-f9")[0], strict=True)
+    assert [line.part for line in panel.lines] == ["observed", "unobserved"]
+
+
+def test_a_sweep_has_a_point_per_value_and_a_level_for_methods_without_the_setting(make_run, tmp_path):
+    ends = {}
+    for length in (1e6, 1e4, 1e5):
+        runs = [make_run("fedgela", seed, method={"E_W": length}) for seed in (1, 2)]
+        ends[length] = [json.loads((run / "summary.json").read_text())["general_accuracy"] for run in runs]
+    reference = json.loads((make_run("fedavg") / "summary.json").read_text())
+    general_panel, personal_panel = panels(tmp_path, paper_figure("fg-f4")[0])
+    level, sweep = general_panel.lines
+    assert (level.name, level.series.level, level.series.x) == ("FedAvg", True, ())
+    assert level.series.y == (reference["general_accuracy"],)
+    assert sweep.series.x == (1e4, 1e5, 1e6)
+    assert sweep.series.y == pytest.approx([fmean(ends[x]) for x in (1e4, 1e5, 1e6)])
+    assert sweep.series.low == tuple(min(ends[x]) for x in (1e4, 1e5, 1e6))
+    assert personal_panel.y_label == "personal accuracy (%)"
+
+
+def test_a_sweep_of_one_setting_holds_the_others_at_their_usual_value(make_run, tmp_path):
+    for cohort in (2, 4, 8):
+        make_run("feddr_plus", federation={"clients_per_round": cohort}, method={"beta": 0.9})
+    for epochs in (1, 5):
+        make_run("feddr_plus", local={"epochs": epochs}, method={"beta": 0.9})
+    make_run("feddr_plus", method={"beta": 0.5})
+    found = [panels(tmp_path, part) for part in paper_figure("fr-f7")]
+    assert [panel.lines[0].series.x for [panel] in found] == [(2.0, 4.0, 8.0), (1.0, 3.0, 5.0), (0.5, 0.9)]
+    assert all(len(panel.lines) == 1 for [panel] in found)
+
+
+def test_fine_tuning_is_drawn_by_iteration(make_run, tmp_path):
+    run = make_run("fedetf", method={"proj_dim": 10})
+    [panel] = panels(tmp_path, paper_figure("fe-f6")[1])
+    assert list(panel.lines[0].series.y) == json.loads((run / "summary.json").read_text())["personal_curve"]
+
+
+def test_label_maps_are_class_by_client_and_shown_once_per_partition(make_run, tmp_path):
+    runs = [make_run(method) for method in ("fedavg", "fedetf")]
+    shared = (runs[0] / "partition.json").read_text()
+    (runs[1] / "partition.json").write_text(shared)
+    [panel] = panels(tmp_path, general("label-map"))
+    assert isinstance(panel, MatrixPanel)
+    assert [list(column) for column in zip(*panel.values, strict=True)] == json.loads(shared)["counts"]
+
+
+def test_a_table_of_one_seed_among_several_names_it(make_run, tmp_path):
+    runs = [make_run("fedavg", seed) for seed in (8, 9)]
+    [panel] = panels(tmp_path, general("label-map"))
+    assert panel.title == "seed 8"
+    counts = json.loads((runs[0] / "partition.json").read_text())["counts"]
+    assert [list(column) for column in zip(*panel.values, strict=True)] == counts
+
+
+def test_cosines_have_a_panel_per_method(make_run, tmp_path):
+    runs = [make_run(method) for method in ("fedavg", "fedetf")]
+    found = panels(tmp_path, general("class-cosines"))
+    assert [panel.title for panel in found] == ["FedAvg", "FedETF"]
+    assert [list(row) for row in found[1].values] == arrays(runs[1])["class_cosines"]
+
+
+def test_general_figures_leave_out_what_no_run_has(make_run, tmp_path):
+    make_run(drop=("nc_error", "local_spectrum", "clients", "partition", "drift_norm", "update_cosine"))
+    assert [panel.y_label for panel in panels(tmp_path, general("neural-collapse"))] == [
+        "NC1 (within classes)",
+        "NC2 (distance to ETF)",
+    ]
+    for name in ("local-global-spectrum", "client-accuracy", "label-map", "drift"):
+        assert panels(tmp_path, general(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "drop", "said"),
+    [
+        ("fd-f2", ("spectrum",), ["needs spectrum,", 'evaluation.metrics = [..., "spectrum"]']),
+        ("fd-f4", ("spectrum_ratio",), ["needs spectrum_ratio,", '"spectrum_ratio"']),
+        ("fe-f5", ("nc_error",), ["nc_error", '"nc_error"']),
+        ("fr-f5", ("alignment_gap_observed", "alignment_gap_unobserved"), ["alignment_gap_observed", '"alignment"']),
+        ("fr-f3", ("test_accuracy",), ["test_accuracy", '"accuracy"']),
+        ("fe-f7", ("partition",), ["label_counts", "partition"]),
+        ("fg-f4", (), ["method.E_W", "fedblade sweep"]),
+    ],
+)
+def test_a_papers_figure_without_its_numbers_says_how_to_have_them(make_run, tmp_path, figure, drop, said):
+    make_run(drop=drop)
+    with pytest.raises(Misconfigured) as error:
+        panels(tmp_path, paper_figure(figure)[0], strict=True)
+    for words in (figure, *said):
+        assert words in str(error.value)

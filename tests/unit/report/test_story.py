@@ -1,0 +1,228 @@
+"""The sections that explain: present where there is data, right in what they say."""
+
+import json
+import re
+from importlib import import_module
+
+import numpy as np
+import pytest
+from report_runs import SCALARS, diagnose
+
+from fedblade.core.registry import metrics
+from fedblade.report import _collapse, _drift, _geometry, _served, build_report, read_runs
+from fedblade.report._clients import client_figure
+from fedblade.report._cost import cost
+from fedblade.report._groups import group_runs
+from fedblade.report._measures import Measure, latest_sentence
+
+QUESTIONS = {
+    "collapse": "Do the features collapse?",
+    "geometry": "Do classes separate as they should?",
+    "drift": "Do clients pull in different directions?",
+    "served": "Who is served?",
+}
+
+
+@pytest.fixture
+def page(tmp_path):
+    """The HTML of everything below `runs`."""
+    return lambda: build_report([tmp_path / "runs"], tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return lambda: group_runs(read_runs([tmp_path / "runs"]))
+
+
+def data_of(picture) -> dict:
+    assert picture is not None
+    return picture.data
+
+
+def sections(html: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)"', html)
+
+
+def test_sections_without_data_are_left_out_and_the_metrics_that_fill_them_are_named(make_run, page):
+    make_run()
+
+    html = page()
+
+    assert not set(QUESTIONS) & set(sections(html))
+    told = re.search(r'<p class="note absent">(.*?)</p>', html)
+    assert told is not None
+    assert all(question in told[1] for question in QUESTIONS.values())
+    assert re.search(r"--set metrics=spectrum,[\w,]*nc1,[\w,]*drift,[\w,]*classes", told[1])
+
+
+def test_the_metrics_it_names_exist():
+    import_module("fedblade.diagnostics")
+    named = {name for module in (_collapse, _geometry, _drift, _served) for name in module.METRICS}
+
+    assert named <= set(metrics.names())
+
+
+def test_with_all_diagnostics_the_sections_come_in_the_order_of_the_story(make_run, page):
+    for quality, method in enumerate(("fedavg", "fedblade"), 1):
+        diagnose(make_run(method), quality=quality / 2)
+
+    html = page()
+
+    order = ["results", "accuracy", "loss", "labels", *QUESTIONS, "cost", "runs", "configuration", "versions"]
+    assert sections(html) == order
+    assert 'class="note absent"' not in html
+    for name in SCALARS:
+        assert f'aria-labelledby="{name.replace("_", "-")}-title' in html, name
+    links = re.findall(r'<a href="#(\w+)"', html)
+    assert sorted(links) == sorted(order)
+
+
+def test_every_picture_says_how_to_read_it(make_run, page):
+    for method in ("fedavg", "fedblade"):
+        diagnose(make_run(method))
+
+    figures = re.findall(r"<figure>(.*?)</figure>", page(), re.DOTALL)
+
+    assert len(figures) > 20
+    captions = [re.search(r"<figcaption>(.*?)</figcaption>", each) for each in figures]
+    assert all(caption is not None and len(caption[1]) > 40 for caption in captions)
+
+
+def test_last_values_are_means_over_seeds_in_words(make_run, groups):
+    for method, values in (("a", (1.0, 2.0)), ("b", (5.0, 8.0))):
+        for seed, value in enumerate(values):
+            run = make_run(method, seed, accuracies=[1.0, 2.0])
+            lines = [{"round": 1, "x": 99.0}, {"round": 2, "x": value}]
+            (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    said = latest_sentence(groups(), Measure("x", "t", "y", "r", ".1f"))
+
+    assert said == "After round 2, mean over seeds: a 1.5 and b 6.5."
+
+
+def test_many_methods_are_summed_up_by_the_lowest_and_the_highest(make_run, groups):
+    for index in range(6):
+        run = make_run(f"m{index}", accuracies=[1.0])
+        (run / "history.jsonl").write_text(json.dumps({"round": 1 + index % 2, "x": (index * 7) % 6}))
+
+    said = latest_sentence(groups(), Measure("x", "t", "y", "r", ".0f"))
+
+    assert said == "At the last round measured: from 0 (m0) to 5 (m5)."
+
+
+def test_the_share_of_directions_comes_from_the_whole_spectrum(make_run, page):
+    run = make_run("fedavg", accuracies=[50.0])
+    spectrum = [90.0, 4.0, *[1.0] * 6, *[0.0] * 192]
+    (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "spectrum": spectrum}))
+
+    html = page()
+
+    assert "Here 95 % of the variance lies along 3 of 200 for fedavg at the last round." in html
+    assert "the first 100 of 200" in html
+
+
+def test_the_likest_classes_and_the_most_frequent_mistake_are_named(make_run, page):
+    run = make_run("fedavg", accuracies=[50.0])
+    cosines = [[1.0, 0.2, -0.6], [0.2, 1.0, 0.3], [-0.6, 0.3, 1.0]]
+    confusion = [[6, 4, 0], [0, 9, 1], [30, 0, 70]]
+    row = {"round": 1, "class_cosines": cosines, "confusion": confusion}
+    (run / "diagnostics.jsonl").write_text(json.dumps(row))
+
+    html = page()
+
+    assert "Most alike at the last round: 1 and 2 for fedavg (0.30)." in html
+    assert "the same value, -0.50 for 3 classes" in html
+    assert "Most frequent mistake at the last round: 0 taken for 1 by fedavg (40 %)." in html
+
+
+def test_clients_are_estimated_from_classes_by_their_labels(make_run, groups):
+    counts = [[10, 0, 0], [5, 5, 0], [0, 1, 3], [0, 0, 0]]
+    run = make_run(accuracies=[50.0], counts=counts)
+    (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [90.0, 50.0, 10.0]}))
+
+    picture = client_figure(groups())
+
+    expected = np.quantile([90.0, 70.0, 20.0], np.linspace(0, 1, 21))
+    assert data_of(picture)["lines"][0]["y"] == pytest.approx(expected.tolist(), rel=1e-3)
+    assert "Estimated" in picture.reading
+    assert "at most 30.0 % with fedavg" in picture.seen
+
+
+def test_measured_clients_are_preferred_and_said_to_be_measured(make_run, groups):
+    run = make_run(accuracies=[50.0])
+    (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [1.0] * 10}))
+    rows = [{"client": k, "accuracy": value} for k, value in enumerate((80.0, None, 40.0, 60.0))]
+    (run / "clients.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    picture = client_figure(groups())
+
+    values = data_of(picture)["lines"][0]["y"]
+    assert (values[0], values[10], values[-1]) == (40, 60, 80)
+    assert "Measured" in picture.reading
+
+
+def test_where_only_some_were_measured_all_are_estimated(make_run, groups):
+    for method in ("a", "b"):
+        run = make_run(method, accuracies=[50.0])
+        (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [30.0] * 10}))
+    (run / "clients.jsonl").write_text(json.dumps({"client": 0, "accuracy": 99.0}))
+
+    picture = client_figure(groups())
+
+    assert "Estimated" in picture.reading
+    assert all(set(line["y"]) == {30} for line in data_of(picture)["lines"])
+
+
+def test_accuracy_is_set_against_what_was_sent_by_then(make_run, groups):
+    for seed, sent in ((1, 1_000_000), (2, 3_000_000)):
+        run = make_run(seed=seed, accuracies=[10.0])
+        lines = [
+            {"round": r, "bytes_up": sent, "bytes_down": 0} | ({"test_accuracy": 10.0 * r * seed} if r != 2 else {})
+            for r in (1, 2, 3)
+        ]
+        (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    html = cost(groups())
+
+    (block,) = re.findall(r'<script type="application/json" class="data">(.*?)</script>', html)
+    found = json.loads(block)
+    assert found["name"] == "sent up and down, MB"
+    assert found["x"] == [2, 6]
+    assert found["lines"] == [{"g": 0, "y": [15, 45]}]
+
+
+def test_counters_that_are_not_zero_are_listed(make_run, page):
+    run = make_run("fedavg", accuracies=[50.0])
+    lines = [{"round": r, "count_idle_clients": 2, "count_cholesky_failures": 0} for r in (1, 2)]
+    (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    html = page()
+
+    assert re.search(r'<th scope="row">idle clients</th><td class="n">4</td>', html)
+    assert "cholesky" not in html
+
+
+@pytest.mark.parametrize("broken", [None, 7, "x", [], [[1.0]], {"confidence": 3}, [None] * 3, [1.0, None, 2.0]])
+def test_broken_arrays_still_make_a_page(make_run, page, broken):
+    names = ("spectrum", "local_spectrum", "class_accuracy", "confusion", "class_cosines", "calibration")
+    run = make_run(accuracies=[50.0])
+    (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1} | dict.fromkeys(names, broken)))
+    other = make_run("other")
+    diagnose(other)
+    with (other / "diagnostics.jsonl").open("a") as file:
+        file.write(json.dumps({"round": 99} | dict.fromkeys(names, broken)))
+
+    html = page()
+
+    assert not re.search(r"\b(nan|inf)\b", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL), re.IGNORECASE)
+
+
+def test_a_spectrum_of_zeros_and_rounding_below_zero_is_drawn(make_run, page):
+    run = make_run(accuracies=[50.0])
+    rows = [
+        {"round": 1, "spectrum": [0.0] * 4, "local_spectrum": [0.0] * 4},
+        {"round": 2, "spectrum": [1.0, 0.0, -1e-18]},
+    ]
+    (run / "diagnostics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    assert 'id="collapse"' in page()
