@@ -1,4 +1,4 @@
-"""Every preset of the specification is there, resolves, and names parts that exist or metrics that are to come."""
+"""Every preset of the specification is there, resolves, and names parts that exist."""
 
 import pytest
 from all_presets import GRIDS, configs, lines, settled, shipped
@@ -10,7 +10,7 @@ from fedblade.experiment._grid import lookup, merge
 from fedblade.experiment._paper import select
 from fedblade.experiment._pending import readiness
 from fedblade.experiment._personal import stages_after_run
-from fedblade.experiment._presets import names_in_papers, preset_names, preset_summary, read_config
+from fedblade.experiment._presets import preset_names, preset_summary, read_config
 from fedblade.methods import compose
 
 FB = [
@@ -22,7 +22,7 @@ FG = ["fg-t2", "fg-t3", "fg-t4", "fg-t5", "fg-t6", "fg-f2", "fg-f3", "fg-f4", "f
 FE = ["fe-t1", "fe-t2", "fe-t3", "fe-t4", "fe-t5", "fe-f1", "fe-f4", "fe-f5", "fe-f6", "fe-f7", "fe-f8"]
 FR = [*(f"fr-t{n}" for n in (2, 3, 4, 5, 11, 12, 13, 14, 15, 16, 17)), *(f"fr-f{n}" for n in (2, 3, 4, 5, 6, 7, 9))]
 
-# Names of the interface contract and of methods.md 5.1; metrics that are not registered yet must be one of these.
+# Names of the interface contract and of methods.md 5.1.
 METHODS = set(
     "fedavg fedprox fedavgm scaffold fednova feddyn fedexp fedsol moon fedntd fedlc fedrs fedgen fedrcl fedproto fedfm "  # noqa: SIM905
     "fedbn feddecorr decov stdecov lsingular fedetf fedge fedgela fedla fedbabu spherefed dotreg feddr_plus fedblade "
@@ -36,10 +36,6 @@ MODELS = {
 DATASETS = {
     "cifar10", "cifar100", "tiny_imagenet", "svhn", "imagenet100", "office_caltech10", "domainnet", "fed_isic2019",
     "femnist", "shakespeare",
-}  # fmt: skip
-METRICS_TO_COME = {
-    "spectrum", "local_spectrum", "spectrum_ratio", "classifier_angles", "class_mean_angles", "prototype_consistency",
-    "classifier_consistency", "nc_error", "alignment", "feature_drift",
 }  # fmt: skip
 
 CELLS = {
@@ -98,7 +94,7 @@ def test_parts_are_those_of_the_contract(name):
         assert lookup(cell.config, "model") in MODELS
         assert lookup(cell.config, "dataset") in DATASETS
         assert lookup(cell.config, "partition") in partitions.names()
-        assert {*(lookup(cell.config, "evaluation.metrics") or ()), *cell.needs} <= {*metrics.names(), *METRICS_TO_COME}
+        assert {*(lookup(cell.config, "evaluation.metrics") or ()), *cell.needs} <= set(metrics.names())
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -117,18 +113,11 @@ def test_every_augmentation_is_defined_for_its_data_set(name):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_only_metrics_and_benchmarks_are_pending(name):
+def test_only_what_a_benchmark_measures_is_pending(name):
+    missing = ("`fedblade bench losses`",) if name == "fb-t10" else ()
     for cell in shipped(name).cells:
         ready = readiness(cell)
-        reasons = {*ready.missing, *ready.unmeasured.values()} - {"`fedblade bench losses`"}
-        assert reasons <= {f"metric {metric}" for metric in METRICS_TO_COME - set(metrics.names())}
-        assert bool(ready.unmeasured) == (name == "fb-t10")
-
-
-def test_metrics_to_come_are_those_of_the_contract():
-    to_come = names_in_papers()["to_come"]
-    assert to_come.keys() == {"metrics"}
-    assert set(to_come["metrics"]) == METRICS_TO_COME
+        assert (ready.missing, tuple(ready.unmeasured.values())) == (missing, missing)
 
 
 @pytest.mark.parametrize("name", GRIDS)

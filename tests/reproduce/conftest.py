@@ -1,6 +1,5 @@
 """A small paper on digits, the two commands, and finished runs made up on disk."""
 
-import copy
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,19 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedblade.experiment import _pending
 from fedblade.experiment._compare import Cell
-from fedblade.experiment._presets import names_in_papers
 
 TINY = Path(__file__).with_name("tiny.toml")
-
-
-@pytest.fixture(autouse=True)
-def _to_come(monkeypatch) -> None:
-    """The small paper's metric `nosuch` is one to come."""
-    names = copy.deepcopy(dict(names_in_papers()))
-    names["to_come"]["metrics"].append("nosuch")
-    monkeypatch.setattr(_pending, "names_in_papers", lambda: names)
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
+from fedblade.experiment import execute
 from fedblade.experiment._paper import lines_of, select
 from fedblade.experiment._presets import load_preset, read_config
 from fedblade.experiment._reproduce import plan_reproduction
+from fedblade.experiment._run import load_config
 from fedblade.experiment._sweep import Axis, plan_sweep
 
 GRID = """
@@ -44,9 +46,15 @@ def mine(tmp_path):
         ("nosuch", "", "unknown method 'nosuch'"),
         ("fedavg", "[optimizer]\nlrr = 0.1\n[evaluation]\nmetrics = ['nosuch']", "lrr"),
         ("fedavg", "[evaluation]\nmetrics = ['nosuch']\nprotocol = 'lats10'", "lats10"),
-        ("fedavg", "[evaluation]\nmetrics = ['nosuch', 'nc11']", "nc11"),
+        ("fedavg", "[evaluation]\nmetrics = ['nc1', 'nosuch']", "unknown metric 'nosuch'"),
+        ("fedavg", "[[cases]]\nset = {evaluation.metrics = ['nosuch']}", "unknown metric 'nosuch'"),
         ("fedgela", "[methods.fedgela]\nE_W = -1.0", "E_W=-1.0: expected a number above 0"),
-        ("fedavg", "[evaluation]\nmetrics = ['nc11']", "nc11"),
+        ("fedavg", "[evaluation]\nmetrics = ['nc11']", "unknown metric 'nc11'. Did you mean 'nc1'?"),
+        (
+            "fedavg",
+            "[evaluation]\nmetrics = ['nc11']\n[measures]\nmilliseconds = 'bench loss_ms_per_iter'",
+            "unknown metric 'nc11'",
+        ),
         ("fedavg", "[measures]\naccuracy = 'finale'", "unknown measure 'finale'. Did you mean 'final'?"),
     ],
 )
@@ -57,24 +65,25 @@ def test_a_mistake_in_a_grid_is_not_pending(mine, command, tmp_path, method, mor
 
 
 @pytest.mark.parametrize(
-    ("more", "missing"),
+    "more",
     [
-        ("[evaluation]\nmetrics = ['nc1', 'nosuch']", "metric nosuch"),
-        ("[[cases]]\nset = {evaluation.metrics = ['nosuch']}", "metric nosuch"),
-        ("[measures]\nmilliseconds = 'bench loss_ms_per_iter'", "`fedblade bench losses`"),
+        "[measures]\nmilliseconds = 'bench loss_ms_per_iter'",
+        "[measures]\nforward = 'bench forward_ms'\nbackward = 'bench backward_ms'",
+        "[[cases]]\nwhere = {method = 'fedavg'}\nmeasures = {milliseconds = 'bench loss_ms_per_iter'}",
     ],
 )
-def test_what_is_to_come_is_pending(mine, more, missing):
-    (cell,) = plan_reproduction(mine(more=more)).cells
-    assert (cell.ready.missing, cell.runs) == ((missing,), ())
+def test_what_only_a_benchmark_measures_is_pending(mine, more):
+    plan = plan_reproduction(mine(more=more))
+    (cell,) = plan.pending
+    assert (cell.ready.missing, cell.runs, plan.runs) == (("`fedblade bench losses`",), (), [])
 
 
-def test_what_finished_runs_wait_for_is_pending(mine):
+def test_what_is_computed_from_finished_runs_must_exist(mine):
     path = mine()
-    path.write_text("needs = ['nc1', 'nosuch']\n" + path.read_text())
+    path.write_text("needs = ['nc1', 'nc2']\n" + path.read_text())
     (cell,) = plan_reproduction(path).cells
-    assert (cell.ready.missing, cell.runs) == (("metric nosuch",), ())
-    path.write_text(path.read_text().replace("nosuch", "nc11"))
+    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
+    path.write_text(path.read_text().replace("'nc2'", "'nc11'"))
     with pytest.raises(Misconfigured, match="unknown metric 'nc11'"):
         _ = plan_reproduction(path).cells
 
@@ -175,6 +184,8 @@ def test_a_single_run_is_not_reproduced():
         plan_reproduction("quickstart")
 
 
-def test_a_run_with_a_metric_to_come_says_so(mine):
-    with pytest.raises(Misconfigured, match="waits for metric nosuch, not there yet"):
-        read_config(mine(more="[evaluation]\nmetrics = ['nc1', 'nosuch']"))
+def test_a_run_of_a_cell_with_an_unknown_metric_is_refused(mine, tmp_path):
+    config, _ = load_config(mine(more="[evaluation]\nmetrics = ['nc1', 'nosuch']"), {})
+    with pytest.raises(Misconfigured, match="unknown metric 'nosuch'"):
+        execute(config, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -26,7 +26,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
     out = answer.stdout
     assert "tn-t1: 6 cells, 8 runs, 0 of them finished" in out
     assert "client-steps, about" in out
-    assert "pending: 2 cells wait for what is not there yet\n  2 for metric nosuch" in out
+    assert "pending: 2 cells wait for what is not there yet\n  2 for `fedblade bench losses`" in out
     assert out.splitlines()[-1] == str(tmp_path / "tn-t1.html")
     runs = [json.loads(each.read_text()) for each in sorted((tmp_path / "cells").glob("*/summary.json"))]
     fedavg = [each["final_accuracy"] for each in runs if each["method"] == "fedavg"][:2]
@@ -35,7 +35,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
     assert float(line[9]) == pytest.approx(sum(fedavg) / 2, rel=1e-5)
     assert float(line[15]) == pytest.approx(sum(fedavg) / 2 - 50.0, rel=1e-4)
     assert (tmp_path / "tn-t1.tex").read_text().startswith("\\begin{table}")
-    assert (tmp_path / "tn-t1.md").read_text().count("pending: metric nosuch") == 2
+    assert (tmp_path / "tn-t1.md").read_text().count("pending: `fedblade bench losses`") == 2
     before, names = stamps(tmp_path), folders(tmp_path)
     assert len(names) == 8
 
@@ -50,7 +50,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
 def test_a_dry_run_lists_and_touches_nothing(tiny, command, tmp_path):
     out = command("reproduce", tiny("tn-t1"), "--where", "level=1", "--dry-run", "--out", tmp_path / "new").stdout
     assert out.count("0/2 runs finished") == 2
-    assert out.count("pending: metric nosuch") == 1
+    assert out.count("pending: `fedblade bench losses`") == 1
     assert "to do:" in out
     assert not (tmp_path / "new").exists()
 

@@ -14,7 +14,7 @@ def run(accuracies, **summary):
 
 @pytest.fixture
 def filled(tiny, tmp_path, finish):
-    """tn-t1 with FedAvg finished (48 and 52, then 81 and 82), one seed of FedProx, and a metric that does not exist."""
+    """tn-t1 with FedAvg finished (48 and 52, then 81 and 82), one seed of FedProx, and cells for a benchmark."""
     plan = plan_reproduction(tiny("tn-t1"), out=tmp_path)
     results = iter([48.0, 52.0, 51.0, None, 81.0, 82.0, None, None])
     for each, accuracy in zip(plan.runs, results, strict=True):
@@ -30,10 +30,10 @@ def test_markdown(filled):
         "| --- | --- | --- | --- | --- |\n"
         "| 0.1 | FedAvg | 50.00 ± 2.00 | 50 ± 1 | +0.00 |\n"
         "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
-        "| 0.1 | Traced | pending: metric nosuch | 10 ± 0.1 | – |\n"
+        "| 0.1 | Traced | pending: `fedblade bench losses` | 10 ± 0.1 | – |\n"
         "| 1 | FedAvg | 81.50 ± 0.50 | 80 ± 2 | +1.50 |\n"
         "| 1 | FedProx | not run yet | failed | – |\n"
-        "| 1 | Traced | pending: metric nosuch | – | – |\n"
+        "| 1 | Traced | pending: `fedblade bench losses` | – | – |\n"
     )
 
 
@@ -55,7 +55,7 @@ def test_csv(filled):
         "paper_mean,paper_std,difference,note",
         "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2,2,,50,1,0,short",
         "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,0,1,,51.5,,-0.5,1 of 2 runs finished; short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,0,,10,0.1,,pending: metric nosuch; short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,0,,10,0.1,,pending: `fedblade bench losses`; short",
     ]
 
 

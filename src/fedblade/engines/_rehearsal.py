@@ -187,7 +187,6 @@ class _Round:
             for name, tree in expected.items():
                 self.compare.tree(f"{what} {name}", found[name], tree)
 
-
     def _observe(self, sums: tuple[Sum, ...], row: Row) -> None:
         """What metrics see of the trained clients."""
         watch = Watch(sums, (), self.problem.samples, self.tasks[0].indices)

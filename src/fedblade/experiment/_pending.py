@@ -1,6 +1,6 @@
-"""What of a preset cannot run yet: metrics that are agreed upon and not registered, and what benchmarks measure.
+"""What of a preset no run gives: the numbers that benchmarks measure.
 
-Metrics to come are listed in `presets/papers/names.toml`. Any other name that is not known is a mistake, and an error.
+A cell all of whose numbers come from a benchmark is pending. A name that is not known is a mistake, and an error.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from fedblade.core.registry import metrics
 from fedblade.experiment._config import resolve
 from fedblade.experiment._grid import GridCell
 from fedblade.experiment._overrides import apply
-from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._schema import Evaluation
 
 _FROM_RUNS = {"best", "rounds_to", "speedup_to", "history", "seconds_per_round", "minutes_per_round", "prototype_kb"}
@@ -28,23 +27,14 @@ class Readiness:
 
 
 def readiness(cell: GridCell) -> Readiness:
-    """Look a cell's parts up; a name or setting that neither exists nor is to come raises."""
+    """Look a cell's parts up; a name or setting that does not exist raises."""
     config = resolve({**apply(cell.config, {}), "seed": cell.seeds[0]})
     config.build_method()
-    wanted = dict.fromkeys((*config.evaluation.metrics, *cell.needs))
-    missing = [f"metric {name}" for name in wanted if is_to_come(name)]
-    for name in wanted:
-        if not is_to_come(name):
-            metrics.get(name)
+    for name in (*config.evaluation.metrics, *cell.needs):
+        metrics.get(name)
     unmeasured = {metric: why for metric in cell.measures if (why := _unmeasurable(cell.measures[metric]))}
-    if len(unmeasured) == len(cell.measures):
-        missing += sorted(set(unmeasured.values()))
-    return Readiness(tuple(missing), unmeasured)
-
-
-def is_to_come(metric: str) -> bool:
-    """Whether a metric is agreed upon and not there yet."""
-    return metric in names_in_papers()["to_come"]["metrics"] and metric not in metrics.names()
+    missing = set(unmeasured.values()) if len(unmeasured) == len(cell.measures) else ()
+    return Readiness(tuple(sorted(missing)), unmeasured)
 
 
 def _unmeasurable(measure: Any) -> str | None:

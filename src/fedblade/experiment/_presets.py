@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.experiment._grid import WORDS, GridCell, expand, inherit, lookup
+from fedblade.experiment._grid import WORDS, GridCell, expand, inherit
 
 _FOLDER = resources.files("fedblade.experiment") / "presets"
 _PAPERS = _FOLDER / "papers"
@@ -98,16 +98,9 @@ def read_config(source: str | Path | None, where: Sequence[str] = ()) -> dict[st
     name = "quickstart" if source is None else str(source)
     if is_grid(name):
         from fedblade.experiment._paper import only_cell
-        from fedblade.experiment._pending import is_to_come
 
         preset = load_preset(name)
         cell = only_cell(preset, where)
-        named = lookup(cell.config, "evaluation.metrics")
-        if missing := [metric for metric in (named if isinstance(named, list) else ()) if is_to_come(metric)]:
-            raise Misconfigured(
-                f"this cell of '{preset.id}' waits for metric {' and '.join(missing)}, not there yet. "
-                f"`fedblade list presets` shows what else can be run."
-            )
         return {"id": preset.id, "seed": cell.seeds[0], "seeds": list(cell.seeds), **cell.config}
     if where:
         raise Misconfigured(f"'{name}' is a single run, so there is nothing to choose with --where. Leave it out.")
