@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import reduce
+from itertools import combinations
 
 import pytest
 import torch
@@ -119,6 +120,19 @@ def test_a_plan_grows_with_the_round(monkeypatch):
     capacity = engine._slots._held.capacity
     assert capacity % 3 == 0
     assert capacity > 3
+
+
+def test_a_step_can_be_made_ready_after_a_round_that_filled_its_plan(monkeypatch):
+    """The tick is then behind the plan's end; a cohort of another size needs a step of its own."""
+    setup = build("fedavg", engine="stacked")
+    cohort = tasks(setup)
+    first, second = next(pair for pair in combinations(cohort, 2) if pair[0].num_steps == pair[1].num_steps)
+    monkeypatch.setattr(_slots, "CAPACITY", first.num_steps)
+    engine = setup.engine
+    engine._slots = SlotTrainer(engine._many)
+    check_train(engine, setup, cohort=[first, second])
+    assert engine._slots._held.capacity == first.num_steps
+    check_train(engine, setup, cohort=[first])
 
 
 def test_clients_move_to_the_slots_that_still_run(monkeypatch):

@@ -20,6 +20,12 @@ DIGITS = Workload(rounds=5)
 SEQUENTIAL = Case("stacked over sequential", _DIGITS, at_least(6.5))
 PLAIN = Case("stacked over a plain loop", f"{_DIGITS}; DataLoader, deepcopy, torch.optim.SGD, averaged state dicts")
 QUICKSTART = Case("stacked over sequential", _QUICKSTART, at_least(2))
+MODELS = ("resnet20", "mobilenet_v1", "mobilenet_v2", "efficientnet_b0_small")
+_RAGGED = {
+    "rounds": 1, "clients_per_round": 4, "epochs": 1, "method": "fedavg", "evaluation.metrics": ["accuracy"],
+    "device": "cpu",
+}  # fmt: skip
+_LARGER = "a round of 4 ragged clients with a larger model, digits, 1 epoch, batch 32, FedAvg, training only"
 
 
 def measure_digits(options: Options, work: Workload = DIGITS, usual: int = 11) -> Measured:
@@ -43,6 +49,25 @@ def measure_quickstart(options: Options, rounds: int = 10, usual: int = 7, **cha
     alternate(sides, 1)
     stacked, sequential = alternate(sides, options.repetitions(usual))
     yield QUICKSTART.label, _compared(stacked, "sequential", sequential, rounds)
+
+
+def measure_models(options: Options, models: tuple[str, ...] = MODELS, usual: int = 3, **changes: Any) -> Measured:
+    """Seconds of a round with the engine that `auto` takes, whichever that is, over one client after another."""
+    options.require_cpu()
+    for model in models:
+        settings = _RAGGED | {"model": model} | changes
+        configs = [load_config("quickstart", settings | {"engine": each})[0] for each in ("auto", "sequential")]
+        setups = [prepare(config) for config in configs]
+        sides = [training_seconds(setup) for setup in setups]
+        alternate(sides, 1)
+        auto, sequential = alternate(sides, options.repetitions(usual))
+        ratios, note = paired_ratios(sequential, auto), f"auto takes {setups[0].engine.name}"
+        medians = {"auto s/round": median(auto), "sequential s/round": median(sequential)}
+        yield _label(model), Result(median(ratios), medians, ratios, note)
+
+
+def _label(model: str) -> str:
+    return f"auto over sequential, {model}"
 
 
 def plain_loop(folder: Path) -> Callable[[], float]:
@@ -69,4 +94,10 @@ def _compared(stacked: list[float], other: str, slow: list[float], rounds: int) 
 BENCHMARKS = (
     Benchmark("digits", "equal clients on the CPU: engines and a plain loop", (SEQUENTIAL, PLAIN), measure_digits),
     Benchmark("quickstart", "ragged clients on the CPU: both engines", (QUICKSTART,), measure_quickstart),
+    Benchmark(
+        "models",
+        "larger models on the CPU: never much slower than one client after another",
+        tuple(Case(_label(model), _LARGER, at_least(0.9)) for model in MODELS),
+        measure_models,
+    ),
 )

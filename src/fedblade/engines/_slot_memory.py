@@ -135,7 +135,9 @@ class Slots:
 
 
 def warmed(held: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
-    """Run the step once and say what it logs."""
+    """Run the step once, at the first tick, and say what it logs."""
+    # The last round may have left it behind the end of the plan.
+    held.tick.zero_()
     if not held.tick.is_cuda:
         return _step(held, many, batch)
     with torch.enable_grad():

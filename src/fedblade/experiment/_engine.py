@@ -18,7 +18,7 @@ from fedblade.experiment._config import RunConfig
 from fedblade.experiment._operations import step_operations
 from fedblade.experiment._precision import float32_products
 
-LARGE_STEP = 2e9
+LARGE_STEP = 6e8
 """Operations of a client's step from which a CPU is as busy with one client as with many."""
 _LOOKED_AT = 64
 """Clients of which the largest lends its samples to the rehearsal."""

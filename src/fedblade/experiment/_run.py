@@ -14,7 +14,7 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.timeline import stage
 from fedblade.data import Dataset, as_dataset
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
-from fedblade.experiment._directory import CLIENTS, MODEL, SUMMARY, RunDirectory
+from fedblade.experiment._directory import CLIENTS, DIAGNOSTICS, MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._driver import Driver, Row, Watcher
 from fedblade.experiment._model import TrainedModel, load, model_facts, save_model
 from fedblade.experiment._overrides import apply
@@ -25,6 +25,10 @@ from fedblade.experiment._setup import Setup, prepare
 from fedblade.experiment._summary import check_partition, check_sources, record_partition, summarise
 from fedblade.methods import compose
 from fedblade.models import as_backbone
+from fedblade.trackers import check_installed, tracked
+
+TRACKERS = "trackers"
+"""The one key of a configuration that is no part of what the run is."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Result:
     """A finished run: one row per round, the summary, the trained network, the folder it was written to.
 
     `clients` has one row per client where the clients' own models were measured at the end, `profile` says where the
-    time went if that was asked for and anything was left to do.
+    time went if that was asked for and anything was left to do. `diagnostics` has one row for each round in which a
+    metric found more than single numbers: spectra, matrices.
     """
 
     history: list[Row]
@@ -41,6 +46,7 @@ class Result:
     path: Path | None
     clients: list[Row] = field(default_factory=list)
     profile: Profile | None = None
+    diagnostics: list[Row] = field(default_factory=list)
 
 
 def load_config(
@@ -65,8 +71,11 @@ def requested_config(
     out: str | Path | None,
     resume: bool,
 ) -> RunConfig:
-    """The configuration asked for; resuming without asking for any takes the one the folder was started with."""
-    asked = [value for value in overrides.values() if value != OBJECT]
+    """The configuration asked for; resuming without asking for any takes the one the folder was started with.
+
+    Trackers are no part of what is compared: they may be asked for, or not any more, when a run goes on.
+    """
+    asked = [value for key, value in overrides.items() if value != OBJECT and key != TRACKERS]
     if resume and out is not None and source is None and not where and not asked:
         directory = RunDirectory(Path(out))
         if directory.exists:
@@ -93,8 +102,9 @@ def run(
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
     (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given, and
-    `profile=True` writes where the time goes (`Result.profile`).
+    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
+    `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
+    goes (`Result.profile`).
     """
     dataset = _passed(overrides, "dataset", as_dataset)
     model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
@@ -117,6 +127,8 @@ def execute(
     if out is None:
         if profile:
             raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
+        if config.general.trackers:
+            raise Misconfigured("trackers write into the folder of the run, and there is none. Give out=DIR.")
         setup = prepare(config, dataset, model)
         driver = Driver(setup, None, watcher)
         driver.run()
@@ -129,13 +141,15 @@ def execute(
             check_partition(directory, {"data": dataset.digest()})
         watcher.on_note(f"'{directory.path}' is already finished.")
         return finished
+    check_installed(config.general.trackers)
     try:
         with profiled(directory, config.federation.rounds, asked=profile) as recorder:
             with stage("prepare"):
                 setup = prepare(config, dataset, model)
-                directory.open(config.table(), resume=resume)
+                directory.open(_comparable(directory, config), resume=resume)
                 record_partition(directory, setup)
-            result = _drive(setup, directory, watcher)
+            with tracked(config.general.trackers, directory.path, _leaves(config.table()), watcher) as everyone:
+                result = _drive(setup, directory, everyone)
         return result if recorder is None else replace(result, profile=recorder.profile)
     finally:
         directory.close()
@@ -143,8 +157,18 @@ def execute(
 
 def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
     """Refuse a folder that cannot take this run: another configuration, other contents, or a user's file edited."""
-    directory.check(config.table(), resume=resume)
+    directory.check(_comparable(directory, config), resume=resume)
     check_sources(directory, config)
+
+
+def _comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
+    """The configuration's table, with the trackers that a run in the folder was started with, whatever is asked now."""
+    table = config.table()
+    if directory.exists:
+        stored = directory.stored_config()
+        del table[TRACKERS]
+        table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
+    return table
 
 
 def folder_name(method: str) -> str:
@@ -184,7 +208,7 @@ def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
 def _result(setup: Setup, driver: Driver, path: Path | None) -> Result:
     model = TrainedModel(setup.problem.network, driver.measured_state, model_facts(setup.dataset))
     summary = summarise(setup, driver.history, "finished", driver.clients)
-    return Result(driver.history, summary, model, path, driver.clients)
+    return Result(driver.history, summary, model, path, driver.clients, diagnostics=driver.diagnostics)
 
 
 def _finished(directory: RunDirectory, model: nn.Module | None) -> Result | None:
@@ -193,7 +217,8 @@ def _finished(directory: RunDirectory, model: nn.Module | None) -> Result | None
     if summary is None or summary.get("status") != "finished":
         return None
     own = directory.rows(CLIENTS)
-    return Result(directory.history(), summary, load(directory.path, model), directory.path, own)
+    rows = directory.rows(DIAGNOSTICS)
+    return Result(directory.history(), summary, load(directory.path, model), directory.path, own, diagnostics=rows)
 
 
 def _passed(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:

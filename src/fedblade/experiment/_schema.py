@@ -2,11 +2,16 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedblade.core.neck import Neck
 
 Positive = Annotated[int, Field(gt=0)]
+
+
+def _names(given: object) -> object:
+    """Names in one string, as the command line gives them, as a list."""
+    return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
 
 
 class Section(BaseModel):
@@ -19,6 +24,7 @@ class General(Section):
     """Keys outside any table. `engine` "auto" is the stacked one wherever it applies, else the sequential one.
 
     With `tf32` float32 products may round to TF32 on a GPU; `autocast` is the type of the body's forward pass.
+    `trackers` follow the run and change nothing about it, so they may differ when it goes on.
     """
 
     id: str = "custom"
@@ -28,6 +34,7 @@ class General(Section):
     dtype: Literal["float32", "float64"] = "float32"
     autocast: Literal["none", "bf16"] = "none"
     tf32: bool = False
+    trackers: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], BeforeValidator(_names)] = []
 
 
 class DatasetSettings(Section):
@@ -104,13 +111,18 @@ class Optimizer(Section):
 class Evaluation(Section):
     """When and what to measure, on which samples, and which number is the headline.
 
-    `on = "validation"` holds a tenth of every client's training data back and measures there, for tuning.
+    Accuracy is measured `every` so many rounds, the other metrics in those of them that `diagnostics_every` divides,
+    and all of them in the last. `on = "validation"` holds a tenth of every client's training data back and measures
+    there, for tuning.
     """
 
     protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
     every: Positive = 1
     on: Literal["test", "validation"] = "test"
-    metrics: list[str] = ["accuracy"]
+    metrics: list[str] = [
+        "accuracy", "classes", "calibration", "spectrum", "erank_feature", "nc1", "nc2", "class_means", "drift",
+    ]  # fmt: skip
+    diagnostics_every: Positive = 1
 
 
 class Checkpoint(Section):
