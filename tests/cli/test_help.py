@@ -6,7 +6,7 @@ import pytest
 
 import fedblade
 
-COMMANDS = ("run", "compare", "list", "show", "partition", "report", "bench", "doctor")
+COMMANDS = ("run", "compare", "list", "show", "partition", "report", "watch", "bench", "doctor")
 HEAVY = {"torch", "numpy", "sklearn", "pydantic"}
 
 
@@ -32,7 +32,8 @@ def test_help_names_every_command(fresh_cli):
         ("compare", ["--methods", "--seeds", "--set", "--out", "--engine", "--device", "--seed", "--quiet"]),
         ("list", ["--json"]),
         ("partition", ["--plot", "--set"]),
-        ("report", ["--out", "--figures"]),
+        ("report", ["--out", "--figures", "--formats", "--columns", "--paper"]),
+        ("watch", ["--web", "--port"]),
     ],
 )
 def test_help_of_a_command_names_the_options_of_the_contract(cli, command, options):

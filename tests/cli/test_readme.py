@@ -23,7 +23,7 @@ SMALLER = {
     "sweep": [*SETTINGS, "--seeds", "1"],
     "reproduce": ["--dry-run"],
     "bench": ["float32", "--repeat", "1"],
-    **dict.fromkeys(("data", "list", "show", "partition", "report", "doctor"), ()),
+    **dict.fromkeys(("data", "list", "show", "partition", "report", "watch", "doctor"), ()),
 }
 """What is added to a command so that it ends in a second; a command that is not here has no test."""
 PRINTS = {
@@ -34,6 +34,7 @@ PRINTS = {
     "fedblade list methods": ("fedavg", "local_dr"),
     "fedblade show": ("Objective", "Knobs", "What travels", "State"),
     "fedblade report": ("report.html",),
+    "fedblade watch": ("round 1 of 1",),
     "fedblade bench": ("fedavg, one round", "fedblade, one step"),
     "fedblade doctor": ("torch", "data cifar10"),
 }

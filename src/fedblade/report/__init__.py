@@ -10,7 +10,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
-from fedblade.report._charts import WIDE, accuracy_figure, label_map_figures, loss_figure
+from fedblade.report._charts import WIDE
 from fedblade.report._compare import ComparisonRow, compare, suggest_threshold
 from fedblade.report._groups import group_runs
 from fedblade.report._labelmap import draw_label_map
@@ -25,7 +25,6 @@ __all__ = [
     "comparison_rows",
     "label_map_svg",
     "read_runs",
-    "write_figures",
 ]
 
 
@@ -54,13 +53,6 @@ def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, titl
             f"{len(class_names)} class names were given for {len(table[0])} classes. Give one name per class."
         )
     return draw_label_map(table, class_names=class_names, title=title, width=WIDE, name="label-map", alone=True)
-
-
-def write_figures(paths: Sequence[Path], folder: Path) -> list[Path]:
-    """Write every figure of the report as an SVG file of its own into `folder` and return their paths."""
-    groups = group_runs(read_runs(paths))
-    figures = [accuracy_figure(groups), loss_figure(groups), *label_map_figures(groups)]
-    return [_write(Path(folder) / f"{f.name}.svg", f.alone()) for f in figures if f is not None]
 
 
 def _write(target: Path, content: str) -> Path:

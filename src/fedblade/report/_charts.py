@@ -29,10 +29,6 @@ class Figure:
     data: Mapping[str, Any] | None = None
     owner: int | None = None
 
-    def alone(self) -> str:
-        """The picture as the content of an SVG file."""
-        return '<?xml version="1.0" encoding="UTF-8"?>\n' + self.draw(WIDE, self.name, True) + "\n"
-
 
 def accuracy_figure(groups: Sequence[Group]) -> Figure | None:
     """Test accuracy over rounds, or None when nothing was evaluated."""

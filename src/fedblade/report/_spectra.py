@@ -65,8 +65,8 @@ def _all_methods(groups: Sequence[Group], whole: Snapshots) -> Figure | None:
         log=True,
     )
     reading = (
-        f"Each line shows how much the features vary along their independent directions, strongest first ({shown}; "
-        "each step of the scale is a factor of ten). A line that stays high uses many directions; one that falls off "
+        f"Each line shows how much the features vary along their independent directions, strongest first ({shown}, "
+        "on a logarithmic scale). A line that stays high uses many directions; one that falls off "
         "early has collapsed onto a few."
     )
     moving = {

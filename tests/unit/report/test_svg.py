@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.report import label_map_svg, write_figures
+from fedblade.report import label_map_svg
 from fedblade.report._groups import Curve
 from fedblade.report._labelmap import bin_clients
 from fedblade.report._lines import LineChart, thin
@@ -30,29 +30,13 @@ def flat(*values: float) -> Curve:
     return Curve(tuple(range(1, len(values) + 1)), values, values, values)
 
 
-def test_figures_are_files_of_their_own_with_title_and_description(make_run, tmp_path):
-    for method in ("fedavg", "fedblade"):
-        for seed in (1, 2):
-            make_run(method, seed)
-
-    written = write_figures([tmp_path / "runs"], tmp_path / "figures")
-
-    assert [path.name for path in written] == ["accuracy.svg", "loss.svg", "label-map-1.svg", "label-map-2.svg"]
-    for path in written:
-        root = ET.parse(path).getroot()
+def test_a_picture_says_what_it_is():
+    for root in (draw(flat(1.0, 2.0)), ET.fromstring(label_map_svg([[100, 25], [0, 4]]))):
         assert root.get("role") == "img"
         ids = {node.get("id"): node for node in root.iter() if node.get("id")}
         assert [ids[i].tag for i in root.get("aria-labelledby", "").split()] == [f"{SVG}title", f"{SVG}desc"]
-        assert path.read_text().count("http") == 1
-    lines = [texts(ET.parse(path).getroot()) for path in written[:2]]
-    assert all({"fedavg", "fedblade", "round"} <= set(found) for found in lines)
-
-
-def test_figures_without_data_are_left_out(make_run, tmp_path):
-    run = make_run(accuracies=[None, None])
-    (run / "partition.json").unlink()
-
-    assert write_figures([run], tmp_path / "figures") == []
+        assert ET.tostring(root, encoding="unicode").count("http") == 1
+    assert {"line 0", "round", "loss"} <= set(texts(draw(flat(1.0, 2.0))))
 
 
 def test_bubble_areas_are_proportional_to_counts():
