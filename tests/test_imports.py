@@ -78,7 +78,14 @@ def test_the_core_needs_little():
 
 
 def test_light_imports_do_not_load_torch():
-    for module in ("fedblade", "fedblade.report", "fedblade.watch", "fedblade.figures", "fedblade.cli", "fedblade.protocols"):
+    for module in (
+        "fedblade",
+        "fedblade.report",
+        "fedblade.watch",
+        "fedblade.figures",
+        "fedblade.cli",
+        "fedblade.protocols",
+    ):
         code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module
 

@@ -249,7 +249,9 @@ def test_report_does_without_the_table_of_a_population_that_stores_none(cli, sma
 
 def test_report_writes_a_page_and_figures(cli, small, tmp_path):
     cli("run", *small, "--out", "mine").done()
-    answer = cli("report", "mine", "--out", "page.html", "--figures", "figures").done()
+    answer = cli(
+        "report", "mine", "--out", "page.html", "--figures", "figures", "--formats", "svg", "--columns", "1"
+    ).done()
     assert answer.last == "page.html"
     assert "<table" in (tmp_path / "page.html").read_text()
     figures = list((tmp_path / "figures").glob("*.svg"))

@@ -35,6 +35,7 @@ TABLES: dict[str, Any] = {
     "local": {"epochs": 2, "batch_size": 8},
     "optimizer": {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
     "method": {"name": "fedavg"},
+    "evaluation": {"metrics": ["accuracy"]},
 }
 BATCH_NORM = {"model.norm": "batch"}
 CNN = {"model": "small_cnn", "model.dim": DIM}

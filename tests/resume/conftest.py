@@ -71,7 +71,7 @@ class Outcome:
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """The model, the best one, the newest checkpoint and every client's newest state.
+    """The model, the best one, the newest checkpoint, every client's newest state and the lists of diagnostics.
 
     Older ones are left out: a run that was stopped has saved other rounds.
     """
@@ -79,7 +79,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     newest = [max(saved.glob("round-*.safetensors"))]
     clients = sorted({path.parent for path in (saved / "clients").rglob("*.safetensors")})
     newest += [max(client.glob("*.safetensors")) for client in clients]
-    paths = [folder / "model.safetensors", *saved.glob("best.safetensors"), *newest]
+    paths = [folder / "model.safetensors", *saved.glob("best.safetensors"), *newest, *folder.glob("diagnostics.jsonl")]
     return {str(path.relative_to(folder)): path for path in paths}
 
 

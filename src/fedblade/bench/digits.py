@@ -67,7 +67,7 @@ def measure_models(options: Options, models: tuple[str, ...] = MODELS, usual: in
 
 
 def _label(model: str) -> str:
-    return f"auto over sequential, {model}"
+    return f"auto, {model}"
 
 
 def plain_loop(folder: Path) -> Callable[[], float]:

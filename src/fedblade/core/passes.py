@@ -52,11 +52,12 @@ def run_passes(
 ) -> dict[str, Tree]:
     """Add up every pass over the samples at `indices`, with one forward per batch. Buffers are not touched.
 
-    `logits` is a prediction other than the head's, such as a client's own, `features` another way to the same features
-    than the network's. Another `batch` than the usual changes
-    nothing but rounding where `takes_batch_statistics` is false. `anchor` is the received model (params, buffers), for
-    passes of a trained one.
+    Of passes with one name only one is run. `logits` is a prediction other than the head's, such as a client's own,
+    `features` another way to the same features than the network's. Another `batch` than the usual changes nothing but
+    rounding where `takes_batch_statistics` is false. `anchor` is the received model (params, buffers), for passes of a
+    trained one.
     """
+    passes = list({each.name: each for each in passes}.values())
     params, buffers, fixed = model
     teacher = anchor if any(each.anchored for each in passes) else None
     totals: dict[str, Tree] = {}

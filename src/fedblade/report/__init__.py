@@ -1,4 +1,4 @@
-"""Reports from run directories: a self-contained HTML page, comparison rows and figures.
+"""Reports from run directories: a self-contained HTML page and comparison rows.
 
 Reads what a run wrote to disk and nothing else, so it works on finished, running and broken runs alike and needs
 neither the model nor the data.

@@ -24,7 +24,13 @@ _ANSWERS = {
     ),
     "served": (
         Measure("worst_class_accuracy", "Test accuracy of the worst class, %", "", "", ".1f"),
-        Measure("worst_decile_accuracy", "Accuracy for the worst tenth of clients, %", "", "", ".1f"),
+        Measure(
+            "worst_decile_accuracy",
+            "Accuracy for the worst tenth of clients, estimated by their labels, %",
+            "",
+            "",
+            ".1f",
+        ),
     ),
 }
 

@@ -36,7 +36,8 @@ _MEASURES = (
         "worst_decile_accuracy",
         "The worst tenth of the clients",
         "accuracy, %",
-        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer.",
+        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with its mix "
+        "of labels can expect of these accuracies by class.",
         ".1f",
         _PERCENT,
     ),
@@ -44,7 +45,8 @@ _MEASURES = (
         "client_accuracy_mean",
         "Mean accuracy over clients",
         "accuracy, %",
-        "Every client counts the same here, however many samples it has.",
+        "Every client counts the same here, however many samples it has. Estimated from its mix of labels, as for the "
+        "worst tenth.",
         ".1f",
         _PERCENT,
     ),

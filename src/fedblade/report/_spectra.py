@@ -66,8 +66,8 @@ def _all_methods(groups: Sequence[Group], whole: Snapshots) -> Figure | None:
     )
     reading = (
         f"Each line shows how much the features vary along their independent directions, strongest first ({shown}, "
-        "on a logarithmic scale). A line that stays high uses many directions; one that falls off "
-        "early has collapsed onto a few."
+        "on a logarithmic scale). Look at the shape, not the height: a flat line uses many "
+        "directions, a steep one has collapsed onto its first few."
     )
     moving = {
         "frames": [[_values(found[at]) for found in whole.values if found[-1]] for at in range(len(whole.rounds))]

@@ -1,4 +1,4 @@
-"""`diagnostics`: what watching a run costs, as whole rounds with metrics over rounds that measure accuracy alone."""
+"""`metrics`: what watching a run costs, as whole rounds with metrics over rounds that measure accuracy alone."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -52,4 +52,4 @@ def _compared(plain: list[float], name: str, watched: list[float], rounds: int) 
     return Result(median(ratios), medians, ratios)
 
 
-BENCHMARKS = (Benchmark("diagnostics", "what diagnostics cost", (DEFAULT, EVERY), measure),)
+BENCHMARKS = (Benchmark("metrics", "what diagnostics cost", (DEFAULT, EVERY), measure),)
