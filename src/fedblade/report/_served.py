@@ -36,8 +36,8 @@ _MEASURES = (
         "worst_decile_accuracy",
         "The worst tenth of the clients",
         "accuracy, %",
-        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with its mix "
-        "of labels can expect of these accuracies by class.",
+        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with "
+        "its mix of labels can expect of these accuracies by class.",
         ".1f",
         _PERCENT,
     ),
