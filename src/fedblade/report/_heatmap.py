@@ -15,7 +15,7 @@ _WIDTH = 250.0
 _NAME_ROOM = 64.0
 _UNKNOWN, _FULL = 255, 254
 # Bytes of all stored maps of one kind, so that a hundred classes cost rounds and not megabytes.
-_BUDGET = 400_000
+_BUDGET = 200_000
 
 
 @dataclass(frozen=True)

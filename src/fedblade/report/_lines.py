@@ -24,7 +24,7 @@ from fedblade.report._svg import (
     upright_title,
 )
 
-_MAX_POINTS, _MAX_SMALL = 600, 200
+_MAX_POINTS, _MAX_SMALL = 600, 100
 _LOG_RATIO = 100
 _RIGHT, _BOTTOM = 12, 44
 _TITLE_ROOM = 24

@@ -45,7 +45,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
             _label_maps(groups),
             *explained,
             cost(groups),
-            _not_measured(explained),
+            _not_measured(groups, explained),
             _sections.runs(groups),
             _sections.configuration(groups),
             _sections.versions(groups),
@@ -73,15 +73,23 @@ def _bar(groups: Sequence[Group]) -> str:
     return f'<div class="bar" role="group" aria-label="Methods in the charts">{chips}</div>'
 
 
-def _not_measured(explained: Sequence[str]) -> str:
-    """What the runs did not record, and how to have it next time."""
+def _not_measured(groups: Sequence[Group], explained: Sequence[str]) -> str:
+    """What the runs did not record, and how to have it next time beside what they did."""
     absent = [each[1:] for each, drawn in zip(_EXPLAINED, explained, strict=True) if not drawn]
     if not absent:
         return ""
     questions = listing([f"“{question}”" for question, _ in absent])
-    names = ",".join(name for _, given in absent for name in given)
-    said = f"These runs have not recorded what answers {questions} To have it in the next report, add "
+    asked = _distinct_metrics(groups)
+    names = ",".join(dict.fromkeys((*asked, *(name for _, given in absent for name in given))))
+    said = f"These runs have not recorded what answers {questions} To have it in the next report as well, add "
     return f'<p class="note absent">{escape(said)}<code>--set metrics={escape(names)}</code> to the command.</p>'
+
+
+def _distinct_metrics(groups: Sequence[Group]) -> list[str]:
+    """The metrics that the runs were asked for."""
+    tables = [run.config.get("evaluation") for group in groups for run in group.runs]
+    stored = [table.get("metrics") for table in tables if isinstance(table, dict)]
+    return list(dict.fromkeys(str(name) for names in stored if isinstance(names, list) for name in names))
 
 
 def notices(groups: Sequence[Group]) -> list[str]:

@@ -20,6 +20,7 @@ SCALARS = (
     "class_mean_angle_existing", "class_mean_angle_missing", "alignment_observed", "alignment_unobserved",
     "alignment_erased", "alignment_gap_observed", "alignment_gap_unobserved", "feature_distance_observed",
     "feature_distance_unobserved", "feature_angle_observed", "feature_angle_unobserved", "drift_norm", "update_cosine",
+    "significant_values", "worst_class_accuracy", "worst_decile_accuracy", "ece",
 )  # fmt: skip
 
 

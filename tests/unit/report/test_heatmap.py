@@ -55,5 +55,5 @@ def test_packed_values_come_back_within_half_a_step(signed):
 
 def test_many_classes_cost_rounds():
     assert rounds_within(10, 10) == 20
-    assert rounds_within(100, 10) == 4
+    assert rounds_within(100, 10) == 2
     assert rounds_within(1000, 10) == 1

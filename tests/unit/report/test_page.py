@@ -343,7 +343,7 @@ def test_ten_long_methods_with_all_diagnostics_of_a_hundred_classes_stay_small(m
     counts = [[(k * c) % 7 for c in range(100)] for k in range(100)]
     for index in range(10):
         run = make_run(f"method{index}", rounds=200, counts=counts)
-        diagnose(run, quality=index / 10, classes=100, dim=512, every=50)
+        diagnose(run, quality=index / 10, classes=100, dim=1280, every=50)
 
     out = build_report([tmp_path / "runs"], tmp_path / "report.html")
 

@@ -136,7 +136,7 @@ def test_small_charts_have_fewer_points_and_no_legend():
     root = draw(long, keyed=False)
 
     (line,) = (node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line"))
-    assert line.get("d", "").count("L") == 199
+    assert line.get("d", "").count("L") == 99
     assert "line 0" not in texts(root)
 
 
