@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
-SMALL = ("model=mlp", "hidden=[16]", "dim=8", "num_clients=6", "clients_per_round=3", "rounds=3", "epochs=1")
+SMALL = ("model=mlp", "hidden=[16]", "dim=8", "num_clients=6", "clients_per_round=3", "rounds=3", "epochs=1",
+         "metrics=accuracy,spectrum,drift")  # fmt: skip
 
 
 @dataclass(frozen=True)

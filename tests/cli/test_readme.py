@@ -23,7 +23,8 @@ SMALLER = {
     "sweep": [*SETTINGS, "--seeds", "1"],
     "reproduce": ["--dry-run"],
     "bench": ["float32", "--repeat", "1"],
-    **dict.fromkeys(("data", "list", "show", "partition", "report", "watch", "doctor"), ()),
+    "report": ["--formats", "svg", "--columns", "1"],
+    **dict.fromkeys(("data", "list", "show", "partition", "watch", "doctor"), ()),
 }
 """What is added to a command so that it ends in a second; a command that is not here has no test."""
 PRINTS = {

@@ -36,6 +36,7 @@ class Job:
         keys = {
             "dataset": "arrays", "dataset.path": str(self.data), "model": "mlp", "hidden": [24], "dim": 16,
             "norm": "batch", "method": "fedavg", "num_clients": 8, "clients_per_round": 4, "rounds": 40, "epochs": 1,
+            "metrics": "accuracy,spectrum,drift",
         } | self.changes  # fmt: skip
         return {key: value for key, value in keys.items() if value is not None}
 

@@ -20,9 +20,12 @@ _MOST_CLIENTS = 10_000
 
 @dataclass(frozen=True)
 class Findings:
-    """What metrics found: `numbers` for the history, and `lists` of numbers for a file of their own."""
+    """What metrics found: `numbers` for the history, and `lists` of numbers for a file of their own.
 
-    numbers: dict[str, float] = field(default_factory=dict)
+    What is undefined is None, in memory as in the files.
+    """
+
+    numbers: dict[str, float | None] = field(default_factory=dict)
     lists: dict[str, Any] = field(default_factory=dict)
 
 
@@ -58,14 +61,15 @@ def finish(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) 
 def mean_of(findings: Sequence[Findings]) -> Findings:
     """The mean over clients, number by number."""
     return Findings(
-        {key: fmean(each.numbers[key] for each in findings) for key in findings[0].numbers},
+        {key: _mean([each.numbers[key] for each in findings]) for key in findings[0].numbers},
         {key: _mean([each.lists[key] for each in findings]) for key in findings[0].lists},
     )
 
 
 def _sorted(found: Mapping[str, Any]) -> Findings:
     lists = {key: _rounded(value) for key, value in found.items() if not isinstance(value, float | int)}
-    return Findings({key: value for key, value in found.items() if key not in lists}, lists)
+    numbers = {key: value if np.isfinite(value) else None for key, value in found.items() if key not in lists}
+    return Findings(numbers, lists)
 
 
 def _over_clients(setup: Setup, by_class: Sequence[float | None]) -> dict[str, float]:

@@ -106,7 +106,8 @@ def _mean_over_clients(
         row["domain_accuracy"] = _by_own_domain(setup, state, store, setup.test_groups)
     apart = not setup.clients.is_shared or protocol == "gapa"
     own = _own_accuracies(setup, state, store) if apart else {}
-    general = {client: each.numbers["test_accuracy"] for client, each in rows.items()}
+    accuracies = {client: each.numbers["test_accuracy"] for client, each in rows.items()}
+    general = {client: value for client, value in accuracies.items() if value is not None}
     return Evaluation(row | _mean_of_own(setup, own), own, general, mean.lists)
 
 

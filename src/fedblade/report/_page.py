@@ -110,6 +110,10 @@ def notices(groups: Sequence[Group]) -> list[str]:
         )
     if len({run.accuracy_of for run in found}) > 1:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
+    if any(run.accuracy_of == "personal" for run in found):
+        said.append(
+            "Where captions speak of the averaged model, methods without one show the mean over clients' models."
+        )
     said.extend(_repeated_seeds(groups))
     return said
 

@@ -18,6 +18,7 @@ SMALL = {
     "clients_per_round": 3,
     "rounds": 3,
     "epochs": 1,
+    "metrics": ["accuracy", "spectrum", "drift"],
 }
 
 MINIMAL = """

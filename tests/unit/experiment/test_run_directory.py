@@ -77,7 +77,9 @@ def test_the_stored_configuration_is_the_resolved_one(small_run, tmp_path):
     small_run(out=tmp_path / "run", method="fedblade", hidden=[16])
     stored = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     keys = dict(method="fedblade", model="mlp", hidden=[16], dim=8, num_clients=6, clients_per_round=3)  # noqa: C408
-    expected = load_config("quickstart", keys | {"rounds": 3, "epochs": 1})[0].table()
+    expected = load_config(
+        "quickstart", keys | {"rounds": 3, "epochs": 1, "metrics": ["accuracy", "spectrum", "drift"]}
+    )[0].table()
     assert stored == expected
     for key in ("weight_decay", "schedule", "persist", "clip", "momentum"):
         assert key in stored["optimizer"]
