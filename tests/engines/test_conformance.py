@@ -353,8 +353,8 @@ def test_engines_agree_for_every_method_in_every_setting(engine, method, setting
     check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[setting]))
 
 
-LONG = ("alexnet_bn", "densenet121", "resnet18", "resnet18_imagenet", "vgg11", "wrn56_4")
-"""Models whose steps take more than about three seconds."""
+LONG = ("alexnet_bn",)
+"""Models whose steps take more than about ten seconds."""
 MODELS = [pytest.param(case, marks=[pytest.mark.slow] * (case.name in LONG), id=case.name) for case in MODEL_CASES]
 SHORT = {
     "num_clients": 3,
