@@ -21,9 +21,15 @@
     return pairs;
   };
   const boxesOf = (elements) => elements.filter(visible).map((e) => [e.getBoundingClientRect(), e.textContent.slice(0, 40)]);
+  // The places a path goes through, given as such or by the steps between them.
+  const places = (data) => {
+    const found = (data.match(/-?[\d.]+/g) || []).map(Number);
+    if (data.includes("l")) for (let i = 2; i < found.length; i += 1) found[i] += found[i - 2];
+    return found;
+  };
   // What a picture shows: the points of its lines in pixels, or the signed strength of each cell of a map.
   const drawn = (svg) => {
-    if (!svg.dataset.map) return all("path.line", svg).flatMap((line) => line.getAttribute("d").match(/[\d.]+/g).map(Number));
+    if (!svg.dataset.map) return all("path.line", svg).flatMap((line) => places(line.getAttribute("d")));
     const cells = new Array(100).fill(0);
     for (const path of all(".heat path", svg)) {
       const strength = Number(path.getAttribute("stroke-opacity")) * (path.matches(".pos-stroke") ? 1 : -1);

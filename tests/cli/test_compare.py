@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -102,3 +103,26 @@ def test_own_models_have_a_column_where_they_were_measured(cli, small):
     assert "own: clients' own models" in tuned.out
     plain = cli("compare", *small, "--methods", "fedavg", "--seeds", "1", "--out", "b").done()
     assert "own" not in plain.out
+
+
+def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, tmp_path):
+    """Without a goal of the user's, the one `report` chooses for these runs, whatever else is in the folder."""
+    command = ("compare", *small, "--methods", "fedavg", "--seeds", "1", "--out", "c")
+    cli(*command).done()
+    run = tmp_path / "c/fedavg-seed1"
+    rows = [json.loads(line) | {"test_accuracy": 99.0} for line in (run / "history.jsonl").read_text().splitlines()]
+    for better in (tmp_path / "c/other-seed1", tmp_path / "c/other-seed2"):
+        shutil.copytree(run, better)
+        (better / "config.toml").write_text((run / "config.toml").read_text().replace('"fedavg"', '"fedprox"'))
+        (better / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def goal(text):
+        return re.search(r"\bto (\d+) %", text)[1]
+
+    cli("report", run).done()
+    chosen = goal((run / "report.html").read_text())
+    for given, expected in (((), chosen), (("--threshold", "42"), "42")):
+        assert goal(cli(*command, *given).done().out) == expected
+        page = (tmp_path / "c/report.html").read_text()
+        assert f"rounds to {expected} %" in page
+        assert "fedprox" in page

@@ -4,10 +4,21 @@ Reads one JSON request per line (`argv`, `cwd`, `env`, `stdout`, `stderr`) and a
 The child runs the real entry point with its own file descriptors.
 """
 
+import importlib
 import json
 import os
 import sys
 import traceback
+
+USED = (
+    "fedblade.cli",
+    "fedblade.experiment._card",
+    "fedblade.figures",
+    "fedblade.report",
+    "sklearn.datasets",
+    "torch._dynamo",
+)
+"""The last is what torch loads, for a second, when it first works out a shape without data, as diagnostics do."""
 
 
 def child(request: dict) -> None:
@@ -32,13 +43,20 @@ def child(request: dict) -> None:
     os._exit(status)
 
 
+def warm() -> None:
+    """Import what commands import on their way. That a new process finds all of it is what `fresh_cli` is for."""
+    for name in USED:
+        importlib.import_module(name)
+    from fedblade.core import registry
+
+    for each in vars(registry).values():
+        if isinstance(each, registry.Registry):
+            each.names()
+
+
 def serve() -> None:
     """Answer requests until the input ends."""
-    import sklearn.datasets  # noqa: F401
-
-    import fedblade.experiment._card
-    import fedblade.report  # noqa: F401
-
+    warm()
     print("ready", flush=True)
     for line in sys.stdin:
         pid = os.fork()

@@ -20,9 +20,8 @@ from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.core.views import Teacher
 from fedblade.engines._many_clients import ManyClients
 from fedblade.experiment import _engine
-from fedblade.experiment._compare import Cell
+from fedblade.experiment._cells import Cell, run_cells
 from fedblade.experiment._progress import Once, Silent
-from fedblade.experiment._reproduce import run_cells
 from fedblade.experiment._run import execute
 from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy
@@ -512,7 +511,7 @@ def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(
-        "fedblade.experiment._reproduce.execute",
+        "fedblade.experiment._cells.execute",
         lambda config, out, resume, watcher: execute(config, dataset=vectors(), watcher=watcher),
     )
     cells = [

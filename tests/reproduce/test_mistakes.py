@@ -88,12 +88,12 @@ def test_what_is_computed_from_finished_runs_must_exist(mine):
         _ = plan_reproduction(path).cells
 
 
-def test_a_metric_that_waits_does_not_keep_the_others(mine, command, tmp_path):
+def test_a_metric_that_no_run_gives_does_not_keep_the_others(mine, command, tmp_path):
     path = mine(more="[measures]\naccuracy = 'final'\nmilliseconds = 'bench loss_ms_per_iter'")
     (cell,) = plan_reproduction(path).cells
     assert (cell.ready.missing, len(cell.runs)) == ((), 1)
     out = command("reproduce", path, "--dry-run", "--out", tmp_path / "out").stdout
-    assert "milliseconds waits for `fedblade bench losses`" in out
+    assert "milliseconds: measured by `fedblade bench losses` and by no run\n" in out
     assert "pending" not in out
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.experiment import execute
+from fedblade.experiment._cells import rounds_behind, run_cells
 from fedblade.experiment._progress import Silent
-from fedblade.experiment._reproduce import plan_reproduction, rounds_behind, run_cells
+from fedblade.experiment._reproduce import plan_reproduction
 
 
 def folders(path):
@@ -26,7 +27,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
     out = answer.stdout
     assert "tn-t1: 6 cells, 8 runs, 0 of them finished" in out
     assert "client-steps, about" in out
-    assert "pending: 2 cells wait for what is not there yet\n  2 for `fedblade bench losses`" in out
+    assert "pending: 2 cells, measured by `fedblade bench losses` and by no run\n" in out
     assert out.splitlines()[-1] == str(tmp_path / "tn-t1.html")
     runs = [json.loads(each.read_text()) for each in sorted((tmp_path / "cells").glob("*/summary.json"))]
     fedavg = [each["final_accuracy"] for each in runs if each["method"] == "fedavg"][:2]

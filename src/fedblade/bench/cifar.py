@@ -12,6 +12,7 @@ from fedblade.bench._timing import median, paired_ratios
 from fedblade.data._status import status
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._run import load_config
+from fedblade.experiment._schema import Evaluation
 
 _SETTING = "MobileNetV2, CIFAR-10, Dirichlet(0.05), 20 of 100 clients, 5 epochs, batch 64, fb-t1 of FedBlade, one GPU"
 _WHOLE = 200
@@ -23,7 +24,9 @@ WHOLE = Case(f"{_WHOLE} rounds", f"start-up and {_WHOLE} rounds with their evalu
              f"after the first: {_SETTING}", at_most(480), "s")  # fmt: skip
 ENGINES = Case("stacked over sequential", f"the same rounds with both engines, TF32: {_SETTING}", at_least(10))
 FEDETF = Case("fedblade over fedetf", f"the same cohorts with both methods, stacked, TF32: {_SETTING}", at_most(1.1))
-CASES = (TF32, BF16, FIRST, WHOLE, ENGINES, FEDETF)
+WATCHED = Case("the default metrics", "rounds with their evaluation, every default metric in each, over rounds that "
+               f"measure accuracy alone, stacked, TF32: {_SETTING}", at_most(1.1))  # fmt: skip
+CASES = (TF32, BF16, FIRST, WHOLE, ENGINES, FEDETF, WATCHED)
 
 
 def measure(options: Options, rounds: int = 20, few: int = 6, **changes: Any) -> Measured:
@@ -41,6 +44,8 @@ def measure(options: Options, rounds: int = 20, few: int = 6, **changes: Any) ->
         "bf16": timed(few, "fedblade", "stacked", changes | {"autocast": "bf16"}),
     }
     yield from paces(sides)
+    every = {"evaluation.metrics": list(Evaluation().metrics)}
+    yield WATCHED.label, watched(sides["fedblade"], timed(few, "fedblade", "stacked", changes | every))
     yield ENGINES.label, engines(sides["fedblade"], timed(few, "fedblade", "sequential", changes))
 
 
@@ -70,6 +75,14 @@ def paces(sides: Mapping[str, Mapping[str, Any]]) -> Measured:
         FEDETF.label,
         Result(median(ratios), {"fedblade s/round": median(blade), "fedetf s/round": median(etf)}, ratios),
     )
+
+
+def watched(plain: Mapping[str, Any], default: Mapping[str, Any]) -> Result:
+    """The row that compares what is measured, round by round, with the time that evaluation takes."""
+    slow = default["later"]
+    fast = plain["later"][: len(slow)]
+    ratios = paired_ratios(slow, fast)
+    return Result(median(ratios), {"accuracy s/round": median(fast), "default s/round": median(slow)}, ratios)
 
 
 def engines(stacked: Mapping[str, Any], sequential: Mapping[str, Any]) -> Result:

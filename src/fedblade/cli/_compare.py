@@ -27,7 +27,7 @@ def compare(
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
-    threshold: Annotated[float, typer.Option("--threshold", help="Accuracy in percent for `rounds to`.")] = 90.0,
+    threshold: opt.Threshold = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Run methods × seeds, print a table; the last line printed is the path of the report.
@@ -39,9 +39,9 @@ def compare(
 
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import next_run_folder
+    from fedblade.experiment._cells import run_cells
     from fedblade.experiment._compare import plan_comparison
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._reproduce import run_cells
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -59,18 +59,20 @@ def compare(
     conclude(report, failed, len({cell.folder for cell in cells}))
 
 
-def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", threshold: float) -> "Path":
+def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", threshold: float | None) -> "Path":
     """Print the table and write the report: the runs in the order given, then whatever else is in the folder.
 
-    Returns the path of the report, or the folder where no run left anything to report.
+    Both count the rounds to the same accuracy. Returns the path of the report, or the folder where no run left anything
+    to report.
     """
     from fedblade.report import build_report, comparison_rows
 
     found = [run for run in runs if (run / "summary.json").is_file()]
     if not found:
         return folder
-    console.print(comparison_table(comparison_rows(found, threshold)))
-    return build_report([*found, folder], folder / "report.html", threshold=threshold)
+    rows = comparison_rows(found, threshold)
+    console.print(comparison_table(rows))
+    return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
 
 
 def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":

@@ -21,6 +21,14 @@ Engine = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="PERCENT",
+        help="Accuracy for `rounds to`; if left out, the largest multiple of 5 that half of the runs reach.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedblade.cli import _options as opt
+
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs, or folders that hold runs.")],
@@ -21,7 +23,7 @@ def report(
     paper: Annotated[
         str | None, typer.Option("--paper", metavar="ID", help="Draw a figure of a paper instead, such as fd-f4.")
     ] = None,
-    threshold: Annotated[float | None, typer.Option("--threshold", help="Accuracy in percent for `rounds to`.")] = None,
+    threshold: opt.Threshold = None,
 ) -> None:
     """Write a report that opens offline in a browser; the last line printed is its path."""
     from fedblade.core.errors import Misconfigured

@@ -1,5 +1,6 @@
 """`fedblade reproduce`: cells of a paper's table, ours beside the published numbers."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from fedblade.experiment._reproduce import Plan
     from fedblade.experiment._tables import Outcome
-
-_MOST_PENDING = 8
 
 
 def reproduce(
@@ -42,8 +41,9 @@ def reproduce(
 
     from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured
+    from fedblade.experiment._cells import run_cells
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._reproduce import plan_reproduction, run_cells
+    from fedblade.experiment._reproduce import plan_reproduction
 
     changes = opt.overrides(assignments, engine=engine, device=device)
     plan = plan_reproduction(
@@ -65,9 +65,9 @@ def reproduce(
 
 
 def _announce(console: "Console", plan: "Plan") -> None:
-    """Say what will be done, what it costs, and what has to wait."""
+    """Say what will be done, what it costs, and what no run gives."""
+    from fedblade.experiment._cells import is_finished, rounds_behind
     from fedblade.experiment._cost import estimate
-    from fedblade.experiment._reproduce import is_finished, rounds_behind
 
     runs = plan.runs
     open_ = [run for run in runs if not is_finished(run)]
@@ -82,17 +82,12 @@ def _announce(console: "Console", plan: "Plan") -> None:
 
 
 def _pending_lines(plan: "Plan") -> list[str]:
-    """Cells that have to wait, gathered by what they wait for."""
-    waiting: dict[str, int] = {}
-    for each in plan.pending:
-        for part in each.ready.missing:
-            waiting[part] = waiting.get(part, 0) + 1
-    lines = [f"pending: {len(plan.pending)} cells wait for what is not there yet"] if waiting else []
-    lines += [f"  {count} for {part}" for part, count in list(waiting.items())[:_MOST_PENDING]]
-    if len(waiting) > _MOST_PENDING:
-        lines.append(f"  and {len(waiting) - _MOST_PENDING} more")
-    later = {f"{metric} waits for {why}" for each in plan.cells for metric, why in each.ready.unmeasured.items()}
-    return lines + sorted(later if not waiting else ())
+    """Cells and metrics that no run gives, and the command that does."""
+    cells = Counter(part for each in plan.pending for part in each.ready.missing)
+    ready = [each for each in plan.cells if not each.ready.missing]
+    metrics = {pair for each in ready for pair in each.ready.unmeasured.items()}
+    lines = [f"pending: {count} cells, measured by {part} and by no run" for part, count in cells.items()]
+    return lines + [f"{metric}: measured by {part} and by no run" for metric, part in sorted(metrics)]
 
 
 def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Path:
@@ -138,7 +133,7 @@ def _cell_table(plan: "Plan") -> "Table":
     """The cells asked for, and whether each can run."""
     from rich.table import Table
 
-    from fedblade.experiment._reproduce import is_finished
+    from fedblade.experiment._cells import is_finished
     from fedblade.experiment._tables import differing
 
     first = {id(line.cells[0]): line.facts for line in plan.lines}

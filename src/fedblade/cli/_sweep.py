@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fedblade.experiment._compare import Cell
+    from fedblade.experiment._cells import Cell
     from fedblade.experiment._sweep import Trial
 
 
@@ -92,9 +92,9 @@ def _tune(
 def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
+    from fedblade.experiment._cells import is_finished, rounds_behind, run_cells
     from fedblade.experiment._cost import estimate
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._reproduce import is_finished, rounds_behind, run_cells
 
     open_ = [run for run in runs if not is_finished(run)]
     cost = estimate([(run.config, rounds_behind(run)) for run in open_])

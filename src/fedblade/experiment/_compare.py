@@ -1,22 +1,12 @@
 """Several runs in one folder: methods × seeds, each resumable, finished ones skipped."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedblade.experiment._config import RunConfig
+from fedblade.experiment._cells import Cell
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._run import check_folder, folder_name, load_config
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a comparison."""
-
-    label: str
-    folder: Path
-    config: RunConfig
 
 
 def plan_comparison(

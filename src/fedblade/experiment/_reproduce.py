@@ -1,25 +1,21 @@
-"""Cells of a preset as runs on disk, and what came out beside what was published."""
+"""Cells of a preset as runs on disk: which they are, where they go, and how they differ from the paper's."""
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.experiment._compare import Cell
+from fedblade.core.errors import Misconfigured
+from fedblade.experiment._cells import Cell
 from fedblade.experiment._config import resolve
-from fedblade.experiment._directory import SUMMARY, RunDirectory
-from fedblade.experiment._driver import Watcher
 from fedblade.experiment._grid import LEVELS, GridCell, lookup, setting, show
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._paper import Line, columns_of, lines_of, select
 from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
-from fedblade.experiment._progress import Once
-from fedblade.experiment._run import execute, folder_name
+from fedblade.experiment._run import folder_name
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint")
 """What does not change a run's numbers, or is named beside the rest."""
@@ -34,7 +30,7 @@ _COLUMN_KEYS = (
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell of a preset and its runs, one per seed; none where something is missing."""
+    """A cell of a preset and its runs, one per seed; none where no run gives its numbers."""
 
     cell: GridCell
     ready: Readiness
@@ -76,7 +72,7 @@ class Plan:
 
     @property
     def pending(self) -> list[Planned]:
-        """Cells that cannot run yet."""
+        """Cells whose numbers no run gives."""
         return [each for each in self.cells if each.ready.missing]
 
     @property
@@ -134,32 +130,6 @@ def cell_name(config: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in config.items() if key not in _NOT_IN_NAME}
     digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:6]
     return "-".join((*map(str, words), digest))
-
-
-def is_finished(run: Cell) -> bool:
-    """Whether a run is on disk as a whole."""
-    summary = RunDirectory(run.folder).read_json(SUMMARY)
-    return summary is not None and summary.get("status") == "finished"
-
-
-def rounds_behind(run: Cell) -> int:
-    """Rounds of a run that are done."""
-    return len(RunDirectory(run.folder).history()) if run.folder.is_dir() else 0
-
-
-def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
-    """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest."""
-    open_ = [run for run in runs if not is_finished(run)]
-    failed: dict[Path, str] = {}
-    said: set[str] = set()
-    for number, run in enumerate(open_, start=1):
-        with watch(f"{run.label} ({number}/{len(open_)})") as watcher:
-            try:
-                execute(run.config, out=run.folder, resume=True, watcher=Once(watcher, said))
-            except RunFailed as error:
-                failed[run.folder] = str(error)
-                watcher.on_note(f"{run.label} failed: {error}")
-    return failed
 
 
 def _planned(

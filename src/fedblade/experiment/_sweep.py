@@ -12,7 +12,7 @@ from typing import Any
 
 from fedblade import protocols
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment._compare import Cell
+from fedblade.experiment._cells import Cell
 from fedblade.experiment._config import resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._grid import show

@@ -22,7 +22,8 @@ _MOST_COLUMNS = 6
 _SHARE_OF_AXES = 0.7
 """How much of a panel's width its horizontal axis takes."""
 _BOTH = "#57606a"
-"""Ink of legend entries that stand for a field of every run."""
+"""Ink of what belongs to no run: legend entries that stand for a field of every run, and the diagonal."""
+_PERCENT = (0.0, 100.0)
 
 
 def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], each: float) -> float:
@@ -32,11 +33,27 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
     parts = list(dict.fromkeys(line.part for line in lines))
     inches = each * _SHARE_OF_AXES
     shade = 0.15 if min(len(names), len(parts)) == 1 else 0.06
+    scales = _by_scale(panels)
+    for first, *others in scales:
+        for index in others:
+            axes[index].sharey(axes[first])
     for ax, panel in zip(axes, panels, strict=False):
+        if panel.diagonal:
+            ax.plot(_PERCENT, _PERCENT, color=_BOTH, linestyle=DASHES[1], linewidth=0.8, zorder=1)
         for line in panel.lines:
             _draw_line(ax, line, _looks(line, names, parts), shade)
-        _scale(ax, panel, inches)
+        _scale_across(ax, panel, inches)
+    for alike in scales:
+        _scale_up(axes[alike[0]], [panels[index] for index in alike])
     return _legend(figure, names, parts)
+
+
+def _by_scale(panels: Sequence[LinePanel]) -> list[list[int]]:
+    """Numbers of the panels that have their vertical axis in common."""
+    found: dict[object, list[int]] = {}
+    for index, panel in enumerate(panels):
+        found.setdefault(panel.scale or index, []).append(index)
+    return list(found.values())
 
 
 def _looks(line: Line, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
@@ -80,8 +97,8 @@ def _apart(values: Sequence[float], inches: float) -> list[str]:
     return labels
 
 
-def _scale(ax: "Axes", panel: LinePanel, inches: float) -> None:
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+def _scale_across(ax: "Axes", panel: LinePanel, inches: float) -> None:
+    from matplotlib.ticker import MaxNLocator, NullFormatter
 
     values = sorted({x for line in panel.lines for x in line.series.x})
     if "x" in panel.log and values and values[0] > 0:
@@ -92,13 +109,23 @@ def _scale(ax: "Axes", panel: LinePanel, inches: float) -> None:
             ax.minorticks_off()
     else:
         ax.xaxis.set_major_locator(MaxNLocator(max(4, int(2 * inches)), integer=panel.whole_x, steps=STEPS))
-    if "y" in panel.log and all(y > 0 for line in panel.lines for y in line.series.low):
+
+
+def _scale_up(ax: "Axes", panels: Sequence[LinePanel]) -> None:
+    """The vertical axis of panels that are compared by eye: logarithmic in all of them or in none."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+
+    heights = [y for panel in panels for line in panel.lines for y in (*line.series.low, *line.series.high)]
+    if "y" in panels[0].log and min(heights) > 0:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         ax.yaxis.set_major_formatter(ScalarFormatter())
         ax.yaxis.set_minor_formatter(NullFormatter())
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+    above = [y for y in heights if y > panels[0].floor]
+    if above and len(above) < len(heights):
+        ax.set_ylim(bottom=min(above) - _MARGIN * (max(above) - min(above)))
 
 
 def _legend(figure: "Figure", names: Sequence[str], parts: Sequence[str]) -> float:

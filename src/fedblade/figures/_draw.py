@@ -12,7 +12,11 @@ from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+
+_SHARE_OF_HEIGHT = 0.8
+"""How much of a panel's height upright text may take."""
 
 
 def need_matplotlib() -> Any:
@@ -37,14 +41,13 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for spare in axes[len(panels) :]:
             spare.set_visible(False)
-        extra = 0.0
+        extra, height = 0.0, _panel_height(panels, width / columns)
         if isinstance(panels[0], LinePanel):
             extra = draw_lines(
                 figure, axes, [panel for panel in panels if isinstance(panel, LinePanel)], width / columns
             )
         else:
-            _draw_matrices(figure, axes, [panel for panel in panels if isinstance(panel, MatrixPanel)])
-        height = _panel_height(panels, width / columns)
+            _draw_matrices(figure, axes, [panel for panel in panels if isinstance(panel, MatrixPanel)], rows * height)
         _label(axes, panels, columns, (width / columns, height))
         figure.set_size_inches(width, round(rows * height + extra, 2))
         # The layout is settled once, while the fonts are ours, and is the same in every format.
@@ -64,35 +67,44 @@ def _columns(panels: Sequence[Panel], width: float) -> int:
 
 def _panel_height(panels: Sequence[Panel], each: float) -> float:
     if isinstance(panels[0], MatrixPanel):
-        return 0.95 * each if not panels[0].counts else max(1.4, min(2.2, 0.75 * each))
+        return max(1.4, min(2.2, 0.75 * each)) if panels[0].kind == "labels" else 0.95 * each
     return max(1.45, min(2.4, 0.68 * each))
 
 
-def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel]) -> None:
+def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel], height: float) -> None:
     """Draw every panel with one scale of shades, monotone in lightness so that grey print keeps their order."""
-    from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
-    counts = panels[0].counts
-    most = max((value or 0.0 for panel in panels for row in panel.values for value in row), default=1.0)
-    # The square root keeps small counts visible.
-    norm = PowerNorm(0.5, vmin=0.0, vmax=most or 1.0) if counts else Normalize(-1.0, 1.0)
+    labels, colours = panels[0].kind == "labels", "cividis" if panels[0].kind == "cosines" else "Blues"
+    norm = _shades(panels)
     used = list(axes[: len(panels)])
     for ax, panel in zip(used, panels, strict=True):
         values = [[math.nan if value is None else value for value in row] for row in panel.values]
         image = ax.imshow(
-            values, norm=norm, cmap="Blues" if counts else "cividis", interpolation="nearest",
-            aspect="auto" if counts else "equal",
-        )  # fmt: skip
+            values, norm=norm, cmap=colours, interpolation="nearest", aspect="auto" if labels else "equal"
+        )
         ax.grid(False)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
-    figure.colorbar(image, ax=used, label=panels[0].shade, fraction=0.05, pad=0.02)
+    shade = textwrap.fill(panels[0].shade, int(height * LETTERS_PER_INCH * _SHARE_OF_HEIGHT))
+    figure.colorbar(image, ax=used, label=shade, fraction=0.05, pad=0.02)
+
+
+def _shades(panels: Sequence[MatrixPanel]) -> "Normalize":
+    """Which numbers the ends of the colours stand for; the square root keeps small counts visible."""
+    from matplotlib.colors import Normalize, PowerNorm
+
+    if panels[0].kind != "labels":
+        return Normalize(-1.0, 1.0) if panels[0].kind == "cosines" else Normalize(0.0, 100.0)
+    most = max((value or 0.0 for panel in panels for row in panel.values for value in row), default=1.0)
+    return PowerNorm(0.5, vmin=0.0, vmax=most or 1.0)
 
 
 def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: tuple[float, float]) -> None:
     """Titles, and axis labels where the panel to the left or below does not say the same."""
-    across, up = (int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, 0.8), strict=True))
+    across, up = (
+        int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, _SHARE_OF_HEIGHT), strict=True)
+    )
     repeated = len({panel.title for panel in panels}) < len(panels)
     for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
         if panel.title and not (repeated and index and index % columns and panels[index - 1].title == panel.title):
@@ -101,5 +113,8 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
         below = panels[index + columns] if index + columns < len(panels) else None
         if below is None or below.x_label != panel.x_label:
             ax.set_xlabel(textwrap.fill(panel.x_label, across))
-        if index % columns == 0 or panels[index - 1].y_label != panel.y_label:
+        left = panels[index - 1] if index % columns else None
+        if left is None or left.y_label != panel.y_label:
             ax.set_ylabel(textwrap.fill(panel.y_label, up))
+        if isinstance(panel, LinePanel) and isinstance(left, LinePanel) and panel.scale and panel.scale == left.scale:
+            ax.tick_params(labelleft=False)

@@ -1,23 +1,30 @@
 """The panels of a figure as plain values: what `_draw` puts on paper."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedblade.core.errors import Misconfigured
-from fedblade.figures._series import Series, group_series, last_array, last_value, sweep_series
+from fedblade.figures._arrays import Matrix, array_matrix
+from fedblade.figures._points import FLOOR
+from fedblade.figures._series import Series, group_series, last_value, sweep_series
 from fedblade.figures._settings import Placed, place
 from fedblade.figures._specs import Field, Part
 from fedblade.report._groups import Group
-from fedblade.report._record import RunRecord
 
 _AXES = {
     "rounds": "round",
     "traffic": "sent up and down (MB)",
+    "time": "training time (s)",
     "spectrum": "eigenvalue index",
+    "classes": "class, worst first",
+    "reliability": "confidence (%)",
     "clients": "clients (%)",
     "stages": "iteration of fine-tuning",
 }
-_MATRICES = ("matrix", "labels")
+_MATRICES = {"cosines": ("class", "class"), "confusion": ("answer", "true class"), "labels": ("client", "class")}
+"""What lies across and down."""
+_WHOLE = ("rounds", "spectrum", "classes", "stages")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,11 @@ class Line:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over one pair of axes; `log` names the axes with a logarithmic scale."""
+    """Lines over one pair of axes; `log` names the axes with a logarithmic scale.
+
+    Panels of one `scale` have the same vertical axis; an empty one is nobody else's. Lines leave the panel on their way
+    to the `floor`. With `diagonal`, equal numbers across and up are marked.
+    """
 
     title: str
     x_label: str
@@ -39,18 +50,21 @@ class LinePanel:
     lines: tuple[Line, ...]
     log: str = ""
     whole_x: bool = False
+    scale: str = ""
+    floor: float = -math.inf
+    diagonal: bool = False
 
 
 @dataclass(frozen=True)
 class MatrixPanel:
-    """Numbers `values [rows][columns]` as shades, None where there is none."""
+    """Numbers `values [rows][columns]` as shades, None where there is none; `kind` is what they are."""
 
     title: str
     x_label: str
     y_label: str
     shade: str
-    values: tuple[tuple[float | None, ...], ...]
-    counts: bool = False
+    values: Matrix
+    kind: str = "cosines"
 
 
 Panel = LinePanel | MatrixPanel
@@ -82,8 +96,7 @@ def _present(part: Part, placed: Sequence[Placed]) -> list[Field]:
         if wanted is part.note or part.draw == "sweep":
             return any(last_value(each.group, wanted) is not None for each in placed)
         if part.draw in _MATRICES:
-            runs = (run for each in placed for run in each.group.counted)
-            return any(_matrix(part.draw, run, wanted) is not None for run in runs)
+            return any(_matrix(part.draw, each.group, wanted) is not None for each in placed)
         return any(group_series(each.group, part.draw, wanted) is not None for each in placed)
 
     if part.draw == "sweep" and all(each.x is None for each in placed):
@@ -113,8 +126,17 @@ def _panel(part: Part, fields: Sequence[Field], title: str, placed: Sequence[Pla
         y_label=fields[0].label,
         lines=lines,
         log=part.log,
-        whole_x=part.draw in ("rounds", "spectrum", "stages"),
+        whole_x=part.draw in _WHOLE,
+        scale=_scale(fields, own),
+        floor=math.log(FLOOR) if part.draw == "spectrum" else -math.inf,
+        diagonal=part.draw == "reliability",
     )
+
+
+def _scale(fields: Sequence[Field], own: Sequence[Placed]) -> str:
+    """Numbers of one kind are compared by eye between panels, but not between data sets, which are not equally hard."""
+    data = dict.fromkeys(each.group.runs[0].part("dataset") for each in own)
+    return f"{fields[0].scale or fields[0].label} of {', '.join(data)}"
 
 
 def _lines(part: Part, fields: Sequence[Field], own: Sequence[Placed]) -> Iterator[Line]:
@@ -142,24 +164,23 @@ def _noted(part: Part, own: Sequence[Placed]) -> str:
 
 
 def _matrix_panel(part: Part, wanted: Field, title: str, own: Sequence[Placed]) -> MatrixPanel | None:
-    """A table of one run: the first seed that has one, named where there are several seeds."""
+    """The first table of these groups; of label maps that of one seed, named where there are several."""
+    across, down = _MATRICES[part.draw]
     for each in own:
-        for run in each.group.counted:
-            values = _matrix(part.draw, run, wanted)
-            if values is not None:
-                seed = f"seed {run.seed}" if len(each.group.counted) > 1 else ""
-                named = ", ".join(filter(None, (title, seed)))
-                counts = part.draw == "labels"
-                return MatrixPanel(named, "client" if counts else "class", "class", wanted.label, values, counts)
+        values = _matrix(part.draw, each.group, wanted)
+        if values is not None:
+            held = [run.seed for run in each.group.counted if run.partition is not None]
+            seed = f"seed {held[0]}" if part.draw == "labels" and len(each.group.counted) > 1 else ""
+            return MatrixPanel(", ".join(filter(None, (title, seed))), across, down, wanted.label, values, part.draw)
     return None
 
 
-def _matrix(draw: str, run: RunRecord, wanted: Field) -> tuple[tuple[float | None, ...], ...] | None:
+def _matrix(draw: str, group: Group, wanted: Field) -> Matrix | None:
     """Class by client of the labels, else class by class."""
-    if draw == "labels":
-        return None if run.partition is None else tuple(zip(*run.partition.counts, strict=True))
-    rows = last_array(run, wanted.key)
-    return tuple(tuple(row) for row in rows) if rows else None
+    if draw != "labels":
+        return array_matrix(group, draw, wanted.key)
+    maps = (run.partition.counts for run in group.counted if run.partition is not None)
+    return next((tuple(zip(*counts, strict=True)) for counts in maps), None)
 
 
 def _distinct(panels: Iterator[Panel]) -> list[Panel]:
@@ -167,7 +188,7 @@ def _distinct(panels: Iterator[Panel]) -> list[Panel]:
     seen: list[object] = []
     kept = []
     for panel in panels:
-        content = panel.values if isinstance(panel, MatrixPanel) and panel.counts else panel
+        content = panel.values if isinstance(panel, MatrixPanel) and panel.kind == "labels" else panel
         if content not in seen:
             seen.append(content)
             kept.append(panel)

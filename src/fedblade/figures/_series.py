@@ -1,22 +1,18 @@
-"""Numbers of runs as points to draw: one run, a group over its seeds, and a sweep over groups."""
+"""What a line shows: the points of a group over its seeds, and of a sweep over groups."""
 
-import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedblade import protocols
+from fedblade.figures._arrays import array_points
+from fedblade.figures._points import run_points
 from fedblade.figures._specs import Field, find_field
 from fedblade.report._groups import Group
 from fedblade.report._record import RunRecord, number
 
-FIRST_VALUES = 100
-"""Eigenvalues a spectrum shows."""
-_FLOOR = 1e-12
-_MEGABYTE = 1e6
-
-Points = Mapping[int, tuple[float, float]]
+_ARRAYS = ("classes", "reliability")
+"""Drawn from arrays whose mean over seeds is taken before they are put in order."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,9 @@ class Series:
 
 def group_series(group: Group, draw: str, wanted: Field) -> Series | None:
     """The mean over seeds on the points all seeds share, or None when no run has the field."""
-    found = [points for run in group.counted if (points := _POINTS[draw](run, wanted.key))]
+    if draw in _ARRAYS:
+        return _one_line(array_points(group, draw, wanted.key))
+    found = [points for run in group.counted if (points := run_points(run, draw, wanted.key))]
     if not found and wanted.otherwise:
         return group_series(group, draw, find_field(wanted.otherwise))
     shared = sorted(set.intersection(*(set(points) for points in found))) if found else []
@@ -70,9 +68,10 @@ def last_value(group: Group, wanted: Field) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def last_array(run: RunRecord, key: str) -> Any:
-    """The array of the last diagnosed round that has one, or None."""
-    return next((arrays[key] for _, arrays in sorted(run.diagnostics.items(), reverse=True) if arrays.get(key)), None)
+def _one_line(points: Sequence[tuple[float, float]]) -> Series | None:
+    """Points without a range."""
+    x, y = tuple(x for x, _ in points), tuple(y for _, y in points)
+    return Series(x, y, y, y) if points else None
 
 
 def _outcomes(group: Group, key: str) -> list[float]:
@@ -91,46 +90,3 @@ def _outcome(run: RunRecord, key: str) -> float | None:
     stored = number(run.summary.get(key))
     measured = (r.fields[key] for r in reversed(run.history) if key in r.fields)
     return next(measured, None) if stored is None else stored
-
-
-def _by_round(run: RunRecord, key: str) -> Points:
-    return {r.number: (float(r.number), r.fields[key]) for r in run.history if key in r.fields}
-
-
-def _by_traffic(run: RunRecord, key: str) -> Points:
-    """Against all that was sent up to and in the round."""
-    sent, points = 0.0, {}
-    for r in run.history:
-        if "bytes_up" not in r.fields or "bytes_down" not in r.fields:
-            return {}
-        sent += (r.fields["bytes_up"] + r.fields["bytes_down"]) / _MEGABYTE
-        if key in r.fields:
-            points[r.number] = (sent, r.fields[key])
-    return points
-
-
-def _by_eigenvalue(run: RunRecord, key: str) -> Points:
-    """Natural logarithms, so that values of many sizes can be told apart."""
-    values = enumerate((last_array(run, key) or [])[:FIRST_VALUES], 1)
-    return {k: (float(k), math.log(max(float(v), _FLOOR))) for k, v in values if v is not None}
-
-
-def _by_client(run: RunRecord, key: str) -> Points:
-    """Clients from the worst served to the best, in percent of all."""
-    values = sorted(value for row in run.clients if (value := number(row.get(key))) is not None)
-    return {index: (100 * index / len(values), value) for index, value in enumerate(values, 1)}
-
-
-def _by_stage(run: RunRecord, key: str) -> Points:
-    stored = run.summary.get(key)
-    values = enumerate(map(number, stored)) if isinstance(stored, list) else ()
-    return {index: (float(index), value) for index, value in values if value is not None}
-
-
-_POINTS: dict[str, Callable[[RunRecord, str], Points]] = {
-    "rounds": _by_round,
-    "traffic": _by_traffic,
-    "spectrum": _by_eigenvalue,
-    "clients": _by_client,
-    "stages": _by_stage,
-}

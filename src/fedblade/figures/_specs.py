@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +14,8 @@ from fedblade.core.errors import Misconfigured
 class Field:
     """A number of a run: its axis label, its name beside others, and the metric or the setting that makes it.
 
-    `otherwise` is the field to take for runs that do not have this one.
+    Fields of one `scale` share their vertical axis, as those of one label do. `otherwise` is the field to take for runs
+    that do not have this one.
     """
 
     key: str
@@ -22,6 +23,7 @@ class Field:
     name: str = ""
     metric: str = ""
     needs: str = ""
+    scale: str = ""
     otherwise: str = ""
 
     @property
@@ -111,10 +113,14 @@ def _parts(name: str, entry: Mapping[str, Any]) -> list[Part]:
 
 
 def _part(name: str, entry: Mapping[str, Any], swept: list[str]) -> Part:
-    rest = {key: value for key, value in entry.items() if key not in ("panels", "note")}
+    rest = {key: value for key, value in entry.items() if key not in ("panels", "note", "otherwise")}
+    otherwise = entry.get("otherwise", {})
     return Part(
         name=name,
-        panels=tuple(tuple(map(find_field, keys)) for keys in entry["panels"]),
+        panels=tuple(
+            tuple(replace(find_field(key), otherwise=otherwise.get(key, "")) for key in keys)
+            for keys in entry["panels"]
+        ),
         note=find_field(entry["note"]) if "note" in entry else None,
         held=tuple(key for key in swept if key != entry.get("x")) if "x" in entry else (),
         **rest,

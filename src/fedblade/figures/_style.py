@@ -7,7 +7,7 @@ ONE_COLUMN, TWO_COLUMNS = 3.3, 6.9
 DPI = 300
 LETTERS_PER_INCH = 15
 """Roughly, of the text below."""
-STEPS = (1, 2, 5, 10)
+STEPS = (1, 2, 2.5, 5, 10)
 """Multiples that ticks may stand at."""
 FORMATS = ("svg", "pdf", "png")
 

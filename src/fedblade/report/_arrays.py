@@ -122,5 +122,7 @@ def _mean(group: Group, array: Array, at: int) -> Vector | None:
     present = [values for values in found if values is not None]
     if not present or len(present) < len(found) or len({len(values) for values in present}) > 1:
         return None
+    if len(present) == 1:
+        return present[0]
     columns = ([value for value in column if value is not None] for column in zip(*present, strict=True))
     return tuple(sum(known) / len(known) if known else None for known in columns)

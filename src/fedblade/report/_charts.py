@@ -7,7 +7,8 @@ from typing import Any
 from fedblade.report._groups import Group
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._lines import LineChart
-from fedblade.report._record import Partition
+from fedblade.report._own import drawn_sentence
+from fedblade.report._record import Partition, Round
 
 WIDE, NARROW = 940.0, 352.0
 SMALL = (380.0, 236.0)
@@ -24,7 +25,7 @@ class Figure:
     name: str
     title: str
     reading: str
-    draw: Callable[[float, str, bool], str]
+    draw: Callable[[float, str], str]
     seen: str = ""
     data: Mapping[str, Any] | None = None
     owner: int | None = None
@@ -32,36 +33,21 @@ class Figure:
 
 def accuracy_figure(groups: Sequence[Group]) -> Figure | None:
     """Test accuracy over rounds, or None when nothing was evaluated."""
-    curves = tuple(group.curve(lambda r: r.accuracy) for group in groups)
-    chart = LineChart(
-        title="Test accuracy over rounds",
-        desc=f"Lines: {_names(groups)}. Test accuracy in percent against the round, mean over seeds.",
-        x_label="round",
-        y_label="test accuracy, %",
-        labels=tuple(group.label for group in groups),
-        curves=curves,
-        bounds=(0.0, 100.0),
+    reading = (
+        "The share of test samples the model answers rightly. Higher is better, and rising earlier means fewer rounds "
+        "of communication."
     )
-    reading = f"Higher is better, and rising earlier means fewer rounds of communication. {_band_sentence(groups)}"
-    return line_figure("accuracy", chart, reading, tall=400)
+    return _course(groups, "accuracy", lambda r: r.accuracy, ", %", reading, tall=400, bounds=(0.0, 100.0))
 
 
 def loss_figure(groups: Sequence[Group]) -> Figure | None:
     """Test loss over rounds, or None when nothing was evaluated."""
-    chart = LineChart(
-        title="Test loss over rounds",
-        desc=f"Lines: {_names(groups)}. Test loss against the round, mean over seeds.",
-        x_label="round",
-        y_label="test loss",
-        labels=tuple(group.label for group in groups),
-        curves=tuple(group.curve(lambda r: r.loss) for group in groups),
-        log_if_wide=True,
-    )
     reading = (
-        "Lower is better. Loss that rises while accuracy stands still means wrong answers are given with more "
-        f"confidence; methods with different losses are best compared by accuracy. {_band_sentence(groups)}"
+        "The cross-entropy of the model's answers on the test samples. Lower is better. Loss that rises while accuracy "
+        "stands still means wrong answers are given with more confidence; methods that train with different losses "
+        "are best compared by accuracy."
     )
-    return line_figure("loss", chart, reading, tall=300)
+    return _course(groups, "loss", lambda r: r.loss, "", reading, tall=300)
 
 
 def label_map_figures(groups: Sequence[Group]) -> list[Figure]:
@@ -86,25 +72,45 @@ def line_figure(
     if not any(chart.curves):
         return None
 
-    def draw(width: float, unique: str, alone: bool) -> str:
+    def draw(width: float, unique: str) -> str:
         height = tall if width > NARROW else min(tall, 290.0)
-        return chart.draw((width, height), name=unique, alone=alone)
+        return chart.draw((width, height), name=unique)
 
     return Figure(name, chart.title, reading, draw, seen=seen, data=chart.payload() | dict(data or {}))
+
+
+def _course(
+    groups: Sequence[Group],
+    name: str,
+    value: Callable[[Round], float | None],
+    unit: str,
+    reading: str,
+    *,
+    tall: float,
+    bounds: tuple[float, float] | None = None,
+) -> Figure | None:
+    """A value of each evaluation over rounds; one without bounds gets a logarithmic scale where it needs it."""
+    curves = tuple(group.curve(value) for group in groups)
+    labels = tuple(group.label for group in groups)
+    chart = LineChart(
+        title=f"Test {name} over rounds",
+        desc=f"Lines: {', '.join(labels)}. Test {name}{unit} against the round, mean over seeds.",
+        x_label="round",
+        y_label=f"test {name}{unit}",
+        labels=labels,
+        curves=curves,
+        log_if_wide=bounds is None,
+        bounds=bounds,
+    )
+    said = f"{reading} {_band_sentence(groups)} {drawn_sentence(groups, curves)}"
+    return line_figure(name, chart, said.strip(), tall=tall)
 
 
 def _label_map(partition: Partition, name: str, seeds: Sequence[str]) -> Figure:
     title = f"Who holds which labels: seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
 
-    def draw(width: float, unique: str, alone: bool) -> str:
-        return draw_label_map(
-            partition.counts,
-            class_names=partition.class_names,
-            title=title if alone else None,
-            width=width,
-            name=unique,
-            alone=alone,
-        )
+    def draw(width: float, unique: str) -> str:
+        return draw_label_map(partition.counts, class_names=partition.class_names, title=None, width=width, name=unique)
 
     clients, classes = len(partition.counts), len(partition.counts[0])
     held = sum(sum(n > 0 for n in row) for row in partition.counts) / clients
@@ -114,10 +120,6 @@ def _label_map(partition: Partition, name: str, seeds: Sequence[str]) -> Figure:
         "columns, the stronger the label skew. Bars on top show each client's total."
     )
     return Figure(name, title, reading, draw)
-
-
-def _names(groups: Sequence[Group]) -> str:
-    return ", ".join(group.label for group in groups)
 
 
 def _band_sentence(groups: Sequence[Group]) -> str:

@@ -8,11 +8,11 @@ from fedblade.report._charts import Figure
 from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
+from fedblade.report._own import drawn_sentence
 from fedblade.report._record import RunRecord, number
-from fedblade.report._words import listing
+from fedblade.report._words import NAMED, listing
 
 _STEPS = tuple(range(0, 101, 5))
-_NAMED = 4
 _READING = (
     "Clients sorted from worst to best for each method. A line that starts low leaves some clients with a poor model; "
     "the flatter, the more alike clients are served."
@@ -29,8 +29,6 @@ def client_figure(groups: Sequence[Group]) -> Figure | None:
     measured = all(any(_measured(run) for run in group.counted) for group in groups)
     read = _measured if measured else _estimated
     curves = tuple(_quantiles([values for run in group.counted if (values := read(run))]) for group in groups)
-    if not any(curves):
-        return None
     chart = LineChart(
         title="Accuracy by client",
         desc="Accuracy against the share of clients, clients sorted from worst to best.",
@@ -41,14 +39,14 @@ def client_figure(groups: Sequence[Group]) -> Figure | None:
         bounds=(0.0, 100.0),
         keyed=False,
     )
-    reading = f"{_READING} {_MEASURED if measured else _ESTIMATED}"
-    return small_figure("by-client", chart, reading, _worst(groups, curves))
+    source = _MEASURED if measured else f"{_ESTIMATED} {drawn_sentence(groups, curves)}"
+    return small_figure("by-client", chart, f"{_READING} {source}".strip(), _worst(groups, curves))
 
 
 def _worst(groups: Sequence[Group], curves: Sequence[Curve | None]) -> str:
     at = _STEPS.index(10)
     found = [(group.label, curve.mean[at]) for group, curve in zip(groups, curves, strict=True) if curve is not None]
-    if len(found) > _NAMED:
+    if not found or len(found) > NAMED:
         return ""
     told = listing([f"{value:.1f} % with {label}" for label, value in found])
     return f"A tenth of the clients have at most {told}."

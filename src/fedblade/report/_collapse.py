@@ -1,13 +1,14 @@
 """Do the features collapse? Spectra and effective rank."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedblade.report._charts import Figure
 from fedblade.report._groups import Group
 from fedblade.report._html import details, grid, paragraph, section
 from fedblade.report._measures import Measure, latest_values, measure_figures
 from fedblade.report._spectra import dimensions, spectra
-from fedblade.report._words import listing
+from fedblade.report._words import NAMED, listing
 
 METRICS = ("spectrum", "erank_feature", "local_spectrum", "spectrum_ratio")
 
@@ -27,28 +28,43 @@ _MEASURES = (
         "significant_values",
         "Directions with noticeable variance",
         "directions",
-        "How many eigenvalues of the covariance are above e⁻², about 0.14. Unlike the effective rank this depends on "
-        "the scale of the features, so compare its course more than its height.",
+        "How many directions have a variance (an eigenvalue of the covariance) above e⁻², about 0.14. Unlike the "
+        "effective rank this depends on the scale of the features, so compare its course more than its height.",
         ".0f",
     ),
     Measure(
         "spectrum_ratio",
         "Client's spectrum against the average's, R",
         "R",
-        "The mean logarithm of one client's eigenvalues over those of the averaged model. Above 0, averaging lost "
-        "variance that the client's model had; 0 means equal spectra.",
+        "The mean logarithm of one client's eigenvalues (the variances of the spectrum) over those of the averaged "
+        "model. Above 0, averaging lost variance that the client's model had; 0 means equal spectra; below 0, the "
+        "averaged model varies more than the client's.",
     ),
     Measure(
         "erank_proj",
         "Effective rank after the projection",
         "effective rank",
-        "The same for the features as the classifier receives them, after the projection of methods that have one.",
+        "The same for the features as the classifier receives them, after the projection of methods that have one. A "
+        "projection may have fewer dimensions, so set methods with one only against each other.",
         ".1f",
     ),
 )
 _MORE = (
-    Measure("erank_feature_correlation", "Effective rank, correlation", "effective rank", _EFFECTIVE, ".1f"),
-    Measure("erank_proj_correlation", "Effective rank, projected, correlation", "effective rank", _EFFECTIVE, ".1f"),
+    Measure(
+        "erank_feature_correlation",
+        "Effective rank, correlation",
+        "effective rank",
+        "The effective rank when every feature is first brought to the same variance, so that a few large features do "
+        "not hide the many small ones. Higher means less collapse.",
+        ".1f",
+    ),
+    Measure(
+        "erank_proj_correlation",
+        "Effective rank, projected, correlation",
+        "effective rank",
+        "The same for the features as the classifier receives them, after the projection of methods that have one.",
+        ".1f",
+    ),
     Measure(
         "zero_variance_share",
         "Features that never change",
@@ -56,7 +72,7 @@ _MORE = (
         "The share of features that are the same for every test sample; such features carry nothing.",
         bounds=(0.0, 1.0),
     ),
-)  # fmt: skip
+)
 
 
 def collapse(groups: Sequence[Group]) -> str:
@@ -74,8 +90,8 @@ def _in_dimensions(groups: Sequence[Group], picture: Figure) -> Figure:
     """The effective rank set against the number of features, where that is known."""
     total = dimensions(groups)
     found = latest_values(groups, "erank_feature")
-    if picture.name != "erank-feature" or total is None or len({at for _, at, _ in found}) != 1 or len(found) > 4:
+    if picture.name != "erank-feature" or total is None or len({at for _, at, _ in found}) != 1 or len(found) > NAMED:
         return picture
     told = listing([f"{label} {value:.1f}" for label, _, value in found])
     seen = f"After round {found[0][1]:g}, of {total} directions each, the equivalent of these many are in use: {told}."
-    return Figure(picture.name, picture.title, picture.reading, picture.draw, seen=seen, data=picture.data)
+    return replace(picture, seen=seen)

@@ -8,9 +8,10 @@ from fedblade.report._groups import Curve, Group
 from fedblade.report._html import Column, grid, name_cell, paragraph, section, table
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
+from fedblade.report._own import drawn_sentence
 from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape
-from fedblade.report._words import duration, size
+from fedblade.report._words import duration, listing, size
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -40,6 +41,8 @@ def _per_byte(groups: Sequence[Group]) -> Figure | None:
         "Test accuracy against the bytes sent so far, both ways. A line further left reaches the same accuracy with "
         "less traffic."
     )
+    nothing = [group.label for group, curve in zip(groups, curves, strict=True) if curve and not curve.rounds[-1]]
+    reading += f" Nothing is sent with {listing(nothing)}, whose line stands at 0." if nothing else ""
     return _figure(groups, "per-byte", curves, scale, f"sent up and down, {unit}", "Accuracy for what is sent", reading)
 
 
@@ -62,8 +65,6 @@ def _figure(
     title: str,
     reading: str,
 ) -> Figure | None:
-    if not any(curves):
-        return None
     chart = LineChart(
         title=title,
         desc=f"Test accuracy in percent against {x_label}, one line per method, mean over seeds.",
@@ -75,7 +76,7 @@ def _figure(
         keyed=False,
         whole=False,
     )
-    return small_figure(name, chart, reading)
+    return small_figure(name, chart, f"{reading} {drawn_sentence(groups, curves)}".strip())
 
 
 def _against(group: Group, keys: Sequence[str]) -> Curve | None:

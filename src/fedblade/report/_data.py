@@ -18,14 +18,14 @@ def embed(payload: Mapping[str, Any] | Sequence[Any], *, name: str | None = None
     return f'<script type="application/json"{label}>{written}</script>'
 
 
-def brief(value: float | None) -> float | int | None:
-    """The value to four significant digits, None where there is no finite one."""
+def brief(value: float | None, digits: int = _DIGITS) -> float | int | None:
+    """The value to so many significant digits, None where there is no finite one."""
     if value is None or not math.isfinite(value):
         return None
-    short = float(f"{value:.{_DIGITS}g}")
+    short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() else short
 
 
-def briefly(values: Sequence[float | None]) -> list[float | int | None]:
-    """Every value to four significant digits."""
-    return [brief(value) for value in values]
+def briefly(values: Sequence[float | None], digits: int = _DIGITS) -> list[float | int | None]:
+    """Every value to so many significant digits."""
+    return [brief(value, digits) for value in values]

@@ -20,7 +20,8 @@ _DEGREES = (0.0, 180.0)
 _INTRO = (
     "In each round the chosen clients start from the same model, train on their own labels, and the server averages "
     "what comes back. If every client moves somewhere else, the average keeps little of what each one learned, and "
-    "classes a client does not have may be forgotten while it trains."
+    "classes a client does not have may be forgotten while it trains. Agreement is told by cosines: 1 for the same "
+    "direction, 0 for directions that have nothing in common, −1 for opposite ones."
 )
 _SINGLE = (
     Measure(
@@ -30,6 +31,7 @@ _SINGLE = (
         "The mean cosine between the updates of two clients of a round: 1 if all pull the same way, 0 if their updates "
         "have nothing in common, below 0 if they undo each other.",
         bounds=_COSINE,
+        of_model=False,
     ),
     Measure(
         "drift_norm",
@@ -38,6 +40,7 @@ _SINGLE = (
         "The mean length of a client's update, from the model it received to the one it returns. Far moves are no "
         "fault as such; far moves that do not agree are.",
         ".3g",
+        of_model=False,
     ),
     Measure(
         "prototype_consistency",
@@ -45,6 +48,7 @@ _SINGLE = (
         "cosine",
         "The mean cosine between two clients' mean features of the same class: 1 if all clients see a class alike.",
         bounds=_COSINE,
+        of_model=False,
     ),
     Measure(
         "classifier_consistency",
@@ -52,6 +56,7 @@ _SINGLE = (
         "cosine",
         "The mean cosine between two clients' classifiers after local training; a classifier that is fixed gives 1.",
         bounds=_COSINE,
+        of_model=False,
     ),
     Measure(
         "alignment_erased",
@@ -59,6 +64,7 @@ _SINGLE = (
         "cosine",
         "How well features still point at the classifier's vector of a class that was taken from the client.",
         bounds=_COSINE,
+        of_model=False,
     ),
 )
 
@@ -67,8 +73,9 @@ _MORE = (
         "drift_relative",
         "How far clients move, relative",
         "share of the model",
-        "The same as a share of the length of the model itself.",
+        "The mean length of a client's update as a share of the length of the model it received.",
         ".3g",
+        of_model=False,
     ),
 )
 
@@ -80,9 +87,10 @@ def _two(
     has, lacks = (key.format(end) for end in ends)
     style = ".1f" if y_label == "degrees" else ".2f"
     second = "The same for classes of which the client has no sample, on the same scale."
+    of_model = key.endswith("_global")
     return (
-        Measure(has, f"{title}: classes a client has", y_label, reading, style, bounds),
-        Measure(lacks, f"{title}: classes it lacks", y_label, second, style, bounds),
+        Measure(has, f"{title}: classes a client has", y_label, reading, style, bounds, of_model),
+        Measure(lacks, f"{title}: classes it lacks", y_label, second, style, bounds, of_model),
     )
 
 
@@ -108,7 +116,8 @@ _PAIRS = (
 _MORE_PAIRS = (
     _two(
         "angle_{}_global", _HELD, "Angles of the averaged classifier", "degrees",
-        "The same angles in the averaged model, for the classes each client of the round has.",
+        "The mean angle between the classifier's vectors of two classes in the averaged model, for the classes each "
+        "client of the round has.",
         bounds=_DEGREES,
     ),
     _two(

@@ -1,22 +1,24 @@
 """Do classes separate as they should? Neural collapse and the angles between class means."""
 
+import re
 from collections.abc import Sequence
 
-from fedblade.report._arrays import Array, Vector, side_of, snapshots, square
+from fedblade.report._arrays import Array, Vector, square
 from fedblade.report._groups import Group
-from fedblade.report._heatmap import HeatMap, rounds_within
+from fedblade.report._heatmap import HeatMap, maps_of, strongest
 from fedblade.report._html import details, grid, paragraph, section
 from fedblade.report._measures import Measure, measure_figures, measured
-from fedblade.report._words import listing
+from fedblade.report._own import drawn_sentence
+from fedblade.report._words import NAMED, listing
 
 METRICS = ("nc1", "nc2", "nc_error", "class_means")
 
-_COSINES = Array("class_cosines", square)
-_NAMED = 4
+_VARIANT = re.compile("(nc1|nc2|nc_error)(?:_(feature|proj))?_(.+)")
 _INTRO = (
     "A well-trained classifier does two things to its features: samples of one class huddle around their class mean, "
     "and the class means spread out as evenly as they can, every pair at the same wide angle. Together this is called "
-    "neural collapse, which despite its name is wanted. The measures below say how far each model is from it."
+    "neural collapse, which despite its name is wanted. The measures below say how far each model is from it; it takes "
+    "both, for a model that puts all classes into one place is tidy as well."
 )
 _NC1 = "How much samples of one class scatter around their mean, {}. 0 means a class is one point; lower is tidier."
 _NC2 = "How far the class means are from the evenly spread arrangement; 0 means perfectly even, lower is better."
@@ -31,6 +33,18 @@ _EVEN = (
     Measure("nc2_feature_normalised", "Uneven spread of class means (NC2)", "NC2", _NC2, ".3f"),
     Measure("nc2_feature_fro", "Uneven spread of class means (NC2)", "NC2", _NC2, ".2f"),
 )
+_DEFINITIONS = {
+    "unit": _NC1.format("by direction only"),
+    "ratio": _NC1.format("as a share of all"),
+    "pinv": _NC1.format("against the gaps between classes"),
+    "fro": "How far the cosines between class means are from the even ones, all pairs together (Frobenius norm); it "
+    "grows with the number of classes. 0 means perfectly even, lower is better.",
+    "normalised": "How far the class means are from the evenly spread arrangement in length and direction, on one "
+    "scale for any number of classes. 0 means perfectly even, lower is better.",
+    "equinorm": "How much the class means differ in length, as a share of their mean length. 0 means equal lengths.",
+    "equiangle": "How far the cosine between two class means is from the even one, on average. 0 means evenly spread.",
+    "centred": "The same error when prototypes are seen from the centre of all. Lower is better.",
+}
 _ERROR = Measure(
     "nc_error",
     "Neural-collapse error",
@@ -54,55 +68,44 @@ def geometry(groups: Sequence[Group]) -> str:
     return section("geometry", "Do classes separate as they should?", paragraph(_INTRO, "intro"), *content)
 
 
-def class_names(groups: Sequence[Group], side: int) -> tuple[str, ...]:
-    """The classes' names where the runs agree on them, otherwise their numbers."""
-    found = {run.partition.class_names for group in groups for run in group.runs if run.partition}
-    names = found.pop() if len(found) == 1 else None
-    return names if names is not None and len(names) == side else tuple(map(str, range(side)))
-
-
 def _first(groups: Sequence[Group], variants: Sequence[Measure]) -> Measure | None:
     return next((measure for measure in variants if measured(groups, measure.key)), None)
 
 
 def _others(groups: Sequence[Group]) -> list[Measure]:
+    """Every other definition of the same measures that a run has."""
     keys = sorted({key for group in groups for run in group.counted for r in run.history for key in r.fields})
-    readings = {"nc1": _NC1.format("in this variant"), "nc2": _NC2, "nc_error": _NC2}
-    kinds = ((key, next((kind for kind in readings if key.startswith(kind)), None)) for key in keys)
-    return [Measure(key, key, key, readings[kind], ".3g") for key, kind in kinds if kind is not None]
+    found = ((key, _VARIANT.fullmatch(key)) for key in keys)
+    return [_variant(key, *parts.groups()) for key, parts in found if parts is not None]
+
+
+def _variant(key: str, kind: str, where: str | None, definition: str) -> Measure:
+    of = {"proj": " of what the classifier receives", "feature": " of the features"}.get(where or "", "")
+    name = {"nc1": "NC1", "nc2": "NC2", "nc_error": "Neural-collapse error"}[kind]
+    return Measure(key, f"{name}{of}, {definition}", f"{kind}, {definition}", _DEFINITIONS.get(definition, _NC2), ".3g")
 
 
 def _cosines(groups: Sequence[Group]) -> str:
-    side = side_of(groups, _COSINES)
-    shown = snapshots(groups, _COSINES, most=rounds_within(side, len(groups))) if side else None
-    if side is None or shown is None:
+    found = maps_of(groups, Array("class_cosines", square))
+    if found is None:
         return ""
-    names = class_names(groups, side)
+    names, shown = found
     heat = HeatMap("cosines", "Cosines between class means", names, "class", "class", signed=True)
     reading = (
         "Each cell is the cosine between the mean features of two classes, seen from the centre of all. The diagonal "
-        f"is 1 by definition. Ideally all other cells have the same value, {-1 / max(1, side - 1):.2f} for {side} "
-        "classes; a blue cell off the diagonal is a pair of classes the model finds alike."
+        f"is 1 by definition. Ideally all other cells have the same value, {-1 / max(1, len(names) - 1):.2f} for "
+        f"{len(names)} classes; a blue cell off the diagonal is a pair of classes the model finds alike."
     )
+    said = (reading, _alike(groups, shown.last, names), drawn_sentence(groups, shown.last))
     return (
         paragraph("Which classes look alike", "figure-title lead")
         + heat.panels(groups, shown)
-        + paragraph(f"{reading} {_alike(groups, shown.last, names)}")
+        + paragraph(" ".join(filter(None, said)))
     )
 
 
 def _alike(groups: Sequence[Group], last: Sequence[Vector | None], names: Sequence[str]) -> str:
     """The most alike pair of each method at the last round."""
-    side = len(names)
-    told = []
-    for group, values in zip(groups, last, strict=True):
-        pairs = [
-            (value, row, column)
-            for row in range(side)
-            for column in range(row)
-            if values is not None and (value := values[row * side + column]) is not None
-        ]
-        if pairs:
-            value, row, column = max(pairs)
-            told.append(f"{names[column]} and {names[row]} for {group.label} ({value:.2f})")
-    return f"Most alike at the last round: {listing(told)}." if told and len(told) <= _NAMED else ""
+    pairs = [(group.label, strongest(values, len(names))) for group, values in zip(groups, last, strict=True)]
+    told = [f"{names[p[2]]} and {names[p[1]]} for {label} ({p[0]:.2f})" for label, p in pairs if p is not None]
+    return f"Most alike at the last round: {listing(told)}." if told and len(told) <= NAMED else ""

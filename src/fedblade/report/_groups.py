@@ -37,6 +37,11 @@ class Group:
         return self.runs[0].part("method")
 
     @property
+    def personal(self) -> bool:
+        """Whether there is no global model, so that what is measured of it is a mean over clients' own models."""
+        return self.runs[0].accuracy_of == "personal"
+
+    @property
     def finished(self) -> int:
         """How many of the runs are finished."""
         return sum(run.finished for run in self.runs)

@@ -4,7 +4,8 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.report._arrays import Snapshots, Vector
+from fedblade.report._arrays import Array, Snapshots, Vector, side_of, snapshots
+from fedblade.report._cells import runs_of
 from fedblade.report._data import embed
 from fedblade.report._groups import Group
 from fedblade.report._html import frames, name_cell
@@ -68,7 +69,6 @@ class HeatMap:
             title=f"{self.title}: {label}",
             desc=f"{side} by {side} cells; {self.down} down, {self.across} across.",
             name=f"{self.name}-{index}",
-            alone=False,
             data_map=f"{left:.2f} 4 {cell:.4f}",
         )
 
@@ -118,6 +118,26 @@ class HeatMap:
         )
 
 
+def maps_of(groups: Sequence[Group], array: Array) -> tuple[tuple[str, ...], Snapshots] | None:
+    """The names of the classes and the maps over as many rounds as the page has room for, None where there are none."""
+    side = side_of(groups, array)
+    shown = snapshots(groups, array, most=rounds_within(side, len(groups))) if side else None
+    return None if side is None or shown is None else (class_names(groups, side), shown)
+
+
+def class_names(groups: Sequence[Group], side: int) -> tuple[str, ...]:
+    """The classes' names where the runs agree on them, otherwise their numbers."""
+    found = {run.partition.class_names for group in groups for run in group.runs if run.partition}
+    names = found.pop() if len(found) == 1 else None
+    return names if names is not None and len(names) == side else tuple(map(str, range(side)))
+
+
+def strongest(values: Vector | None, side: int) -> tuple[float, int, int] | None:
+    """The largest value off the diagonal with its row and column."""
+    cells = ((value, *divmod(at, side)) for at, value in enumerate(values or ()) if value is not None)
+    return max(((value, row, column) for value, row, column in cells if row != column), default=None)
+
+
 def rounds_within(side: int, groups: int) -> int:
     """How many rounds of maps fit into the page."""
     return max(1, min(20, _BUDGET // (side * side * groups)))
@@ -131,19 +151,10 @@ def packed(values: Vector, *, signed: bool) -> str:
 
 
 def cells_of(values: Vector, side: int) -> str:
-    """Cells of size 1: a thick line for each run of neighbours of one strength, all of a strength in one path."""
-    runs: dict[int, list[str]] = {}
+    """Cells of size 1, all of a strength in one path; unknown ones stay empty."""
     levels = [0 if value is None else level_of(value) for value in values]
-    for row in range(side):
-        column = 0
-        while column < side:
-            level, start = levels[row * side + column], column
-            while column < side and levels[row * side + column] == level:
-                column += 1
-            if level:
-                runs.setdefault(level, []).append(f"M{start} {row}.5h{column - start}")
     return "".join(
-        tag("path", "", d="".join(parts), **_paint(level, "stroke")) for level, parts in sorted(runs.items())
+        tag("path", "", d=drawn, **_paint(level, "stroke")) for level, drawn in runs_of(levels, side).items()
     )
 
 

@@ -28,8 +28,8 @@ def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]
 
 def figure(picture: Figure) -> str:
     """The picture drawn for wide and for narrow screens, of which the style sheet shows one."""
-    wide = picture.draw(WIDE, f"{picture.name}-wide", False)
-    narrow = picture.draw(NARROW, f"{picture.name}-narrow", False)
+    wide = picture.draw(WIDE, f"{picture.name}-wide")
+    narrow = picture.draw(NARROW, f"{picture.name}-narrow")
     return (
         f'<figure><div class="wide">{wide}</div><div class="narrow">{narrow}</div>{_data(picture)}'
         f"{_caption(picture)}</figure>"
@@ -73,7 +73,7 @@ def name_cell(index: int, label: str) -> str:
 def _small(picture: Figure) -> str:
     title = paragraph(picture.title, "figure-title")
     owner = "" if picture.owner is None else f' data-g="{picture.owner}"'
-    drawn = picture.draw(WIDE, picture.name, False)
+    drawn = picture.draw(WIDE, picture.name)
     return f"<figure{owner}>{title}{drawn}{_data(picture)}{_caption(picture)}</figure>"
 
 

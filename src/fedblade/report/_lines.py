@@ -4,19 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedblade.report._axes import Axis, linear_axis, log_axis
 from fedblade.report._data import briefly
 from fedblade.report._groups import Curve
 from fedblade.report._svg import (
     COLOURS,
     GRID,
     MUTED,
-    Axis,
     document,
     escape,
     legend,
     line_style,
-    linear_axis,
-    log_axis,
     path,
     tag,
     text,
@@ -56,7 +54,7 @@ class LineChart:
     owner: int | None = None
     ideal: Curve | None = None
 
-    def draw(self, size: tuple[float, float], *, name: str, alone: bool) -> str:
+    def draw(self, size: tuple[float, float], *, name: str) -> str:
         """The chart as SVG; `name` must be unique within a page."""
         width, height = size
         left = 52 if width > _COMPACT else 4
@@ -75,9 +73,8 @@ class LineChart:
             title=self.title,
             desc=self.desc,
             name=name,
-            alone=alone,
-            data_x=None if alone else x.told,
-            data_y=None if alone else y.told,
+            data_x=x.told,
+            data_y=y.told,
         )
 
     def payload(self) -> dict[str, Any]:

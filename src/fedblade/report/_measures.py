@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedblade.report._charts import SMALL, Figure
-from fedblade.report._groups import Group
+from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
-from fedblade.report._words import listing
-
-_NAMED = 4
+from fedblade.report._own import drawn_sentence
+from fedblade.report._words import NAMED, listing
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A key of the history and how to present it."""
+    """A key of the history and how to present it; `of_model` tells the global model from what clients send."""
 
     key: str
     title: str
@@ -21,6 +20,7 @@ class Measure:
     reading: str
     style: str = ".2f"
     bounds: tuple[float, float] | None = None
+    of_model: bool = True
 
 
 def measured(groups: Sequence[Group], key: str) -> bool:
@@ -30,42 +30,47 @@ def measured(groups: Sequence[Group], key: str) -> bool:
 
 def measure_figures(groups: Sequence[Group], measures: Sequence[Measure]) -> list[Figure]:
     """One small chart for each measure that some run has."""
-    return [measure_figure(groups, measure) for measure in measures if measured(groups, measure.key)]
+    return [drawn for measure in measures if (drawn := measure_figure(groups, measure)) is not None]
 
 
 def pair_figures(groups: Sequence[Group], pair: Sequence[Measure]) -> list[Figure]:
     """Charts that are read against each other, on one scale."""
-    found = [measure for measure in pair if measured(groups, measure.key)]
-    curves = [group.curve(lambda r, key=m.key: r.fields.get(key)) for m in found for group in groups]  # type: ignore[misc]
-    present = [curve for curve in curves if curve is not None]
+    present = [curve for measure in pair for curve in _curves(groups, measure) if curve is not None]
     if not present:
         return []
     span = (min(min(curve.low) for curve in present), max(max(curve.high) for curve in present))
-    return [measure_figure(groups, measure, span=span) for measure in found]
+    drawn = (measure_figure(groups, measure, span=span) for measure in pair)
+    return [picture for picture in drawn if picture is not None]
 
 
-def measure_figure(groups: Sequence[Group], measure: Measure, *, span: tuple[float, float] | None = None) -> Figure:
-    """The chart of one measure."""
+def measure_figure(
+    groups: Sequence[Group], measure: Measure, *, span: tuple[float, float] | None = None
+) -> Figure | None:
+    """The chart of one measure, or None where no run has it."""
+    curves = _curves(groups, measure)
     chart = LineChart(
         title=measure.title,
         desc=f"{measure.y_label} against the round, one line per method, mean over seeds.",
         x_label="round",
         y_label=measure.y_label,
         labels=tuple(group.label for group in groups),
-        curves=tuple(group.curve(lambda r: r.fields.get(measure.key)) for group in groups),
+        curves=curves,
         log_if_wide=measure.bounds is None,
         bounds=measure.bounds,
         span=span,
         keyed=False,
     )
-    return small_figure(measure.key.replace("_", "-"), chart, measure.reading, latest_sentence(groups, measure))
+    reading = f"{measure.reading} {drawn_sentence(groups, curves, of_model=measure.of_model)}".strip()
+    return small_figure(measure.key.replace("_", "-"), chart, reading, latest_sentence(groups, measure))
 
 
-def small_figure(name: str, chart: LineChart, reading: str, seen: str = "") -> Figure:
-    """A chart that shares its row with another one; it is drawn once, for all screens."""
+def small_figure(name: str, chart: LineChart, reading: str, seen: str = "") -> Figure | None:
+    """A chart that shares its row with another one and is drawn once, for all screens; None when it has no line."""
+    if not any(chart.curves):
+        return None
 
-    def draw(_: float, unique: str, alone: bool) -> str:
-        return chart.draw(SMALL, name=unique, alone=alone)
+    def draw(_: float, unique: str) -> str:
+        return chart.draw(SMALL, name=unique)
 
     return Figure(name, chart.title, reading, draw, seen=seen, data=chart.payload())
 
@@ -92,7 +97,11 @@ def sentence(groups: Sequence[Group], found: Sequence[tuple[float, str, float]],
         return ""
     when = f"After round {found[0][0]:g}" if len({at for at, _, _ in found}) == 1 else "At the last round measured"
     mean = ", mean over seeds" if any(len(group.counted) > 1 for group in groups) else ""
-    if len(found) <= _NAMED:
-        return f"{when}{mean}: {listing([f'{label} {value:{style}}{unit}' for _, label, value in found])}."
+    if len(found) <= NAMED:
+        return f"{when}{mean}: {listing([f'{label} {value:z{style}}{unit}' for _, label, value in found])}."
     low, high = min(found, key=lambda each: each[2]), max(found, key=lambda each: each[2])
-    return f"{when}{mean}: from {low[2]:{style}}{unit} ({low[1]}) to {high[2]:{style}}{unit} ({high[1]})."
+    return f"{when}{mean}: from {low[2]:z{style}}{unit} ({low[1]}) to {high[2]:z{style}}{unit} ({high[1]})."
+
+
+def _curves(groups: Sequence[Group], measure: Measure) -> tuple[Curve | None, ...]:
+    return tuple(group.curve(lambda r: r.fields.get(measure.key)) for group in groups)

@@ -3,20 +3,20 @@
 import math
 from collections.abc import Sequence
 
-from fedblade.report._arrays import Array, Vector, side_of, snapshots, square, vector
+from fedblade.report._arrays import Array, Vector, snapshots, square, vector
+from fedblade.report._calibration import calibration_figures
 from fedblade.report._charts import Figure
 from fedblade.report._clients import client_figure
-from fedblade.report._geometry import class_names
 from fedblade.report._groups import Curve, Group
-from fedblade.report._heatmap import HeatMap, rounds_within
+from fedblade.report._heatmap import HeatMap, class_names, maps_of, strongest
 from fedblade.report._html import Column, details, grid, name_cell, paragraph, section, table
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import Measure, measure_figures, small_figure
-from fedblade.report._words import MISSING, listing
+from fedblade.report._own import drawn_sentence, own_sentence
+from fedblade.report._words import MISSING, NAMED, listing
 
 METRICS = ("classes", "calibration")
 
-_NAMED = 4
 _MOST_COLUMNS = 30
 _PERCENT = (0.0, 100.0)
 _INTRO = (
@@ -51,14 +51,6 @@ _MEASURES = (
         _PERCENT,
     ),
 )
-_ECE = Measure(
-    "ece",
-    "Calibration error over rounds",
-    "ECE",
-    "The mean gap between how sure the model is and how often it is right (expected calibration error, a share). Lower "
-    "is better.",
-    ".3f",
-)
 
 
 def row_shares(stored: object) -> Vector | None:
@@ -71,14 +63,14 @@ def row_shares(stored: object) -> Vector | None:
     return tuple(value / sum(row) if sum(row) else None for row in rows for value in row)
 
 
-_CLASSES, _CONFUSION = Array("class_accuracy", vector), Array("confusion", row_shares)
+_CLASSES = Array("class_accuracy", vector)
 
 
 def served(groups: Sequence[Group]) -> str:
     """The section, or nothing where no run has measured any of it."""
     found = [each for each in (_by_class(groups), client_figure(groups)) if each is not None]
     found += measure_figures(groups, _MEASURES)
-    found += [each for each in (_reliability(groups),) if each is not None] + measure_figures(groups, [_ECE])
+    found += calibration_figures(groups)
     folded = _class_table(groups) + _confusion(groups)
     if not found and not folded:
         return ""
@@ -103,8 +95,9 @@ def _by_class(groups: Sequence[Group]) -> Figure | None:
         "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A "
         "flat line treats classes alike; a deep left end means that some are given up."
     )
+    reading = f"{reading} {drawn_sentence(groups, shown.last)}".strip()
     worst = [(group.label, min(known)) for group, v in zip(groups, shown.last, strict=True) if (known := _known(v))]
-    told = listing([f"{label} {value:.1f} %" for label, value in worst]) if len(worst) <= _NAMED else ""
+    told = listing([f"{label} {value:.1f} %" for label, value in worst]) if len(worst) <= NAMED else ""
     of = "Worst class by the mean over seeds" if any(len(group.counted) > 1 for group in groups) else "Worst class"
     return small_figure("by-class", chart, reading, f"{of}: {told}." if told else "")
 
@@ -120,72 +113,36 @@ def _class_table(groups: Sequence[Group]) -> str:
         for index, (group, values) in enumerate(zip(groups, shown.last, strict=True))
         if values is not None
     ]
-    return details("Accuracy of each class, %", table("Accuracy of each class at the last round", columns, rows))
+    said = own_sentence(groups)
+    listed = table("Accuracy of each class at the last round", columns, rows)
+    return details("Accuracy of each class, %", listed + (paragraph(said) if said else ""))
 
 
 def _confusion(groups: Sequence[Group]) -> str:
-    side = side_of(groups, _CONFUSION)
-    shown = snapshots(groups, _CONFUSION, most=rounds_within(side, len(groups))) if side else None
-    if side is None or shown is None:
+    found = maps_of(groups, Array("confusion", row_shares))
+    if found is None:
         return ""
-    names = class_names(groups, side)
+    names, shown = found
     heat = HeatMap("confusion", "Confusion of classes", names, "answer", "true class", signed=False)
     reading = (
-        "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A dark diagonal "
-        "is right answers, a mark off the diagonal a habitual mistake, a dark column a class answered too often."
+        "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A strong "
+        "diagonal is right answers, a mark off the diagonal a habitual mistake, a strong column a class answered too "
+        "often."
     )
-    content = heat.panels(groups, shown) + paragraph(f"{reading} {_mistakes(groups, shown.last, names)}")
+    said = (reading, _mistakes(groups, shown.last, names), drawn_sentence(groups, shown.last))
+    content = heat.panels(groups, shown) + paragraph(" ".join(filter(None, said)))
     return details("Which classes are taken for which", content)
 
 
 def _mistakes(groups: Sequence[Group], last: Sequence[Vector | None], names: Sequence[str]) -> str:
-    side = len(names)
-    told = []
-    for group, values in zip(groups, last, strict=True):
-        wrong = [
-            (value, at // side, at % side) for at, value in enumerate(values or ()) if value and at // side != at % side
-        ]
-        if wrong:
-            share, true, answer = max(wrong)
-            told.append(f"{names[true]} taken for {names[answer]} by {group.label} ({100 * share:.0f} %)")
-    return f"Most frequent mistake at the last round: {listing(told)}." if told and len(told) <= _NAMED else ""
-
-
-def _reliability(groups: Sequence[Group]) -> Figure | None:
-    sure = snapshots(groups, Array("confidence", vector, within="calibration"), most=1)
-    right = snapshots(groups, Array("accuracy", vector, within="calibration"), most=1)
-    if sure is None or right is None:
-        return None
-    curves = tuple(_pairs(a, b) for a, b in zip(sure.last, right.last, strict=True))
-    if not any(curves):
-        return None
-    chart = LineChart(
-        title="Is the model as sure as it is right?",
-        desc="Share of right answers against the confidence of the model, in 15 bins, at the last round.",
-        x_label="confidence, %",
-        y_label="right answers, %",
-        labels=tuple(group.label for group in groups),
-        curves=curves,
-        span=_PERCENT,
-        bounds=_PERCENT,
-        keyed=False,
-        whole=False,
-        ideal=Curve(_PERCENT, _PERCENT, _PERCENT, _PERCENT),
-    )
-    reading = (
-        "Answers gathered by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are "
-        "right in 80 % of cases; below it the model is too sure of itself, above it too cautious."
-    )
-    return small_figure("reliability", chart, reading)
-
-
-def _pairs(sure: Vector | None, right: Vector | None) -> Curve | None:
-    pairs = [
-        (100 * a, 100 * b) for a, b in zip(sure or (), right or (), strict=False) if a is not None and b is not None
+    """The most frequent mistake of each method at the last round."""
+    worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, last, strict=True)]
+    told = [
+        f"{names[found[1]]} taken for {names[found[2]]} by {label} ({100 * found[0]:.0f} %)"
+        for label, found in worst
+        if found is not None and found[0] > 0
     ]
-    pairs.sort()
-    across, up = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-    return Curve(across, up, up, up) if pairs else None
+    return f"Most frequent mistake at the last round: {listing(told)}." if told and len(told) <= NAMED else ""
 
 
 def _sorted(values: Vector | None) -> Curve | None:

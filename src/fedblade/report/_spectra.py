@@ -1,6 +1,7 @@
 """Spectra of the features: one picture of all methods, and one per method of a client's model against the average."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedblade.report._arrays import Array, Snapshots, Vector, complete, side_of, snapshots
 from fedblade.report._charts import Figure, line_figure
@@ -9,14 +10,17 @@ from fedblade.report._groups import Curve, Group
 from fedblade.report._html import details, figure, frames, grid, paragraph
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
-from fedblade.report._words import listing
+from fedblade.report._own import drawn_sentence
+from fedblade.report._words import NAMED, listing
 
 _GLOBAL, _LOCAL = Array("spectrum", complete), Array("local_spectrum", complete)
+_TITLE = "Spectrum: how much the features vary along each direction"
 _LOCAL_TITLE = "One client's model against the averaged one"
 _MOST_VALUES = 100
+# A pixel of the logarithmic scale is a step of more than a hundredth.
+_DIGITS = 3
 # Below this share of the largest eigenvalue a float32 network has nothing but rounding to show.
 _FLOOR = 1e-9
-_NAMED = 4
 _BULK = 0.95
 
 
@@ -29,19 +33,21 @@ def spectra(groups: Sequence[Group]) -> str:
     drawn = _all_methods(groups, whole)
     content = figure(drawn) if drawn else ""
     if local is not None:
-        content += _panels(_against_local(groups, whole, local))
-    return frames(whole.rounds, content)
+        content += _panels(groups, _against_local(groups, whole, local))
+    return paragraph(_TITLE, "figure-title") + frames(whole.rounds, content)
 
 
-def _panels(pictures: Sequence[Figure]) -> str:
+def _panels(groups: Sequence[Group], pictures: Sequence[Figure]) -> str:
     """The panels of all methods with what they have in common; folded where they would fill the page."""
+    shown = {picture.owner for picture in pictures}
+    drawn = [index if index in shown else None for index in range(len(groups))]
     reading = (
         "Drawn through: the averaged model. Dotted: the model of one client of that round right after its local "
         "training, on the same test samples. Where the dotted line lies above, averaging has flattened directions the "
-        "client had; where both drop alike, the client's model had collapsed already."
+        f"client had; where both drop alike, the client's model had collapsed already. {drawn_sentence(groups, drawn)}"
     )
-    content = grid(pictures) + paragraph(reading)
-    if len(pictures) > _NAMED:
+    content = grid(pictures) + paragraph(reading.strip())
+    if len(pictures) > NAMED:
         return details(_LOCAL_TITLE, content)
     return paragraph(_LOCAL_TITLE, "figure-title lead") + content
 
@@ -55,7 +61,7 @@ def _all_methods(groups: Sequence[Group], whole: Snapshots) -> Figure | None:
     length = max(len(values) for values in whole.last if values is not None)
     shown = f"the first {_MOST_VALUES} of {length}" if length > _MOST_VALUES else f"all {length}"
     chart = LineChart(
-        title="Spectrum of the features",
+        title=_TITLE,
         desc="Eigenvalues of the covariance of the features on the test samples, largest first, one line per method.",
         x_label="direction, strongest first",
         y_label="variance along it",
@@ -66,13 +72,13 @@ def _all_methods(groups: Sequence[Group], whole: Snapshots) -> Figure | None:
     )
     reading = (
         f"Each line shows how much the features vary along their independent directions, strongest first ({shown}, "
-        "on a logarithmic scale). Look at the shape, not the height: a flat line uses many "
-        "directions, a steep one has collapsed onto its first few."
+        "on a logarithmic scale). Look at the shape, not the height: a flat line uses many directions, a steep one "
+        f"has collapsed onto its first few. {drawn_sentence(groups, whole.last)}"
     )
     moving = {
         "frames": [[_values(found[at]) for found in whole.values if found[-1]] for at in range(len(whole.rounds))]
     }
-    return line_figure("spectrum", chart, reading, tall=340, seen=_bulk_sentence(groups, whole), data=moving)
+    return line_figure("spectrum", chart, reading.strip(), tall=340, seen=_bulk_sentence(groups, whole), data=moving)
 
 
 def _against_local(groups: Sequence[Group], whole: Snapshots, local: Snapshots) -> list[Figure]:
@@ -82,27 +88,27 @@ def _against_local(groups: Sequence[Group], whole: Snapshots, local: Snapshots) 
     if matched is None:
         return []
     drawn = (
-        _panel(index, group.label, whole.values[index], matched.values[index], span)
-        for index, group in enumerate(groups)
+        _panel(index, group, whole.values[index], matched.values[index], span) for index, group in enumerate(groups)
     )
     return [picture for picture in drawn if picture is not None]
 
 
 def _panel(
     index: int,
-    label: str,
+    group: Group,
     whole: Sequence[Vector | None],
     local: Sequence[Vector | None],
     span: tuple[float, float],
 ) -> Figure | None:
     if whole[-1] is None or local[-1] is None:
         return None
+    measured = "mean over clients" if group.personal else "averaged"
     chart = LineChart(
-        title=label,
-        desc=f"Spectrum of the features of {label}: averaged model and one client's model.",
+        title=group.label,
+        desc=f"Spectrum of the features of {group.label}: {measured} and of one client's model.",
         x_label="direction, strongest first",
         y_label="variance along it",
-        labels=("averaged", "one client"),
+        labels=(measured, "one client"),
         curves=(_curve(whole[-1]), _curve(local[-1])),
         span=span,
         log=True,
@@ -111,7 +117,7 @@ def _panel(
     )
     drawn = small_figure(f"local-spectrum-{index}", chart, "")
     moving = {"frames": [[_values(a), _values(b)] for a, b in zip(whole, local, strict=True)]}
-    return Figure(drawn.name, drawn.title, "", drawn.draw, data={**(drawn.data or {}), **moving}, owner=index)
+    return drawn and replace(drawn, data={**(drawn.data or {}), **moving}, owner=index)
 
 
 def _curve(values: Vector | None) -> Curve | None:
@@ -123,7 +129,7 @@ def _curve(values: Vector | None) -> Curve | None:
 
 
 def _values(values: Vector | None) -> list[float | int | None]:
-    return [] if values is None else briefly(values[:_MOST_VALUES])
+    return [] if values is None else briefly(values[:_MOST_VALUES], _DIGITS)
 
 
 def _span(shown: Sequence[Snapshots]) -> tuple[float, float]:
@@ -143,7 +149,7 @@ def _bulk_sentence(groups: Sequence[Group], whole: Snapshots) -> str:
             counts.append((group.label, _needed(known), len(known)))
     if not counts:
         return ""
-    if len(counts) > _NAMED:
+    if len(counts) > NAMED:
         counts = [min(counts, key=lambda each: each[1]), max(counts, key=lambda each: each[1])]
         lead = f"The first {counts[0][1]} to {counts[1][1]} directions"
         return f"{lead} hold 95 % of the variance (fewest: {counts[0][0]}, most: {counts[1][0]})."

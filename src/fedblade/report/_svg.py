@@ -1,14 +1,13 @@
-"""Small SVG building blocks: elements, axes and text that reads well alone and inside the page.
+"""Small SVG building blocks: elements, lines and text that reads well alone and inside the page.
 
 Colours are plain attributes for a light background, so that a figure saved as a file needs no style sheet; every
 element also carries a class through which the page's style sheet adapts it to light and dark.
 """
 
 import html
-import math
+import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 INK, MUTED, GRID = "#1b1f24", "#57606a", "#dfe3e8"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -18,8 +17,6 @@ FONT_SIZE = 12
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")
 DASHES = ("none", "7 3", "2 3", "10 3 2 3", "14 4")
 _GLYPH = 0.56
-_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e4
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -76,8 +73,13 @@ def shorten(string: str, width: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
-    """Path data through the points."""
-    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points) + ("Z" if closed else "")
+    """Path data through the points to a tenth of a pixel: the first place, then the step to each of the others.
+
+    Steps are shorter in print than places, and they are taken between rounded places, so that nothing adds up.
+    """
+    places = [(round(10 * x), round(10 * y)) for x, y in points]
+    steps = [(x - old_x, y - old_y) for (old_x, old_y), (x, y) in itertools.pairwise(places)]
+    return f"M{_tenths(places[:1])}{'l' if steps else ''}{_tenths(steps)}{'z' if closed else ''}"
 
 
 def line_style(index: int) -> dict[str, object]:
@@ -98,7 +100,7 @@ def swatch(index: int) -> str:
 
 
 def document(
-    body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool, **attributes: object
+    body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool = False, **attributes: object
 ) -> str:
     """A complete picture with title and description; `alone` adds what a file of its own needs."""
     width, height = size
@@ -120,64 +122,6 @@ def document(
     )
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Maps values to pixels from `start` to `end`, and knows which values deserve a tick."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    start: float
-    end: float
-    log: bool = False
-
-    def at(self, value: float) -> float:
-        """Pixel of a value; values outside the axis are moved to its edge."""
-        value = min(max(value, self.low), self.high)
-        share = (
-            math.log(value / self.low) / math.log(self.high / self.low)
-            if self.log
-            else (value - self.low) / (self.high - self.low)
-        )
-        return self.start + share * (self.end - self.start)
-
-    @property
-    def told(self) -> str:
-        """The mapping in one line, for the script that follows the pointer: pixels, values, and 1 for logarithmic."""
-        return f"{self.start:.1f} {self.end:.1f} {self.low:.9g} {self.high:.9g} {int(self.log)}"
-
-    def name_of(self, tick: float) -> str:
-        """A tick in print; powers of ten as such where zeros would have to be counted."""
-        if not self.log or (self.low >= _PLAIN_LOW and self.high <= _PLAIN_HIGH):
-            return f"{tick:g}"
-        return "10" + str(round(math.log10(tick))).translate(_RAISED)
-
-
-def linear_axis(
-    low: float, high: float, *, start: float, end: float, ticks: int = 5, whole: bool = False, snap: bool = True
-) -> Axis:
-    """An axis with round ticks; `snap` widens it to the outer ticks, `whole` keeps ticks to integers."""
-    if high - low < 1e-9 * max(1.0, abs(high)):
-        margin = max(0.5, abs(high) * 0.05)
-        low, high = low - margin, high + margin
-    step = _nice_step((high - low) / ticks)
-    step = max(1.0, round(step)) if whole else step
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    marks = [round(index * step, 10) for index in range(first, last + 1)]
-    if snap:
-        low, high = marks[0], marks[-1]
-    return Axis(low, high, tuple(mark for mark in marks if low <= mark <= high), start, end)
-
-
-def log_axis(low: float, high: float, *, start: float, end: float) -> Axis:
-    """A logarithmic axis with ticks at powers of ten."""
-    first = math.floor(math.log10(low))
-    last = max(first + 1, math.ceil(math.log10(high)))
-    stride = max(1, math.ceil((last - first) / 6))
-    ticks = tuple(10.0**power for power in range(first, last + 1, stride))
-    return Axis(10.0**first, 10.0**last, ticks, start, end, log=True)
-
-
 def legend(labels: Sequence[str], *, left: float, width: float, top: float) -> tuple[str, float]:
     """Line samples with labels, wrapped to `width`, and the height they take."""
     x, y, parts = left, top + 12, []
@@ -196,9 +140,10 @@ def _sample(index: int, x: float, y: float) -> str:
     return tag("line", "", x1=x, y1=y, x2=x + 28, y2=y, stroke_width=2.5, **line_style(index))
 
 
-def _nice_step(raw: float) -> float:
-    power: float = 10.0 ** math.floor(math.log10(raw))
-    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if raw <= power * factor * (1 + 1e-9))
+def _tenths(pairs: Iterable[tuple[int, int]]) -> str:
+    """Numbers of tenths in print; a minus sign parts a number from the one before it as well as a space does."""
+    written = (f"{value / 10:g}" for pair in pairs for value in pair)
+    return " ".join(written).replace(" -", "-")
 
 
 def _attribute(value: object) -> str:

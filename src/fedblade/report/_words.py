@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 MISSING = "–"
+# Up to so many methods are named one by one in a sentence.
+NAMED = 4
 
 
 def percent(value: float | None) -> str:

@@ -9,6 +9,8 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille character, `[row][column]`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_NOISE, _NOTHING = 1e-5, 1e-12
+"""A rise below this share of the largest value, or below this at all, is rounding: `number` does not show it either."""
 
 Point = tuple[float, float]
 
@@ -21,14 +23,14 @@ def curve(points: Sequence[Point], last_x: float, width: int, height: int) -> li
     if not points:
         return [" " * width] * height
     columns, rows = 2 * width, 4 * height
-    low, high = min(y for _, y in points), max(y for _, y in points)
+    high, rise = max(y for _, y in points), _rise([y for _, y in points])
     first = points[0][0]
     span = max(last_x, points[-1][0]) - first
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = (x - first) / span * (columns - 1) if span else 0.0
         # A curve without a rise runs through the middle.
-        down = (high - y) / (high - low) * (rows - 1) if high > low else rows // 2
+        down = (high - y) / rise * (rows - 1) if rise else rows // 2
         return across, down
 
     cells = [[0] * width for _ in range(height)]
@@ -37,6 +39,12 @@ def curve(points: Sequence[Point], last_x: float, width: int, height: int) -> li
         for column, row in _line(start, end):
             cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
     return ["".join(chr(0x2800 + bits) if bits else " " for bits in line) for line in cells]
+
+
+def _rise(values: Sequence[float]) -> float:
+    """How far the values rise from the lowest to the highest, 0 where that is no more than rounding."""
+    low, high = min(values), max(values)
+    return high - low if high - low > max(_NOISE * max(abs(low), abs(high)), _NOTHING) else 0.0
 
 
 def _line(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[int, int]]:
@@ -56,8 +64,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     means = [fmean(values[begin:end]) for begin, end in pairwise(bounds)]
     if not means:
         return ""
-    low, rise = min(means), max(means) - min(means)
-    if rise <= 0:
+    low, rise = min(means), _rise(means)
+    if not rise:
         return _BLOCKS[len(_BLOCKS) // 2 - 1] * count
     return "".join(_BLOCKS[min(int((value - low) / rise * len(_BLOCKS)), len(_BLOCKS) - 1)] for value in means)
 

@@ -1,6 +1,5 @@
 """What the rounds of a run measured: series by field, diagnostics in reading order, health."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedblade.protocols import CALIBRATED
@@ -15,6 +14,8 @@ _FIRST = (
 """Diagnostics that say most, shown first where there is not room for all."""
 _LARGEST = 1e150
 """Diverging values are clipped here, so that their differences stay finite."""
+_STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
+"""Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
 _ELSEWHERE = frozenset({"round", "test_accuracy", "test_loss", "seconds", "lr", "bytes_up", "bytes_down"})
 
 
@@ -54,19 +55,32 @@ def _order(name: str) -> tuple[bool, int, str]:
 
 
 def counters(run: RunRecord) -> list[str]:
-    """Health counters that are not zero: their total, and how much of it is from the newest round."""
-    totals: dict[str, float] = {}
-    for round_ in run.history:
-        for name, value in round_.fields.items():
-            if name.startswith("count_"):
-                totals[name] = totals.get(name, 0.0) + value
-    latest: Mapping[str, float] = run.history[-1].fields if run.history else {}
-    return [
-        f"{printable(name.removeprefix('count_').replace('_', ' '))} {number(total)} "
-        f"({number(latest.get(name, 0.0))} in the last round)"
-        for name, total in sorted(totals.items())
-        if total
-    ]
+    """Health counters that are not zero in every round, in words."""
+    names = {name for round_ in run.history for name in round_.fields if name.startswith("count_")}
+    found = [each for each in (series(run, name) for name in sorted(names)) if any(each.values)]
+    return [_state(each, run) if each.name in _STATES else _events(each, run) for each in found]
+
+
+def _events(counted: Series, run: RunRecord) -> str:
+    """How often something happened in all rounds, and in the newest one."""
+    latest = counted.last if _is_newest(counted, run) else 0.0
+    return f"{_label(counted)} {number(sum(counted.values))} ({number(latest)} in the last round)"
+
+
+def _state(counted: Series, run: RunRecord) -> str:
+    """How many there were last, and the most there were if that is more."""
+    when = "in the last round" if _is_newest(counted, run) else f"in round {counted.points[-1][0]:.0f}"
+    most = max(counted.values)
+    before = f", at most {number(most)} in one" if most > counted.last else ""
+    return f"{_label(counted)} {number(counted.last)} {when}{before}"
+
+
+def _is_newest(counted: Series, run: RunRecord) -> bool:
+    return counted.points[-1][0] == run.history[-1].number
+
+
+def _label(counted: Series) -> str:
+    return printable(counted.name.removeprefix("count_").replace("_", " "))
 
 
 def not_finite(run: RunRecord) -> list[str]:

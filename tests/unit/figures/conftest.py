@@ -20,7 +20,10 @@ SCALARS = (
     "class_mean_angle_existing", "class_mean_angle_missing", "alignment_observed", "alignment_unobserved",
     "alignment_erased", "alignment_gap_observed", "alignment_gap_unobserved", "feature_distance_observed",
     "feature_distance_unobserved", "feature_angle_observed", "feature_angle_unobserved", "drift_norm", "update_cosine",
-    "significant_values", "worst_class_accuracy", "worst_decile_accuracy", "ece",
+    "significant_values", "worst_class_accuracy", "worst_decile_accuracy", "ece", "zero_variance_share",
+    "client_accuracy_mean", "drift_relative", "nc_error_centred", "nc1_feature_ratio", "nc1_feature_pinv",
+    "nc1_proj_unit", "nc1_proj_ratio", "nc1_proj_pinv", "nc2_feature_normalised", "nc2_feature_equinorm",
+    "nc2_feature_equiangle", "nc2_proj_fro", "nc2_proj_normalised", "nc2_proj_equinorm", "nc2_proj_equiangle",
 )  # fmt: skip
 
 
@@ -38,13 +41,22 @@ def history(rng: random.Random, drop: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def arrays(rng: random.Random, drop: tuple[str, ...]) -> dict[str, Any]:
-    """Falling spectra and a symmetric matrix with ones on its diagonal."""
+    """Falling spectra, a symmetric matrix with ones on its diagonal, and answers that are mostly right."""
     fall = 0.2 + 0.3 * rng.random()
     cosines = [[1.0 if i == j else -0.2 + 0.01 * (i + j) for j in range(CLASSES)] for i in range(CLASSES)]
+    answers = [[rng.randint(0, 9) + 30 * (i == j) for j in range(CLASSES)] for i in range(CLASSES)]
+    sure = [None, None, *((k + 0.5) / 15 for k in range(2, 15))]
     made = {
         "spectrum": [math.exp(2 - fall * k) for k in range(DIM)],
         "local_spectrum": [math.exp(2 - 0.6 * fall * k) for k in range(DIM)],
         "class_cosines": cosines,
+        "class_accuracy": [100 * row[i] / sum(row) for i, row in enumerate(answers)],
+        "confusion": answers,
+        "calibration": {
+            "confidence": sure,
+            "accuracy": [None if each is None else each * each for each in sure],
+            "count": [0 if each is None else 7 for each in sure],
+        },
     }
     return {key: value for key, value in made.items() if key not in drop}
 

@@ -19,6 +19,7 @@ from fedblade.report import read_runs
 from fedblade.report._groups import group_runs
 
 SVG = "{http://www.w3.org/2000/svg}"
+CROWDED = ("alignment", "class-cosines", "confusion", "fairness", "label-map", "nc2-variants")
 
 
 def line(name: str, values: tuple[float, ...], part: str = "", spread: float = 0.0) -> Line:
@@ -26,8 +27,8 @@ def line(name: str, values: tuple[float, ...], part: str = "", spread: float = 0
     return Line(name, part, Series(tuple(map(float, range(1, len(values) + 1))), values, low, high))
 
 
-def panel(*lines: Line, title: str = "", log: str = "") -> LinePanel:
-    return LinePanel(title, "round", "test accuracy (%)", lines, log, whole_x=True)
+def panel(*lines: Line, title: str = "", log: str = "", scale: str = "", diagonal: bool = False) -> LinePanel:
+    return LinePanel(title, "round", "test accuracy (%)", lines, log, whole_x=True, scale=scale, diagonal=diagonal)
 
 
 def pixels(content: bytes) -> tuple[int, int]:
@@ -43,7 +44,8 @@ def test_every_figure_of_the_report_is_written(make_run, tmp_path):
     assert set(written) == set((tmp_path / "figures").iterdir())
     texts = {path.name: {element.text for element in ET.parse(path).iter(f"{SVG}text")} for path in written}
     assert {"FedAvg", "FedBlade", "round", "test accuracy (%)"} <= texts["accuracy-1col.svg"]
-    assert {"FedAvg", "FedBlade", "class", "cosine of class means"} <= texts["class-cosines-1col.svg"]
+    assert {"FedAvg", "FedBlade", "class", "cosine of class", "means"} <= texts["class-cosines-1col.svg"]
+    assert {"FedAvg", "FedBlade", "answer", "true class"} <= texts["confusion-1col.svg"]
     assert all(texts.values())
 
 
@@ -136,6 +138,49 @@ def test_a_logarithmic_axis_needs_positive_numbers():
     assert (fine.get_yscale(), not_fine.get_yscale()) == ("log", "linear")
 
 
+def test_panels_of_one_scale_have_one_vertical_axis_and_the_others_their_own():
+    low, high = panel(line("a", (1.0, 2.0)), scale="x"), panel(line("a", (5.0, 9.0), spread=1.0), scale="x")
+    other = panel(line("a", (40.0, 50.0)), scale="y")
+    one, two, three = draw([low, high, other], TWO_COLUMNS).axes
+    assert one.get_ylim() == two.get_ylim()
+    assert one.get_ylim()[0] < 1.0
+    assert 10.0 < one.get_ylim()[1] < 40.0 < three.get_ylim()[1]
+    named = [any(tick.label1.get_visible() for tick in ax.yaxis.get_major_ticks()) for ax in (one, two, three)]
+    assert named == [True, False, True]
+    alone, apart = draw([panel(line("a", (1.0, 2.0))), panel(line("a", (5.0, 9.0)))], TWO_COLUMNS).axes
+    assert alone.get_ylim() != apart.get_ylim()
+
+
+def test_eigenvalues_that_vanish_leave_the_panel_and_not_the_others_flat():
+    deep = LinePanel("", "index", "log", (line("a", (2.0, -3.0, -27.0)),), scale="x", floor=-27.0)
+    whole = LinePanel("", "index", "log", (line("a", (1.0, -2.0, -8.0)),), scale="x", floor=-27.0)
+    for ax in draw([deep, whole], TWO_COLUMNS).axes:
+        assert -10.0 < ax.get_ylim()[0] < -8.0
+    [nothing] = draw([LinePanel("", "index", "log", (line("a", (-27.0, -27.0)),), floor=-27.0)], ONE_COLUMN).axes
+    assert nothing.get_ylim()[0] < -27.0
+
+
+def test_panels_of_one_scale_are_all_logarithmic_or_none_is():
+    fine, not_fine = panel(line("a", (1.0, 2.0)), log="y", scale="x"), panel(line("a", (0.0, 2.0)), log="y", scale="x")
+    assert [ax.get_yscale() for ax in draw([fine, not_fine], TWO_COLUMNS).axes] == ["linear", "linear"]
+    assert [ax.get_yscale() for ax in draw([fine, fine], TWO_COLUMNS).axes] == ["log", "log"]
+
+
+def test_the_diagonal_lies_where_both_numbers_are_equal_and_needs_no_name():
+    figure = draw([panel(line("a", (1.0, 2.0)), line("b", (3.0, 2.0)), diagonal=True)], ONE_COLUMN)
+    [ax] = figure.axes
+    assert list(ax.lines[0].get_xdata()) == list(ax.lines[0].get_ydata()) == [0.0, 100.0]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_shares_are_shaded_from_nothing_to_all():
+    shares = ((75.0, 25.0), (None, None))
+    figure = draw([MatrixPanel("", "answer", "true class", "share (%)", shares, "confusion")], ONE_COLUMN)
+    [image] = figure.axes[0].images
+    assert image.get_clim() == (0.0, 100.0)
+    assert image.get_array()[0].tolist() == [75.0, 25.0]
+
+
 def test_shades_are_the_numbers_and_gaps_stay_empty():
     values = ((1.0, None), (-0.5, 1.0))
     figure = draw([MatrixPanel("", "class", "class", "cosine", values)], ONE_COLUMN)
@@ -149,7 +194,7 @@ def test_shades_are_the_numbers_and_gaps_stay_empty():
 
 def test_label_maps_share_one_scale_of_counts():
     maps = [
-        MatrixPanel(title, "client", "class", "samples", ((0.0, n),), counts=True)
+        MatrixPanel(title, "client", "class", "samples", ((0.0, n),), "labels")
         for title, n in (("a", 5.0), ("b", 80.0))
     ]
     figure = draw(maps, TWO_COLUMNS)
@@ -162,7 +207,7 @@ def test_nothing_is_cut_off_and_the_legend_stands_clear(make_run, tmp_path, widt
         for alpha in (0.05, 0.5):
             make_run(method, partition={"alpha": alpha}, dataset={"name": "tiny_imagenet"})
     groups = group_runs(read_runs([tmp_path / "runs"]))
-    parts = [part for part in general_figures() if part.name in ("alignment", "class-cosines", "label-map")]
+    parts = [part for part in general_figures() if part.name in CROWDED]
     for part in parts:
         figure = draw(build_panels(part, groups, strict=False), width)
         boxes = [ax.get_tightbbox() for ax in figure.axes if ax.get_visible()]
@@ -173,6 +218,19 @@ def test_nothing_is_cut_off_and_the_legend_stands_clear(make_run, tmp_path, widt
             assert box.y1 <= figure.bbox.y1 + 2, part.name
         for legend in figure.legends:
             assert legend.get_window_extent().y0 >= max(box.y1 for box in boxes) - 2, part.name
+
+
+@pytest.mark.parametrize("width", [ONE_COLUMN, TWO_COLUMNS])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_name_of_the_shades_fits_beside_few_panels(width, count):
+    values = ((75.0, 25.0), (10.0, 90.0))
+    shade = next(part for part in general_figures() if part.name == "confusion").panels[0][0].label
+    maps = [MatrixPanel(f"method {n}", "answer", "true class", shade, values, "confusion") for n in range(count)]
+    figure = draw(maps, width)
+    for box in (ax.get_tightbbox() for ax in figure.axes if ax.get_visible()):
+        assert box.y0 >= -2
+        assert box.y1 <= figure.bbox.y1 + 2
+        assert box.x1 <= figure.bbox.x1 + 2
 
 
 def test_settings_of_matplotlib_are_left_as_they_were(make_run, tmp_path):
@@ -214,8 +272,9 @@ def test_mistakes_are_refused(make_run, tmp_path, options, said):
 
 
 def test_runs_without_a_round_have_nothing_to_draw(make_run, tmp_path):
-    run = make_run(drop=("partition", "clients", "spectrum", "local_spectrum", "class_cosines"))
+    run = make_run(drop=("partition", "clients"))
     (run / "history.jsonl").write_text("")
+    (run / "diagnostics.jsonl").write_text("")
     with pytest.raises(Misconfigured, match="nothing to draw"):
         write_figures([tmp_path / "runs"], tmp_path / "figures")
 

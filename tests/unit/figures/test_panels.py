@@ -13,6 +13,8 @@ from fedblade.figures._specs import Part, general_figures, paper_figure
 from fedblade.report import read_runs
 from fedblade.report._groups import group_runs
 
+DRIFT = ("drift_norm", "drift_relative", "update_cosine")
+
 
 def general(name: str) -> Part:
     return next(part for part in general_figures() if part.name == name)
@@ -75,6 +77,70 @@ def test_traffic_adds_up_over_rounds_that_were_not_evaluated_too(make_run, tmp_p
     (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     [panel] = panels(tmp_path, general("communication"))
     assert panel.lines[0].series.x == pytest.approx([1.0, 3.0, 5.0, 7.0, 9.0, 11.0])
+
+
+def test_time_adds_up_over_rounds_as_far_as_every_round_says(make_run, tmp_path):
+    run = make_run()
+    rows = history(run)
+    del rows[1]["test_accuracy"], rows[4]["seconds"]
+    (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [panel] = panels(tmp_path, general("training-time"))
+    assert panel.x_label == "training time (s)"
+    assert panel.lines[0].series.x == pytest.approx([0.25, 0.75, 1.0])
+    assert panel.lines[0].series.y == tuple(rows[at]["test_accuracy"] for at in (0, 2, 3))
+
+
+def test_classes_are_sorted_by_their_mean_over_seeds_and_the_last_round_counts(make_run, tmp_path):
+    for seed, values in ((1, [90.0, None, 30.0]), (2, [50.0, None, 80.0])):
+        rows = [{"round": 3, "class_accuracy": [0.0, 0.0, 0.0]}, {"round": 6, "class_accuracy": values}]
+        (make_run("fedavg", seed) / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [panel] = panels(tmp_path, general("class-accuracy"))
+    assert panel.lines[0].series.x == (1.0, 2.0)
+    assert panel.lines[0].series.y == (55.0, 70.0)
+
+
+def test_reliability_is_the_share_of_right_answers_by_confidence_of_all_seeds_together(make_run, tmp_path):
+    one = {"confidence": [None, 0.4, 0.9], "accuracy": [None, 0.25, 1.0], "count": [0, 4, 2]}
+    two = {"confidence": [None, 0.5, None], "accuracy": [None, 0.5, None], "count": [0, 12, 0]}
+    for seed, stored in enumerate((one, two)):
+        row = {"round": 6, "calibration": stored}
+        (make_run("fedavg", seed) / "diagnostics.jsonl").write_text(json.dumps(row) + "\n")
+    [panel] = panels(tmp_path, general("reliability"))
+    assert panel.lines[0].series.x == pytest.approx((47.5, 90.0))
+    assert panel.lines[0].series.y == pytest.approx((43.75, 100.0))
+    assert panel.diagonal
+
+
+def test_confusion_is_in_percent_of_the_true_class_and_a_mean_over_seeds(make_run, tmp_path):
+    for seed, table in ((1, [[3, 1], [0, 0]]), (2, [[1, 3], [0, 0]])):
+        row = {"round": 6, "confusion": table}
+        (make_run("fedavg", seed) / "diagnostics.jsonl").write_text(json.dumps(row) + "\n")
+    [panel] = panels(tmp_path, general("confusion"))
+    assert panel.values == ((50.0, 50.0), (None, None))
+    assert (panel.title, panel.x_label, panel.y_label) == ("", "answer", "true class")
+
+
+def test_clients_that_were_not_measured_are_estimated_by_their_labels(make_run, tmp_path):
+    run = make_run(drop=("clients",))
+    (run / "diagnostics.jsonl").write_text(json.dumps({"round": 6, "class_accuracy": [100.0, 40.0, None]}) + "\n")
+    counts = [[3, 1, 0], [0, 5, 0], [0, 0, 9], [2, 0, 2]]
+    (run / "partition.json").write_text(json.dumps({"digest": "d", "counts": counts}))
+    [panel] = panels(tmp_path, general("client-accuracy-estimated"))
+    assert panel.lines[0].series.y == (40.0, 85.0, 100.0)
+    assert panels(tmp_path, general("client-accuracy")) == []
+
+
+def test_panels_of_one_kind_of_number_share_their_scale_within_a_data_set(make_run, tmp_path):
+    for dataset in ("cifar10", "cifar100"):
+        for alpha in (0.05, 0.5):
+            make_run(dataset={"name": dataset}, partition={"alpha": alpha})
+    one, two, three, four = (panel.scale for panel in panels(tmp_path, paper_figure("fd-f4")[0]))
+    assert one == two != three == four
+    heads = [panel.scale for panel in panels(tmp_path, paper_figure("fg-f5")[0])]
+    assert len(heads) == 8
+    assert len(set(heads)) == 2
+    first, second, *_ = panels(tmp_path, paper_figure("fe-f5")[0])
+    assert first.scale != second.scale
 
 
 def test_clients_are_sorted_from_the_worst_served_to_the_best(make_run, tmp_path):
@@ -232,7 +298,7 @@ def test_cosines_have_a_panel_per_method(make_run, tmp_path):
 
 
 def test_general_figures_leave_out_what_no_run_has(make_run, tmp_path):
-    make_run(drop=("nc_error", "local_spectrum", "clients", "partition", "drift_norm", "update_cosine"))
+    make_run(drop=("nc_error", "nc_error_centred", "local_spectrum", "clients", "partition", *DRIFT))
     assert [panel.y_label for panel in panels(tmp_path, general("neural-collapse"))] == [
         "NC1 (within classes)",
         "NC2 (distance to ETF)",

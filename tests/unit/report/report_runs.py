@@ -106,15 +106,19 @@ def write_run(
     return run
 
 
-def diagnose(run: Path, *, quality: float = 0.5, classes: int = 10, dim: int = 32, every: int = 1) -> None:
-    """Add every scalar and array of the diagnostics to a run; `quality` in [0, 1] tells methods apart."""
+def diagnose(run: Path, *, quality: float = 0.5, classes: int = 10, dim: int = 32, every: int | None = 1) -> None:
+    """Add every scalar of the diagnostics to a run, and every array in each `every`-th round, if in any.
+
+    `quality` in [0, 1] tells methods apart.
+    """
     rng = random.Random(f"{run.name}/{quality}")
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     for line in history:
         share = 1 - math.exp(-3 * line["round"] / len(history))
-        line |= {key: start + (end * quality - start) * share for key, (start, end) in SCALARS.items()}
+        courses = {key: start + (end * quality - start) * share for key, (start, end) in SCALARS.items()}
+        line |= {key: value * rng.uniform(0.97, 1.03) for key, value in courses.items()}
         line |= {"bytes_up": 1000, "bytes_down": 2500}
-    shown = [line["round"] for line in history if line["round"] % every == 0]
+    shown = [line["round"] for line in history if every and line["round"] % every == 0]
     rows = [_arrays(rng, round_, round_ / len(history), quality, classes, dim) for round_ in shown]
     (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
     (run / "diagnostics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -124,14 +128,17 @@ SCALARS = {
     "erank_feature": (2.0, 20.0),
     "erank_feature_correlation": (3.0, 25.0),
     "erank_proj": (2.0, 18.0),
+    "erank_proj_correlation": (2.5, 19.0),
     "significant_values": (2.0, 30.0),
     "spectrum_ratio": (0.5, 0.2),
     "zero_variance_share": (0.2, 0.1),
-    "nc1_feature_unit": (0.9, 0.3),
-    "nc1_feature_ratio": (0.9, 0.4),
-    "nc2_feature_normalised": (1.2, 0.5),
-    "nc2_feature_fro": (9.0, 3.0),
+    **{f"nc1_{of}_{kind}": (0.9, 0.3) for of in ("feature", "proj") for kind in ("pinv", "ratio", "unit")},
+    **{f"nc2_{of}_fro": (9.0, 3.0) for of in ("feature", "proj")},
+    **{
+        f"nc2_{of}_{kind}": (1.2, 0.5) for of in ("feature", "proj") for kind in ("normalised", "equinorm", "equiangle")
+    },
     "nc_error": (0.6, 0.2),
+    "nc_error_centred": (0.5, 0.1),
     "ece": (0.5, 0.1),
     "worst_class_accuracy": (0.0, 80.0),
     "worst_decile_accuracy": (0.0, 90.0),
@@ -141,7 +148,7 @@ SCALARS = {
     "update_cosine": (0.6, 0.2),
     "prototype_consistency": (0.3, 0.9),
     "classifier_consistency": (0.9, 0.95),
-    **{f"alignment_{side}": (0.3, 0.9) for side in ("observed", "unobserved")},
+    **{f"alignment_{side}": (0.3, 0.9) for side in ("observed", "unobserved", "erased")},
     **{f"alignment_gap_{side}": (0.1, -0.2) for side in ("observed", "unobserved")},
     **{f"feature_distance_{side}": (3.0, 2.0) for side in ("observed", "unobserved")},
     **{f"feature_angle_{side}": (40.0, 20.0) for side in ("observed", "unobserved")},
@@ -155,20 +162,22 @@ def _arrays(rng: random.Random, round_: int, share: float, quality: float, class
     cosines = [[1.0] * classes for _ in range(classes)]
     for a in range(classes):
         for b in range(a):
-            cosines[a][b] = cosines[b][a] = max(-1.0, min(1.0, rng.gauss(-1 / (classes - 1), 0.6 - 0.5 * share)))
+            cosines[a][b] = cosines[b][a] = round(
+                max(-1.0, min(1.0, rng.gauss(-1 / (classes - 1), 0.6 - 0.5 * share))), 6
+            )
     right = [int(50 * share * (1 - 0.5 * c / classes)) for c in range(classes)]
     confusion = [[right[a] if a == b else rng.choice((0, 0, 1, 3)) for b in range(classes)] for a in range(classes)]
     sure = [None if at < 2 else (at + 0.5) / 15 for at in range(15)]
     return {
         "round": round_,
-        "spectrum": spectrum,
-        "local_spectrum": [value * (1.6 - 0.02 * at) for at, value in enumerate(spectrum)],
+        "spectrum": [float(f"{value:.6g}") for value in spectrum],
+        "local_spectrum": [float(f"{value * max(0.5, 1.6 - 0.02 * at):.6g}") for at, value in enumerate(spectrum)],
         "class_accuracy": [100 * confusion[c][c] / max(1, sum(confusion[c])) for c in range(classes)],
         "confusion": confusion,
         "class_cosines": cosines,
         "calibration": {
             "confidence": sure,
             "accuracy": [None if value is None else value ** (2 - quality) for value in sure],
-            "count": [0 if value is None else 7 for value in sure],
+            "count": [0 if value is None else 30 + at for at, value in enumerate(sure)],
         },
     }

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from fedblade.report._heatmap import cells_of, level_of, packed, rounds_within
+from fedblade.report._heatmap import cells_of, level_of, packed, rounds_within, strongest
 
 
 def read_cells(markup: str, side: int) -> np.ndarray:
@@ -57,3 +57,10 @@ def test_many_classes_cost_rounds():
     assert rounds_within(10, 10) == 20
     assert rounds_within(100, 10) == 2
     assert rounds_within(1000, 10) == 1
+
+
+def test_the_strongest_cell_is_off_the_diagonal():
+    assert strongest((9.0, 0.5, 0.7, 9.0), 2) == (0.7, 1, 0)
+    assert strongest((9.0, None, -0.7, 9.0), 2) == (-0.7, 1, 0)
+    assert strongest((9.0, None, None, 9.0), 2) is None
+    assert strongest(None, 2) is None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from importlib import import_module
 
 import numpy as np
@@ -10,10 +11,12 @@ from report_runs import SCALARS, diagnose
 
 from fedblade.core.registry import metrics
 from fedblade.report import _collapse, _drift, _geometry, _served, build_report, read_runs
+from fedblade.report._calibration import bin_sums, calibration_figures
 from fedblade.report._clients import client_figure
 from fedblade.report._cost import cost
 from fedblade.report._groups import group_runs
-from fedblade.report._measures import Measure, latest_sentence
+from fedblade.report._measures import Measure, latest_sentence, measure_figures
+from fedblade.report._own import drawn_sentence
 
 QUESTIONS = {
     "collapse": "Do the features collapse?",
@@ -48,6 +51,7 @@ def test_sections_without_data_are_left_out_and_the_metrics_that_fill_them_are_n
 
     html = page()
 
+    assert "no global model" not in html
     assert not set(QUESTIONS) & set(sections(html))
     told = re.search(r'<p class="note absent">(.*?)</p>', html)
     assert told is not None
@@ -171,6 +175,105 @@ def test_where_only_some_were_measured_all_are_estimated(make_run, groups):
 
     assert "Estimated" in picture.reading
     assert all(set(line["y"]) == {30} for line in data_of(picture)["lines"])
+
+
+def captions(html: str) -> dict[str, str]:
+    """What each small picture says, by its name."""
+    found = re.findall(r"<figure[^>]*>(.*?)</figure>", html, re.DOTALL)
+    told = (
+        (re.search(r'id="([\w-]+)-title"', each), re.search(r"<figcaption>(.*?)</figcaption>", each)) for each in found
+    )
+    return {name[1]: unescape(said[1]) for name, said in told if name and said}
+
+
+def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, page):
+    diagnose(make_run("fedavg"))
+    own = make_run("local", summary={"accuracy_of": "personal", "bytes_up": 0, "bytes_down": 0})
+    diagnose(own)
+    lines = [json.loads(line) for line in (own / "history.jsonl").read_text().splitlines()]
+    sent = {"bytes_up": 0, "bytes_down": 0, "drift_norm": None}
+    (own / "history.jsonl").write_text("".join(json.dumps(line | sent) + "\n" for line in lines))
+
+    html = page()
+
+    said = captions(html)
+    means = "local has no global model; shown for it is the mean over the clients' own models."
+    of_model = ("accuracy-wide", "loss-wide", "spectrum-wide", "erank-feature", "nc-error", "angle-existing-global")
+    assert all(means in said[name] for name in (*of_model, "by-class", "by-client", "ece", "per-second"))
+    assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))
+    assert "Left out: local, where clients send no model." in said["drift-norm"]
+    assert "Left out: local, where each client has a model of its own." in said["reliability"]
+    assert "Nothing is sent with local, whose line stands at 0." in said["per-byte"]
+    notes = [unescape(note) for note in re.findall(r'<p class="note">(.*?)</p>', html)]
+    assert sum(means in note for note in notes) == 4
+
+
+def test_where_no_method_has_a_global_model_captions_say_so_once(make_run, groups):
+    for method in ("a", "b"):
+        make_run(method, summary={"accuracy_of": "personal"})
+
+    assert drawn_sentence(groups(), (1, 2)) == (
+        "No method here has a global model: shown is the mean over the clients' own models."
+    )
+    assert drawn_sentence(groups(), (None, 2)) == (
+        "b has no global model; shown for it is the mean over the clients' own models. Not measured: a."
+    )
+    assert drawn_sentence(groups(), (1, 2), of_model=False) == ""
+
+
+def test_a_measure_whose_seeds_share_no_round_is_left_out(make_run, groups, page):
+    for seed in (1, 2):
+        run = make_run("a", seed, accuracies=[1.0, 2.0])
+        lines = [{"round": r, "test_accuracy": 1.0} | ({"erank_feature": 3.0} if r == seed else {}) for r in (1, 2)]
+        (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    assert measure_figures(groups(), [Measure("erank_feature", "t", "y", "r")]) == []
+    assert 'id="accuracy"' in page()
+
+
+def bins(confidence: list, accuracy: list, count: list) -> dict:
+    return {"round": 1, "calibration": {"confidence": confidence, "accuracy": accuracy, "count": count}}
+
+
+def test_bins_are_pooled_over_seeds_by_their_answers(make_run, groups):
+    for seed, row in enumerate((bins([0.2, 0.8], [0.0, 0.5], [10, 90]), bins([0.3, 0.9], [1.0, 1.0], [30, 270]))):
+        run = make_run("a", seed, accuracies=[50.0])
+        (run / "diagnostics.jsonl").write_text(json.dumps(row))
+
+    (picture,) = calibration_figures(groups())
+
+    assert data_of(picture)["x"] == pytest.approx(
+        [100 * (0.2 * 10 + 0.3 * 30) / 40, 100 * (0.8 * 90 + 0.9 * 270) / 360]
+    )
+    assert data_of(picture)["lines"][0]["y"] == pytest.approx([75.0, 100 * (45 + 270) / 360])
+    assert "nothing is drawn" not in picture.reading
+
+
+def test_bins_with_few_answers_are_left_out_and_counted(make_run, groups):
+    run = make_run("a", accuracies=[50.0])
+    row = bins([None, 0.2, 0.5, 0.7, 0.9], [None, 1.0, 0.0, 0.5, 1.0], [0, 1, 19, 20, 1960])
+    (run / "diagnostics.jsonl").write_text(json.dumps(row))
+
+    (picture,) = calibration_figures(groups())
+
+    assert data_of(picture)["x"] == [70, 90]
+    assert "Where fewer than 20 answers were gathered there is too little to go by" in picture.reading
+    assert "(at most 1.0 % of a method's answers)" in picture.reading
+
+
+def test_a_small_test_set_keeps_bins_with_two_in_a_hundred(make_run, groups):
+    run = make_run("a", accuracies=[50.0])
+    (run / "diagnostics.jsonl").write_text(json.dumps(bins([0.2, 0.5, 0.9], [1.0, 0.0, 1.0], [1, 3, 96])))
+
+    (picture,) = calibration_figures(groups())
+
+    assert data_of(picture)["x"] == [50, 90]
+    assert "fewer than 2 answers" in picture.reading
+
+
+@pytest.mark.parametrize("broken", [None, 3, [], {}, {"confidence": [1.0], "accuracy": [1.0, 2.0], "count": [1, 2]}])
+def test_broken_bins_are_none(broken):
+    assert bin_sums(broken) is None
 
 
 def test_accuracy_is_set_against_what_was_sent_by_then(make_run, groups):

@@ -1,6 +1,8 @@
 """Pictures: well-formed, complete, to scale."""
 
+import itertools
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -8,22 +10,35 @@ import pytest
 
 from fedblade.core.errors import Misconfigured
 from fedblade.report import label_map_svg
+from fedblade.report._axes import linear_axis, log_axis
 from fedblade.report._groups import Curve
 from fedblade.report._labelmap import bin_clients
 from fedblade.report._lines import LineChart, thin
-from fedblade.report._svg import COLOURS, DASHES, line_style, linear_axis, log_axis, stride
+from fedblade.report._svg import COLOURS, DASHES, line_style, path, stride
 
-SVG = "{http://www.w3.org/2000/svg}"
+NUMBER = re.compile(r"-?[\d.]+")
+
+
+def nodes(root: ET.Element, name: str) -> list[ET.Element]:
+    """Elements of this name; pictures of their own have a namespace, those inside a page have none."""
+    return root.findall(f".//{{*}}{name}")
 
 
 def texts(root: ET.Element) -> list[str]:
-    return ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+    return ["".join(node.itertext()) for node in nodes(root, "text")]
 
 
 def draw(*curves: Curve | None, width: float = 940, **extra: object) -> ET.Element:
     labels = tuple(f"line {i}" for i in range(len(curves)))
     chart = LineChart("t", "d", "round", "loss", labels, curves, **extra)  # type: ignore[arg-type]
-    return ET.fromstring(chart.draw((width, 300), name="x", alone=True))
+    return ET.fromstring(chart.draw((width, 300), name="x"))
+
+
+def points(data: str) -> list[tuple[float, float]]:
+    """The places a path goes through, from its first place and the steps after it."""
+    assert re.fullmatch(r"M[-\d. ]+(l[-\d. ]+)?z?", data)
+    numbers = np.array([float(found) for found in NUMBER.findall(data)]).reshape(-1, 2)
+    return [(float(x), float(y)) for x, y in numbers.cumsum(0)]
 
 
 def flat(*values: float) -> Curve:
@@ -34,14 +49,24 @@ def test_a_picture_says_what_it_is():
     for root in (draw(flat(1.0, 2.0)), ET.fromstring(label_map_svg([[100, 25], [0, 4]]))):
         assert root.get("role") == "img"
         ids = {node.get("id"): node for node in root.iter() if node.get("id")}
-        assert [ids[i].tag for i in root.get("aria-labelledby", "").split()] == [f"{SVG}title", f"{SVG}desc"]
-        assert ET.tostring(root, encoding="unicode").count("http") == 1
+        told = [ids[i].tag.rpartition("}")[2] for i in root.get("aria-labelledby", "").split()]
+        assert told == ["title", "desc"]
+
+
+def test_a_picture_of_its_own_has_a_namespace_and_a_paper():
+    root = ET.fromstring(label_map_svg([[100, 25], [0, 4]]))
+
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert next(iter(nodes(root, "rect"))).get("fill") == "#ffffff"
+
+
+def test_axes_have_titles_and_the_lines_a_legend():
     assert {"line 0", "round", "loss"} <= set(texts(draw(flat(1.0, 2.0))))
 
 
 def test_bubble_areas_are_proportional_to_counts():
     root = ET.fromstring(label_map_svg([[100, 25], [0, 4]]))
-    (cells,) = (group for group in root.iter(f"{SVG}g") if group.get("class") == "cells")
+    (cells,) = (group for group in nodes(root, "g") if group.get("class") == "cells")
     radii = [float(circle.get("r", "nan")) for circle in cells]
 
     assert len(radii) == 3
@@ -58,12 +83,16 @@ def test_label_map_takes_arrays_and_shows_escaped_names_and_title():
 def test_many_clients_are_shaded_cells_of_sensible_size():
     counts = np.random.default_rng(0).integers(0, 9, size=(300, 100))
     svg = label_map_svg(counts)
-    cells = sum(
-        node.get("d", "").count("M") for node in ET.fromstring(svg).iter(f"{SVG}path") if node.get("class") == "cells"
-    )
+    (shades,) = (node for node in nodes(ET.fromstring(svg), "g") if node.get("class") == "shades")
+    level = np.zeros((100, 300))
+    for node in shades:
+        for x, y, run in re.findall(r"M(\d+) (\d+)\.5h(\d+)", node.get("d", "")):
+            row = level[int(y), int(x) : int(x) + int(run)]
+            assert not row.any()
+            row[:] = float(node.get("stroke-opacity", "nan"))
 
-    assert cells == int((counts > 0).sum())
-    assert len(svg) < 1_000_000
+    assert np.abs(level - np.ceil(6 * np.sqrt(counts.T / 8) - 1e-9) / 6).max() < 0.01
+    assert len(svg) < 300_000
 
 
 def test_a_label_map_without_samples_is_drawn():
@@ -94,12 +123,12 @@ def test_binning_averages_like_clients_and_keeps_the_skew():
 def test_a_single_evaluation_is_visible_as_a_dot():
     root = draw(flat(50.0))
 
-    assert len(list(root.iter(f"{SVG}circle"))) == 1
+    assert len(list(nodes(root, "circle"))) == 1
 
 
 def test_a_missing_curve_keeps_its_place_in_legend_and_palette():
     root = draw(None, flat(1.0, 2.0))
-    (line,) = (node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line"))
+    (line,) = (node for node in nodes(root, "path") if (node.get("class") or "").startswith("line"))
 
     assert {"line 0", "line 1"} <= set(texts(root))
     assert line.get("stroke") == COLOURS[1]
@@ -115,9 +144,19 @@ def test_a_diverged_loss_switches_to_a_log_scale():
 def test_every_coordinate_is_finite_and_inside_the_picture():
     root = draw(flat(0.0, 0.0, 0.0), Curve((1, 2), (50.0, 101.0), (40.0, 90.0), (60.0, 120.0)), bounds=(0.0, 100.0))
     width, height = (float(v) for v in (root.get("viewBox") or "").split()[2:])
-    for node in root.iter(f"{SVG}path"):
-        points = [tuple(map(float, p.split(","))) for p in node.get("d", "").strip("MZ").split("L")]
-        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+    for node in nodes(root, "path"):
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points(node.get("d", "")))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_paths_keep_to_their_points_however_many_there_are(closed):
+    given = np.random.default_rng(0).uniform(0, 300, size=(500, 2)) * [3, 1]
+
+    data = path(given.tolist(), closed=closed)
+
+    assert np.abs(np.array(points(data)) - given).max() <= 0.05 + 1e-6
+    assert data.endswith("z") == closed
+    assert points(path([(1.25, 300.0)])) == [(1.2, 300.0)]
 
 
 def test_long_curves_are_thinned_and_keep_their_ends():
@@ -135,19 +174,19 @@ def test_small_charts_have_fewer_points_and_no_legend():
 
     root = draw(long, keyed=False)
 
-    (line,) = (node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line"))
-    assert line.get("d", "").count("L") == 99
+    (line,) = (node for node in nodes(root, "path") if (node.get("class") or "").startswith("line"))
+    assert len(points(line.get("d", ""))) == 100
     assert "line 0" not in texts(root)
 
 
 def test_the_lines_of_one_group_share_its_colour_and_differ_in_dashes():
     root = draw(flat(1.0, 2.0), flat(2.0, 3.0), owner=3)
 
-    lines = [node for node in root.iter(f"{SVG}path") if (node.get("class") or "").startswith("line")]
+    lines = [node for node in nodes(root, "path") if (node.get("class") or "").startswith("line")]
     assert [node.get("stroke") for node in lines] == [COLOURS[3]] * 2
     assert lines[0].get("stroke-dasharray") is None
     assert lines[1].get("stroke-dasharray") is not None
-    assert {node.get("data-g") for node in root.iter(f"{SVG}g") if node.get("data-line")} == {"3"}
+    assert {node.get("data-g") for node in nodes(root, "g") if node.get("data-line")} == {"3"}
 
 
 def test_the_script_gets_every_point_and_the_places_of_lines_that_have_others():
@@ -164,11 +203,11 @@ def test_the_script_gets_every_point_and_the_places_of_lines_that_have_others():
 
 def test_axes_tell_the_script_what_they_do():
     chart = LineChart("t", "d", "x", "y", ("a",), (flat(0.02, 30.0),), log=True)
-    root = ET.fromstring(chart.draw((940, 300), name="x", alone=False))
+    root = ET.fromstring(chart.draw((940, 300), name="x"))
     start, end, low, high, log = map(float, root.get("data-y", "").split())
 
     (line,) = (node for node in root.iter("path") if (node.get("class") or "").startswith("line"))
-    drawn = [float(point.split(",")[1]) for point in line.get("d", "").strip("M").split("L")]
+    drawn = [height for _, height in points(line.get("d", ""))]
     shares = [math.log(v / low) / math.log(high / low) for v in (0.02, 30.0)]
     assert log == 1
     assert drawn == pytest.approx([start + share * (end - start) for share in shares], abs=0.1)
@@ -200,6 +239,16 @@ def test_a_log_axis_places_decades_evenly():
 
     assert axis.ticks == pytest.approx((0.01, 0.1, 1, 10, 100))
     assert [axis.at(tick) for tick in axis.ticks] == pytest.approx([0, 10, 20, 30, 40])
+
+
+@pytest.mark.parametrize(("low", "high"), [(2e-9, 30.0), (3e-5, 140.0), (1.0, 1e7)])
+def test_a_long_log_axis_ends_with_the_data_and_skips_powers(low, high):
+    axis = log_axis(low, high, start=0, end=40)
+
+    assert (axis.low, axis.high) == (low, high)
+    assert 3 <= len(axis.ticks) <= 7
+    assert all(low <= tick <= high for tick in axis.ticks)
+    assert len({round(b / a) for a, b in itertools.pairwise(axis.ticks)}) == 1
 
 
 def test_rounds_get_whole_ticks():

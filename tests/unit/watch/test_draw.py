@@ -39,6 +39,26 @@ def test_a_constant_is_a_line_in_the_middle_and_a_single_point_a_dot():
     assert curve([], 9, 3, 2) == ["   ", "   "]
 
 
+@pytest.mark.parametrize("level", [0.1, 1.0, -96.379, 2.3025851e6, 0.0])
+def test_rounding_noise_of_a_constant_is_flat(level):
+    noise = [0.0, 3e-7, -2e-7, 5e-7, 1e-7] if level else [0.0, 2e-16, -1e-16, 0.0, 3e-17]
+    values = [level * (1 + each) if level else each for each in noise]
+    points = list(enumerate(values))
+    assert curve(points, 4, 6, 2) == curve([(x, level) for x, _ in points], 4, 6, 2)
+    assert sparkline(values, 5) == "▄▄▄▄▄"
+
+
+def test_what_the_numbers_beside_it_show_is_not_flat():
+    """Of four digits the last one changes."""
+    assert sparkline([99.99, 99.98, 99.99], 3) == "█▁█"
+    assert sparkline([2e-9, 1e-9], 2) == "█▁"
+    assert len({row for _, row in dots(curve([(0, 2.301), (1, 2.302)], 1, 4, 2))}) == 8
+
+
+def test_blocks_of_unequal_numbers_of_equal_values_are_flat():
+    assert sparkline([0.1] * 7, 3) == "▄▄▄"
+
+
 @pytest.mark.parametrize("rounds", [2, 7, 11, 60])
 def test_a_curve_has_no_gaps(rounds):
     points = [(at, float(at % 2)) for at in range(1, rounds + 1)]

@@ -41,7 +41,7 @@ def test_a_run_in_progress(run, width, tail):
     assert re.search(r"erank_feature +33  ▁.*█", text)
     assert re.search(r"drift_norm +0.5  ▄{20}", text)
     assert "update_cosine" not in text
-    assert "idle clients 23 (1 in the last round)" in text
+    assert re.search(r"^health  idle clients 1 in the last round$", text, re.MULTILINE)
     assert "scale clamped" not in text
     assert "up 23 kB · down 46 kB" in text
     assert "stale" not in text
@@ -129,6 +129,23 @@ def test_a_round_without_evaluation_has_not_lost_its_loss(run):
     with (run.path / "history.jsonl").open("a") as file:
         file.write(json.dumps({"round": 4, "loss_supervised": 1.0, "seconds": 1.5}) + "\n")
     assert "not finite" not in "\n".join(drawn(run.path, run.start))
+
+
+def test_events_are_added_up_and_states_are_not(run):
+    rows = [
+        {"round": 1, "count_idle_clients": 3, "count_dead_features": 40, "count_scale_clamped": 1, "count_own": 2},
+        {"round": 2, "count_clients_without_test_samples": 5, "count_idle_clients": 0, "count_dead_features": 40},
+        {"round": 3, "count_idle_clients": 0, "count_dead_features": 60, "count_own": 2, "count_cholesky_failures": 0},
+    ]
+    run.write("history.jsonl", "".join(json.dumps(row) + "\n" for row in rows), at=run.start)
+    lines = [line for line in drawn(run.path, run.start) if line.startswith("health")]
+    assert lines == [
+        "health  clients without test samples 5 in round 2",
+        "health  dead features 60 in the last round",
+        "health  idle clients 0 in the last round, at most 3 in one",
+        "health  own 4 (2 in the last round)",
+        "health  scale clamped 1 (0 in the last round)",
+    ]
 
 
 def test_values_that_diverge_are_drawn(run):

@@ -1,0 +1,48 @@
+"""Runs that belong together: each in a folder of its own, resumable, finished ones skipped."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedblade.core.errors import RunFailed
+from fedblade.experiment._config import RunConfig
+from fedblade.experiment._directory import SUMMARY, RunDirectory
+from fedblade.experiment._driver import Watcher
+from fedblade.experiment._progress import Once
+from fedblade.experiment._run import execute
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of several: what it is called, where it goes and what it does."""
+
+    label: str
+    folder: Path
+    config: RunConfig
+
+
+def is_finished(run: Cell) -> bool:
+    """Whether a run is on disk as a whole."""
+    summary = RunDirectory(run.folder).read_json(SUMMARY)
+    return summary is not None and summary.get("status") == "finished"
+
+
+def rounds_behind(run: Cell) -> int:
+    """Rounds of a run that are done."""
+    return len(RunDirectory(run.folder).history()) if run.folder.is_dir() else 0
+
+
+def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
+    """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest."""
+    open_ = [run for run in runs if not is_finished(run)]
+    failed: dict[Path, str] = {}
+    said: set[str] = set()
+    for number, run in enumerate(open_, start=1):
+        with watch(f"{run.label} ({number}/{len(open_)})") as watcher:
+            try:
+                execute(run.config, out=run.folder, resume=True, watcher=Once(watcher, said))
+            except RunFailed as error:
+                failed[run.folder] = str(error)
+                watcher.on_note(f"{run.label} failed: {error}")
+    return failed

@@ -1,0 +1,38 @@
+"""What captions say of methods without a global model, and of methods that are not drawn."""
+
+from collections.abc import Sequence
+
+from fedblade.report._groups import Group
+from fedblade.report._record import number
+from fedblade.report._words import listing
+
+
+def drawn_sentence(groups: Sequence[Group], drawn: Sequence[object], *, of_model: bool = True) -> str:
+    """Whose values are means over clients' own models, and which groups have none; empty where all are as usual.
+
+    `drawn` has None for each group without values. With `of_model` the values are those of the global model, otherwise
+    of what clients send.
+    """
+    shown = [group for group, value in zip(groups, drawn, strict=True) if value is not None]
+    absent = [group for group, value in zip(groups, drawn, strict=True) if value is None]
+    silent = [group for group in absent if not of_model and _sends_nothing(group)]
+    others = [group.label for group in absent if group not in silent]
+    said = [own_sentence(shown)] if of_model else []
+    said += [f"Left out: {listing([group.label for group in silent])}, where clients send no model."] if silent else []
+    said += [f"Not measured: {listing(others)}."] if others else []
+    return " ".join(filter(None, said))
+
+
+def own_sentence(groups: Sequence[Group]) -> str:
+    """What is drawn of the groups without a global model, empty where each has one."""
+    own = [group.label for group in groups if group.personal]
+    if not own:
+        return ""
+    if len(own) == len(groups) > 1:
+        return "No method here has a global model: shown is the mean over the clients' own models."
+    have, them = ("has", "it") if len(own) == 1 else ("have", "them")
+    return f"{listing(own)} {have} no global model; shown for {them} is the mean over the clients' own models."
+
+
+def _sends_nothing(group: Group) -> bool:
+    return all(number(run.summary.get("bytes_up")) == 0 for run in group.runs)
