@@ -6,10 +6,10 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedblade.core.cohort import Cohort
 from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.phase import Phase
-from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
@@ -32,6 +32,15 @@ class RoundOutcome:
     bytes_up: int = 0
     observed: Observed = field(default_factory=Observed)
 
+    def __add__(self, other: "RoundOutcome") -> "RoundOutcome":
+        """What both parts of a cohort sent; rows of clients that are kept apart stand in this order."""
+        return RoundOutcome(
+            self.sums + other.sums,
+            self.log + other.log,
+            self.bytes_up + other.bytes_up,
+            self.observed + other.observed,
+        )
+
 
 @dataclass(frozen=True)
 class Holder:
@@ -50,7 +59,7 @@ class Engine(Protocol):
     def train(
         self,
         server: ServerState,
-        tasks: Iterable[ClientTask],
+        tasks: Cohort,
         store: ClientStore,
         lr: float,
         on_client: OnClient,
@@ -61,9 +70,7 @@ class Engine(Protocol):
         `watch` is what diagnostics ask of the trained clients.
         """
 
-    def collect(
-        self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
-    ) -> RoundOutcome:
+    def collect(self, server: ServerState, tasks: Cohort, store: ClientStore, sums: tuple[Sum, ...]) -> RoundOutcome:
         """Gather an exchange's sums without training."""
 
     def measure(
@@ -74,7 +81,7 @@ class Engine(Protocol):
     def adapt(
         self,
         server: ServerState,
-        tasks: Iterable[ClientTask],
+        tasks: Cohort,
         own: OwnStates,
         lr: float,
         phases: tuple[Phase, ...],

@@ -14,7 +14,7 @@ from fedblade.core.problem import Problem, own_model
 from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
-from fedblade.core.sums import DataPass, Sum
+from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.timeline import stage
 from fedblade.core.tree import State, Tree
 from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
@@ -48,7 +48,7 @@ class SequentialEngine:
             with stage("sums"):
                 if result.state:
                     store.put(task.client, task.round, result.state)
-                outcome = _add(outcome, result)
+                outcome = outcome + _alone(result)
             on_client(task.client)
         return outcome
 
@@ -60,7 +60,7 @@ class SequentialEngine:
         for task in tasks:
             own = self._own(store, task.client, server.round)
             with stage("sums"):
-                outcome = _add(outcome, collect_client(self._problem, server, task, own, sums))
+                outcome = outcome + _alone(collect_client(self._problem, server, task, own, sums))
         return outcome
 
     def adapt(
@@ -131,10 +131,9 @@ class SequentialEngine:
         return {name: {key: leaf.to(device) for key, leaf in tree.items()} for name, tree in state.items()}
 
 
-def _add(outcome: RoundOutcome, result: LocalResult) -> RoundOutcome:
-    sums = outcome.sums if result.sums is None else outcome.sums + result.sums
-    observed = outcome.observed + result.observed
-    return RoundOutcome(sums, outcome.log + result.log, outcome.bytes_up + result.bytes_up, observed)
+def _alone(result: LocalResult) -> RoundOutcome:
+    """What a cohort of this one client sends."""
+    return RoundOutcome(result.sums or Sums(), result.log, result.bytes_up, result.observed)
 
 
 @engines.register()

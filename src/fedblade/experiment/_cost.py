@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Phase
-from fedblade.core.plan import ClientTask, IntArray, LastBatch, draw_cohorts
+from fedblade.core.plan import IntArray, LastBatch, draw_cohorts
 from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.streams import Streams
@@ -143,18 +144,19 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     )
     setup = prepare(even, dataset)
     # One after another, a client tells as much as all of them.
-    tasks = [setup.planner.task(0, client) for client in range(1 if setup.engine.name == "sequential" else cohort)]
-    _train(setup, tasks, 1)
-    (short, few), (long, many) = _train(setup, tasks, 1), _train(setup, tasks, _PROBE_BATCHES)
+    trained = 1 if setup.engine.name == "sequential" else cohort
+    _train(setup, trained, 1)
+    (short, few), (long, many) = _train(setup, trained, 1), _train(setup, trained, _PROBE_BATCHES)
     # Where the clock is noisier than a step is long, the mean over the longer trial is the safer number.
     step = (long - short) / (many - few) if long > short and many > few else long / max(many, 1)
-    client = max(0.0, short - few * step) / len(tasks)
+    client = max(0.0, short - few * step) / trained
     return Speed(step, client, _evaluate(setup)), setup.problem.network.skips_singletons
 
 
-def _train(setup: Setup, tasks: Sequence[ClientTask], batches: int) -> tuple[float, int]:
-    """Seconds of a round of some clients that is cut to so many batches per phase, and the steps in it."""
-    cut = [replace(task, phases=tuple(phase[:batches] for phase in task.phases)) for task in tasks]
+def _train(setup: Setup, clients: int, batches: int) -> tuple[float, int]:
+    """Seconds of a round of the first clients that is cut to so many batches per phase, and the steps in it."""
+    phases = tuple(replace(phase, steps=min(batches, phase.steps or batches)) for phase in setup.planner.phases)
+    cut = Cohort(setup.planner, 0, tuple(range(clients)), phases)
     began = time.perf_counter()
     setup.engine.train(setup.start, cut, MemoryStore(), _PROBE_RATE, lambda _: None)
     return time.perf_counter() - began, sum(task.num_steps for task in cut)

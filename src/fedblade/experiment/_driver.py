@@ -1,14 +1,14 @@
 """The rounds of a run: plan, train, aggregate, evaluate, record, save."""
 
 import time
-from collections.abc import Iterator
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from fedblade import protocols
+from fedblade.core.cohort import Cohort
 from fedblade.core.errors import NonFinite
-from fedblade.core.plan import ClientTask, IntArray
+from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import stage, wait_for
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
@@ -204,11 +204,8 @@ class Driver:
                     state = exchange.server(state, outcome.sums)
         return state
 
-    def _tasks(self, round_: int, clients: IntArray) -> Iterator[ClientTask]:
-        for client in clients:
-            with stage("plan"):
-                task = self._setup.planner.task(round_, int(client))
-            yield task
+    def _tasks(self, round_: int, clients: IntArray) -> Cohort:
+        return Cohort(self._setup.planner, round_, tuple(int(client) for client in clients))
 
     def _first_contact_bytes(self, cohort: IntArray) -> int:
         """Tensors that never change, sent to the clients that were never in a cohort before."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
+from fedblade.core.cohort import Cohort
 from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
@@ -49,7 +50,7 @@ def measure_clients(
         first_epoch = 0
         for phases in stages:
             plans = plan_phases(setup.config, phases)
-            tasks = (setup.planner.task(setup.config.federation.rounds, c, plans, first_epoch) for c in chunk)
+            tasks = Cohort(setup.planner, setup.config.federation.rounds, tuple(chunk), plans, first_epoch)
             states |= dict(setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases))
             _record(setup, state, states, curves)
             first_epoch += sum(plan.epochs for plan in plans)
