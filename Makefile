@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 .PHONY: demo test test-slow check format bench docs clean
 
 demo: $(VENV)/.core
-	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade
+	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade --threshold 90
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow"

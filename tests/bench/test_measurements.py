@@ -126,6 +126,10 @@ def test_rounds_of_cifar_are_compared_one_by_one():
     both = cifar.engines(sides["fedblade"], timed(90, 20, 60))
     assert both.values == [10.0, 20.0]
     assert both.value == 15.0
+    measured = cifar.watched(sides["fedblade"], timed(9, 2.75, 5))
+    assert measured.values == [1.25, 1.5]
+    assert measured.value == 1.375
+    assert measured.medians == {"accuracy s/round": 3.5, "default s/round": 4.875}
 
 
 @pytest.mark.slow
@@ -134,6 +138,7 @@ def test_cifar(any_device):
     assert found.keys() == {case.label for case in cifar.CASES}
     assert_ratio(found[cifar.ENGINES.label], "sequential s/round", "stacked s/round")
     assert_ratio(found[cifar.FEDETF.label], "fedblade s/round", "fedetf s/round")
+    assert_ratio(found[cifar.WATCHED.label], "default s/round", "accuracy s/round")
     start, pace = found[cifar.FIRST.label].value, found[cifar.WHOLE.label].medians["s/round with evaluation"]
     assert found[cifar.WHOLE.label].value == pytest.approx(start + 199 * pace)
 

@@ -78,16 +78,6 @@ def test_what_only_a_benchmark_measures_is_pending(mine, more):
     assert (cell.ready.missing, cell.runs, plan.runs) == (("`fedblade bench losses`",), (), [])
 
 
-def test_what_is_computed_from_finished_runs_must_exist(mine):
-    path = mine()
-    path.write_text("needs = ['nc1', 'nc2']\n" + path.read_text())
-    (cell,) = plan_reproduction(path).cells
-    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
-    path.write_text(path.read_text().replace("'nc2'", "'nc11'"))
-    with pytest.raises(Misconfigured, match="unknown metric 'nc11'"):
-        _ = plan_reproduction(path).cells
-
-
 def test_a_metric_that_no_run_gives_does_not_keep_the_others(mine, command, tmp_path):
     path = mine(more="[measures]\naccuracy = 'final'\nmilliseconds = 'bench loss_ms_per_iter'")
     (cell,) = plan_reproduction(path).cells

@@ -45,12 +45,13 @@ def _of_head(tree: Tree) -> Tree:
 
 
 def _width(head: Head, params: Tree, fixed: Tree) -> int:
-    """Width of the features that a head takes: of all sizes of its tensors the one that fits, tried without data."""
+    """Width of the features that a head takes: of all sizes of its tensors the one that fits, tried on zeros."""
     sizes = {size for leaf in (*params.values(), *fixed.values()) for size in leaf.shape}
-    weights, kept = (tree_map(lambda leaf: torch.empty(leaf.shape, device="meta"), tree) for tree in (params, fixed))
+    # On the CPU: the meta device, which needs no memory, would import torch's compiler for a second.
+    weights, kept = (tree_map(lambda leaf: torch.zeros(leaf.shape), tree) for tree in (params, fixed))
     for size in sorted(sizes):
         try:
-            head(weights, kept, torch.empty(1, size, device="meta"))
+            head(weights, kept, torch.zeros(1, size))
         except RuntimeError:
             continue
         return size

@@ -9,7 +9,6 @@ A preset is data. Its tables are those of a run's configuration, and beside them
 - `cases`: `where` (keys and the value or values they must have) and what then holds: `set`, `columns`, `measures`.
 - `tables`, `measures`, `notes`: what to join with the published results, see `_paper`; `_measure` lists the measures,
   and without any the accuracy of the evaluation's protocol is shown.
-- `needs`: metrics that are computed from the finished runs.
 
 What a grid says outranks cases, and later cases outrank earlier ones.
 """
@@ -34,7 +33,6 @@ WORDS: dict[str, type | tuple[type, ...]] = {
     "tables": list,
     "measures": dict,
     "notes": dict,
-    "needs": list,
     "baseline": str,
 }
 """Words of a preset that are no settings of a run, and what they hold."""
@@ -63,7 +61,6 @@ class GridCell:
     label: str | None
     columns: Mapping[str, str]
     measures: Mapping[str, Any]
-    needs: tuple[str, ...] = field(default=())
     chosen: frozenset[str] = field(default=frozenset())
 
 
@@ -222,8 +219,7 @@ def _cell(definition: Mapping[str, Any], point: _Point, name: str) -> GridCell:
     if lookup(config, "method") is None:
         raise Misconfigured(f"a cell of '{name}' has no method. Set method.name or an axis `method`.")
     axes = {axis: str(value) for axis, value in point.axes.items()}
-    needs, chosen = tuple(definition.get("needs", ())), frozenset(_leaves(point.settings))
-    return GridCell(config, seeds, axes, label, columns, measures, needs, chosen)
+    return GridCell(config, seeds, axes, label, columns, measures, frozenset(_leaves(point.settings)))
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

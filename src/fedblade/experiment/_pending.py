@@ -30,7 +30,7 @@ def readiness(cell: GridCell) -> Readiness:
     """Look a cell's parts up; a name or setting that does not exist raises."""
     config = resolve({**apply(cell.config, {}), "seed": cell.seeds[0]})
     config.build_method()
-    for name in (*config.evaluation.metrics, *cell.needs):
+    for name in config.evaluation.metrics:
         metrics.get(name)
     unmeasured = {metric: why for metric in cell.measures if (why := _unmeasurable(cell.measures[metric]))}
     missing = set(unmeasured.values()) if len(unmeasured) == len(cell.measures) else ()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fedblade.report._arrays import Array, Vector, side_of, snapshots, square, vector
-from fedblade.report._calibration import _bins, _curve, bin_sums
+from fedblade.report._calibration import bin_sums, filled_bins, reliability_curve
 from fedblade.report._groups import Group
 from fedblade.report._served import row_shares
 
@@ -34,7 +34,8 @@ def _by_class(group: Group, key: str) -> list[tuple[float, float]]:
 
 def _by_confidence(group: Group, key: str) -> list[tuple[float, float]]:
     """Right answers against confidence, both in percent, of each bin with enough answers."""
-    curve = _curve(_bins(_last(group, Array(key, bin_sums)), len(group.counted)))
+    bins = filled_bins(_last(group, Array(key, bin_sums)), len(group.counted))
+    curve = reliability_curve(bins)
     return [] if curve is None else list(zip(curve.rounds, curve.mean, strict=True))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.files import write_atomic
 from fedblade.figures._draw import need_matplotlib
 from fedblade.figures._style import DPI, FORMATS, METADATA, ONE_COLUMN, RC, TWO_COLUMNS
+from fedblade.report._files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,13 +38,3 @@ def save(figure: "Figure", target: Path, kind: str) -> Path:
     with need_matplotlib().rc_context(RC):
         figure.savefig(content, format=kind, dpi=DPI, metadata=METADATA[kind])
     return write_file(target, content.getvalue())
-
-
-def write_file(target: Path, content: bytes | str) -> Path:
-    """Write a whole file, making its folder where needed."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(target, content)
-    except OSError as error:
-        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
-    return target

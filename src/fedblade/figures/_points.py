@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedblade.report._clients import _estimated
+from fedblade.report._clients import estimated_accuracies
 from fedblade.report._record import RunRecord, number
 
 FIRST_VALUES = 100
@@ -60,7 +60,7 @@ def _last_array(run: RunRecord, key: str) -> Any:
 def _by_client(run: RunRecord, key: str) -> Points:
     """Clients from the worst served to the best, in percent of all; by their own models or by the labels they hold."""
     if key == "expected_accuracy":
-        values = _estimated(run)
+        values = estimated_accuracies(run)
     else:
         values = [value for row in run.clients if (value := number(row.get(key))) is not None]
     return {index: (100 * index / len(values), value) for index, value in enumerate(sorted(values), 1)}

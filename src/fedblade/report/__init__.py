@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.files import write_atomic
 from fedblade.report._charts import WIDE
 from fedblade.report._compare import ComparisonRow, compare, suggest_threshold
+from fedblade.report._files import write_file
 from fedblade.report._groups import group_runs
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._page import page
@@ -34,13 +34,18 @@ def build_report(paths: Sequence[Path], out: Path, *, title: str | None = None, 
     `threshold` is the accuracy in percent for "rounds to"; by default the largest multiple of 5 that at least half
     of the runs reach.
     """
+    target = Path(out)
+    if target.is_dir():
+        raise Misconfigured(
+            f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
+        )
     groups = group_runs(read_runs(paths))
     level = suggest_threshold(groups) if threshold is None else threshold
-    return _write(Path(out), page(groups, compare(groups, level), title))
+    return write_file(target, page(groups, compare(groups, level), title))
 
 
-def comparison_rows(paths: Sequence[Path], threshold: float | None = 90.0) -> list[ComparisonRow]:
-    """Rows of the comparison table, one per method and setting; `threshold=None` chooses it as `build_report` does."""
+def comparison_rows(paths: Sequence[Path], threshold: float | None = None) -> list[ComparisonRow]:
+    """Rows of the comparison table, one per method and setting; `threshold` is that of `build_report`."""
     groups = group_runs(read_runs(paths))
     return compare(groups, suggest_threshold(groups) if threshold is None else threshold)
 
@@ -53,17 +58,3 @@ def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, titl
             f"{len(class_names)} class names were given for {len(table[0])} classes. Give one name per class."
         )
     return draw_label_map(table, class_names=class_names, title=title, width=WIDE, name="label-map", alone=True)
-
-
-def _write(target: Path, content: str) -> Path:
-    """Write a whole file, making its folder where needed."""
-    if target.is_dir():
-        raise Misconfigured(
-            f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
-        )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(target, content)
-    except OSError as error:
-        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
-    return target

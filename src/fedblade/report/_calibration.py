@@ -58,10 +58,10 @@ def _reliability(groups: Sequence[Group]) -> Figure | None:
         return None
     one_model = [group for group in groups if not group.personal]
     per_group = [
-        [] if group.personal else _bins(values, len(group.counted))
+        [] if group.personal else filled_bins(values, len(group.counted))
         for group, values in zip(groups, shown.last, strict=True)
     ]
-    curves = tuple(_curve(bins) for bins in per_group)
+    curves = tuple(reliability_curve(bins) for bins in per_group)
     chart = LineChart(
         title="Is the model as sure as it is right?",
         desc="Share of right answers against the confidence of the model, in bins of confidence, at the last round.",
@@ -82,7 +82,7 @@ def _reliability(groups: Sequence[Group]) -> Figure | None:
     return small_figure("reliability", chart, " ".join(filter(None, said)))
 
 
-def _bins(values: Vector | None, seeds: int) -> list[tuple[float, float, float]]:
+def filled_bins(values: Vector | None, seeds: int) -> list[tuple[float, float, float]]:
     """Confidence, right answers and answers of all seeds together, of the bins that have any."""
     sums = [(value or 0.0) * seeds for value in values or ()]
     return [(sums[at], sums[at + 1], sums[at + 2]) for at in range(0, len(sums), 3) if sums[at + 2] > 0]
@@ -93,7 +93,8 @@ def _enough(bins: Sequence[tuple[float, float, float]]) -> int:
     return math.ceil(min(_FEW, _FEW_SHARE * sum(count for _, _, count in bins)))
 
 
-def _curve(bins: Sequence[tuple[float, float, float]]) -> Curve | None:
+def reliability_curve(bins: Sequence[tuple[float, float, float]]) -> Curve | None:
+    """Right answers against confidence, both in percent, of the bins with enough answers."""
     enough = _enough(bins)
     pairs = sorted((100 * sure / n, 100 * right / n) for sure, right, n in bins if n >= enough)
     across, up = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)

@@ -27,7 +27,7 @@ _ESTIMATED = (
 def client_figure(groups: Sequence[Group]) -> Figure | None:
     """Accuracy over clients; measured where every group has been measured, otherwise estimated for all."""
     measured = all(any(_measured(run) for run in group.counted) for group in groups)
-    read = _measured if measured else _estimated
+    read = _measured if measured else estimated_accuracies
     curves = tuple(_quantiles([values for run in group.counted if (values := read(run))]) for group in groups)
     chart = LineChart(
         title="Accuracy by client",
@@ -56,7 +56,7 @@ def _measured(run: RunRecord) -> list[float]:
     return [value for row in run.clients if (value := number(row.get("accuracy"))) is not None]
 
 
-def _estimated(run: RunRecord) -> list[float]:
+def estimated_accuracies(run: RunRecord) -> list[float]:
     """The accuracies of classes at the last diagnosed round, averaged by each client's share of labels."""
     read = Array("class_accuracy", vector).read
     found = [values for _, stored in sorted(run.diagnostics.items()) if (values := read(stored)) is not None]

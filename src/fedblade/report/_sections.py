@@ -1,9 +1,10 @@
-"""The tables of the page: results, runs, health, configuration and versions."""
+"""The tables of the page: results, runs, configuration and versions."""
 
 from collections.abc import Mapping, Sequence
 
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group, differing_keys, flatten
+from fedblade.report._health import health
 from fedblade.report._html import Column, details, name_cell, paragraph, section, table
 from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape
@@ -11,7 +12,6 @@ from fedblade.report._words import MISSING, duration, percent, plural, size
 
 _MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
 _DAGGER = "†"
-_COUNTER = "count_"
 _CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 
@@ -74,24 +74,6 @@ def configuration(groups: Sequence[Group]) -> str:
             details(f"{plural(len(shared), 'setting')} common to all runs", table("Common settings", heads, shared))
         )
     return section("configuration", "Configuration", *(parts or [paragraph("No run has a config.toml.")]))
-
-
-def health(groups: Sequence[Group]) -> str:
-    """Counters of what a round had to leave out or repair, where any is not zero."""
-    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
-    rows = []
-    for key in (key for key in keys if key.startswith(_COUNTER)):
-        totals = [sum(r.fields.get(key, 0.0) for run in group.runs for r in run.history) for group in groups]
-        if any(totals):
-            rows.append([escape(key.removeprefix(_COUNTER).replace("_", " ")), *(f"{total:,.0f}" for total in totals)])
-    if not rows:
-        return ""
-    columns = [Column("counted over all rounds", numeric=False), *(Column(group.label) for group in groups)]
-    note = (
-        "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "
-        "clients without samples. They are signs to look at, not errors."
-    )
-    return details("Health counters that are not zero", table("Health counters", columns, rows) + paragraph(note))
 
 
 def versions(groups: Sequence[Group]) -> str:

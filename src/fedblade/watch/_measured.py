@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fedblade.protocols import CALIBRATED
 from fedblade.report import RunRecord
+from fedblade.report._health import STATES
 from fedblade.watch._draw import Point, number, printable
 
 _FIRST = (
@@ -14,8 +15,6 @@ _FIRST = (
 """Diagnostics that say most, shown first where there is not room for all."""
 _LARGEST = 1e150
 """Diverging values are clipped here, so that their differences stay finite."""
-_STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
-"""Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
 _ELSEWHERE = frozenset({"round", "test_accuracy", "test_loss", "seconds", "lr", "bytes_up", "bytes_down"})
 
 
@@ -58,7 +57,7 @@ def counters(run: RunRecord) -> list[str]:
     """Health counters that are not zero in every round, in words."""
     names = {name for round_ in run.history for name in round_.fields if name.startswith("count_")}
     found = [each for each in (series(run, name) for name in sorted(names)) if any(each.values)]
-    return [_state(each, run) if each.name in _STATES else _events(each, run) for each in found]
+    return [_state(each, run) if each.name in STATES else _events(each, run) for each in found]
 
 
 def _events(counted: Series, run: RunRecord) -> str:

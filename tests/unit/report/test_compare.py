@@ -41,9 +41,8 @@ def test_a_seed_that_never_arrives_shows_as_rounds_plus(make_run, tmp_path):
     make_run(seed=1, accuracies=[50.0, 91.0])
     make_run(seed=2, accuracies=[50.0, 60.0])
 
-    (row,) = comparison_rows([tmp_path / "runs"])
+    (row,) = comparison_rows([tmp_path / "runs"], threshold=90.0)
 
-    assert row.threshold == 90.0
     assert row.rounds_to == (2, None)
     assert row.rounds_to_mean is None
     assert row.rounds_to_text == "2+"
@@ -180,3 +179,11 @@ def test_the_suggested_level_is_reached_by_half_of_the_runs(make_run, tmp_path, 
         make_run(seed=seed, accuracies=[peak])
 
     assert suggest_threshold(group_runs(read_runs([tmp_path / "runs"]))) == expected
+
+
+def test_without_a_threshold_the_suggested_one_counts(make_run, tmp_path):
+    make_run(accuracies=[40.0, 71.0, 74.0])
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert (row.threshold, row.rounds_to) == (70.0, (2,))

@@ -295,14 +295,26 @@ def test_accuracy_is_set_against_what_was_sent_by_then(make_run, groups):
 
 
 def test_counters_that_are_not_zero_are_listed(make_run, page):
-    run = make_run("fedavg", accuracies=[50.0])
-    lines = [{"round": r, "count_idle_clients": 2, "count_cholesky_failures": 0} for r in (1, 2)]
-    (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    """What happens is added up; how things are is that of the last round, here 4 and 1 with the two seeds."""
+    rows = {
+        1: [{"count_idle_clients": 2, "count_dead_features": 700}, {"count_scale_clamped": 3, "count_idle_clients": 4}],
+        2: [{"count_scale_clamped": 2, "count_idle_clients": 5, "count_cholesky_failures": 0},
+            {"count_idle_clients": 1, "count_dead_features": 800}],
+    }  # fmt: skip
+    for seed, counted in rows.items():
+        run = make_run("fedavg", seed, accuracies=[50.0, 60.0])
+        lines = [{"round": r, **fields} for r, fields in enumerate(counted, 1)]
+        (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    make_run("fedetf", accuracies=[50.0])
 
     html = page()
 
-    assert re.search(r'<th scope="row">idle clients</th><td class="n">4</td>', html)
-    assert "cholesky" not in html
+    found = dict(re.findall(r'<th scope="row">([\w ]+, (?:last round|all rounds))</th>(.*?)</tr>', html))
+    assert found == {
+        "dead features, last round": '<td class="n">750<small>at most 800</small></td><td class="n">0</td>',
+        "idle clients, last round": '<td class="n">2.5<small>at most 5</small></td><td class="n">0</td>',
+        "scale clamped, all rounds": '<td class="n">5</td><td class="n">0</td>',
+    }
 
 
 @pytest.mark.parametrize("broken", [None, 7, "x", [], [[1.0]], {"confidence": 3}, [None] * 3, [1.0, None, 2.0]])

@@ -1,0 +1,52 @@
+"""Counters of what a round had to leave out or repair."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from fedblade.report._groups import Group
+from fedblade.report._html import Column, details, paragraph, table
+from fedblade.report._svg import escape
+
+STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
+"""Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
+_COUNTER = "count_"
+_NOTE = (
+    "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "
+    "clients without samples. They are signs to look at, not errors. What happens is added up over rounds and seeds; "
+    "how things are is given for the last round, as a mean over seeds, with the most in any round where that is more."
+)
+
+
+def health(groups: Sequence[Group]) -> str:
+    """The counters that are not zero in every round, nothing where there are none."""
+    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
+    rows = []
+    for key in (key for key in keys if key.startswith(_COUNTER)):
+        counted = [list(_counted(group, key)) for group in groups]
+        if any(value for runs in counted for values in runs for value in values):
+            when = "last round" if key in STATES else "all rounds"
+            name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
+            rows.append([escape(name), *(_state(runs) if key in STATES else _events(runs) for runs in counted)])
+    if not rows:
+        return ""
+    columns = [Column("counter", numeric=False), *(Column(group.label) for group in groups)]
+    return details("Health counters that are not zero", table("Health counters", columns, rows) + paragraph(_NOTE))
+
+
+def _counted(group: Group, key: str) -> Iterator[list[float]]:
+    """The values over rounds of each run that has any."""
+    per_run = ([r.fields[key] for r in run.history if key in r.fields] for run in group.runs)
+    return (values for values in per_run if values)
+
+
+def _events(runs: Sequence[Sequence[float]]) -> str:
+    return f"{sum(map(sum, runs)):,.0f}"
+
+
+def _state(runs: Sequence[Sequence[float]]) -> str:
+    """The last value, and the largest where that is more."""
+    if not runs:
+        return "0"
+    last, most = statistics.fmean(values[-1] for values in runs), max(map(max, runs))
+    shown = f"{last:,.1f}".removesuffix(".0")
+    return f"{shown}<small>at most {most:,.0f}</small>" if most > last else shown
