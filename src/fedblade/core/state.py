@@ -123,6 +123,10 @@ class DiskStore:
             ) from error
         return unflatten(tensors)
 
+    def has(self, client: int, round_: int) -> bool:
+        """Whether the state that a client had after exactly this round is here."""
+        return self._path(client, round_).is_file()
+
     def put(self, client: int, round_: int, state: State) -> None:
         """Write the state after `round_` and drop files that no checkpoint can need or a killed process left."""
         path = self._path(client, round_)

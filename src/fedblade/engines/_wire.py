@@ -10,7 +10,8 @@ from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import Tree
 from fedblade.engines.base import RoundOutcome
 
-_SUMS, _EVERY, _FIRST = "sums", "every", "first"
+KINDS = _SUMS, _EVERY, _FIRST = ("sums", "every", "first")
+"""What an outcome has sums of: what the method sends, and what diagnostics ask of every and of the first client."""
 
 
 def pack(outcome: RoundOutcome) -> tuple[Tree, dict[str, Any]]:

@@ -120,11 +120,19 @@ def choose_measured(seed: int, eligible: IntArray) -> IntArray:
     return np.sort(eligible[chosen])
 
 
-def prepare(config: RunConfig, dataset: Dataset | None = None, model: nn.Module | None = None) -> Setup:
-    """Build a run; `dataset` and `model` are objects a user passed instead of names."""
+def prepare(
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    model: nn.Module | None = None,
+    clients: ClientTests | None = None,
+) -> Setup:
+    """Build a run; `dataset` and `model` are objects a user passed instead of names.
+
+    `clients` says who holds what where that is known and nothing is to be dealt.
+    """
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
-    clients = split_clients(config, dataset)
+    clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
     train = to_samples(dataset, dataset.train, device, dtype, augment)
     test = to_samples(dataset, dataset.test, device, dtype, None)

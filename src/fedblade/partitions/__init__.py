@@ -14,6 +14,7 @@ from fedblade.partitions._functions import dirichlet, iid, pathological, shards
 from fedblade.partitions._groups import Domain, Natural
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._reported import Reported
 from fedblade.partitions._shards import Shards, StochasticRemoval
 from fedblade.partitions._split import VALIDATION, Parts, Removal, Split
 from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
@@ -32,6 +33,7 @@ __all__ = [
     "Parts",
     "Pathological",
     "Removal",
+    "Reported",
     "Request",
     "Shards",
     "Split",

@@ -1,0 +1,212 @@
+"""A node's answers: the client half of a run, with the local loop that every engine has."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedblade._version import __version__
+from fedblade.core.cohort import Cohort
+from fedblade.core.errors import Misconfigured
+from fedblade.core.observe import Watch
+from fedblade.core.state import DiskStore, ServerState, unflatten
+from fedblade.core.sums import DataPass, Sums
+from fedblade.core.tree import State, Tree
+from fedblade.engines._wire import pack
+from fedblade.engines.base import RoundOutcome
+from fedblade.experiment._config import resolve
+from fedblade.experiment._diagnose import watch_for
+from fedblade.experiment._evaluate import holder, own_samples
+from fedblade.experiment._personal import stages_after_run
+from fedblade.experiment._precision import float32_products
+from fedblade.experiment._setup import Setup, plan_phases, prepare
+from fedblade.experiment._threads import fitting_threads
+from fedblade.flower._data import own_clients, own_dataset
+
+Answer = tuple[dict[str, Any], Tree]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's place in the federation: the clients it speaks for, its data (None: its share) and its folder."""
+
+    clients: tuple[int, ...]
+    data: str | None
+    folder: Path
+    device: str = "auto"
+
+    def answer(self, kind: str, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+        """The facts and tensors that answer a request; what cannot be done raises."""
+        if kind == "hello":
+            return {"clients": {str(client): self._held(client, facts) for client in self.clients}}, {}
+        client = int(facts["client"])
+        if client not in self.clients:
+            raise Misconfigured(f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
+        asked: Mapping[str, Callable[[Setup, int, Mapping[str, Any], Tree], Answer]] = {
+            "train": self._train,
+            "collect": self._collect,
+            "tune": self._tune,
+            "measure": self._measure,
+        }
+        setup = self._setup(facts, client)
+        with fitting_threads(setup), float32_products(tf32=setup.config.general.tf32):
+            found, answer = asked[kind](setup, client, facts, tensors)
+        repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
+        return found | repeated, {name: leaf.cpu() for name, leaf in answer.items()}
+
+    def _held(self, client: int, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What the server must know of a client: samples per class, and what a sample looks like."""
+        setup = self._setup(facts, client)
+        table = setup.clients.train.table()
+        return {
+            "counts": [int(count) for count in table[client]],
+            "input_shape": list(setup.dataset.input_shape),
+            "version": __version__,
+        }
+
+    def _setup(self, facts: Mapping[str, Any], client: int) -> Setup:
+        config = json.dumps(facts["config"], sort_keys=True)
+        return node_setup(config, facts["num_classes"], self.data, self.device, None if self.data is None else client)
+
+    def _train(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+        store = self._store(facts)
+        watch = _watch(setup, facts)
+        outcome = setup.engine.train(
+            _server(setup, facts, tensors), _cohort(setup, client, facts), store, facts["lr"], lambda _: None, watch
+        )
+        answer, found = pack(outcome)
+        return store.told(found), answer
+
+    def _collect(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+        store, names = self._store(facts), list(facts["sums"])
+        chosen = [each.sums for each in setup.method.exchanges if [one.name for one in each.sums] == names]
+        if not chosen:
+            raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
+        outcome = setup.engine.collect(_server(setup, facts, tensors), _cohort(setup, client, facts), store, chosen[0])
+        answer, found = pack(outcome)
+        return store.told(found), answer
+
+    def _tune(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+        """Train the client's own model on the next stage of the protocol, and keep it."""
+        stages, stage = stages_after_run(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
+        if stage >= len(stages):
+            raise Misconfigured(f"own models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for.")
+        phases, tuned = stages[stage], self._tuned(facts)
+        own = tuned.get(client, stage) if stage else self._store(facts).get(client, 0)
+        cohort = replace(
+            _cohort(setup, client, facts),
+            phases=plan_phases(setup.config, phases),
+            first_epoch=int(facts["first_epoch"]),
+        )
+        server = _server(setup, facts, tensors)
+        ((_, state),) = setup.engine.adapt(server, cohort, lambda _: own, facts["lr"], phases)
+        tuned.put(client, stage, state)
+        answer, found = pack(RoundOutcome())
+        return found, answer
+
+    def _measure(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+        passes = _passes(setup, facts["passes"])
+        server, store = _server(setup, facts, tensors), self._store(facts)
+        samples, indices = setup.test, setup.test_order
+        if self.data is None and "indices" in tensors:
+            indices = tensors["indices"].to(indices.device)
+            samples = samples if facts["part"] == "test" else own_samples(setup)
+        if facts["own"]:
+            stage = int(facts["stage"])
+            own = self._tuned(facts).get(client, stage) if stage else store.get(client, server.round)
+            mine = holder(setup, server, client, own)
+            ((_, totals),) = setup.engine.measure_own(server, [(mine, indices)], samples, passes)
+        else:
+            totals = setup.engine.measure(server, samples, indices, passes)
+        answer, found = pack(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
+        return found, answer
+
+    def _tuned(self, facts: Mapping[str, Any]) -> DiskStore:
+        """The clients' own models after each stage of tuning at the end of a run."""
+        return DiskStore(self.folder / str(facts["token"]) / "tuned")
+
+    def _store(self, facts: Mapping[str, Any]) -> "UsedStore":
+        return UsedStore(DiskStore(self.folder / str(facts["token"])), facts.get("used"), facts)
+
+
+class UsedStore:
+    """A node's states of its clients, as the server knows them: a state whose reply was never used does not count."""
+
+    def __init__(self, store: DiskStore, used: Sequence[Any] | None, facts: Mapping[str, Any]) -> None:
+        self._store, self._used = store, used
+        self._lost = self._kept = False
+        self._store.forget_before(max(0, int(facts["round"]) - int(facts.get("oldest", 0))))
+
+    def get(self, client: int, before_round: int) -> State | None:  # noqa: ARG002 - the server says which one
+        """The state after the last round that was used; None before the first, or if it is lost."""
+        if self._used is None or not self._used[1]:
+            return None
+        round_ = int(self._used[0])
+        self._lost = not self._store.has(client, round_)
+        return None if self._lost else self._store.get(client, round_ + 1)
+
+    def put(self, client: int, round_: int, state: State) -> None:
+        """Keep the state after a round."""
+        self._kept = True
+        self._store.put(client, round_, state)
+
+    def forget_before(self, round_: int) -> None:
+        """Nodes forget by what each request says."""
+
+    def told(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The facts of an answer with what happened to the client's state."""
+        if self._lost:
+            found["totals"]["count_lost_states"], found["steps"]["count_lost_states"] = 1.0, 1
+        return found | {"kept": self._kept}
+
+
+@functools.lru_cache(maxsize=4)
+def node_setup(config: str, num_classes: int, data: str | None, device: str, client: int | None) -> Setup:
+    """Everything a client needs, made once per process, on the node's own device; `client` is whose the data are."""
+    table: dict[str, Any] = json.loads(config)
+    own = {"engine": "sequential", "device": device, "trackers": []}
+    if data is None or client is None:
+        return prepare(resolve(table | own))
+    # A node knows of no other client, so it cannot draw cohorts.
+    table["federation"] = table["federation"] | {"clients_per_round": 1}
+    dataset = own_dataset(data, num_classes)
+    return prepare(
+        resolve(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
+    )
+
+
+def _cohort(setup: Setup, client: int, facts: Mapping[str, Any]) -> Cohort:
+    return Cohort(replace(setup.planner, mean_samples=facts["mean_samples"]), int(facts["round"]), (client,))
+
+
+def _server(setup: Setup, facts: Mapping[str, Any], tensors: Tree) -> ServerState:
+    """The server's state as it was sent."""
+    device = setup.test_order.device
+    parts = unflatten({name: leaf.to(device) for name, leaf in tensors.items() if name != "indices"})
+    sent = {name: parts.get(f"extra/{name}", {}) for name in setup.method.sent}
+    params = parts.get("params", {})
+    if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
+        raise Misconfigured("the server's model is not this node's. Use one version of fedblade everywhere.")
+    return ServerState(params, parts.get("buffers", {}), parts.get("fixed", {}), sent, int(facts["round"]))
+
+
+def _watch(setup: Setup, facts: Mapping[str, Any]) -> Watch | None:
+    """What diagnostics ask of the client, by the names of the sums."""
+    whole = watch_for(setup, setup.metrics)
+    if whole is None or not (facts["every"] or facts["first"]):
+        return None
+    every, first = (
+        tuple(each for each in asked if each.name in facts[kind])
+        for asked, kind in ((whole.every, "every"), (whole.first, "first"))
+    )
+    return replace(whole, every=every, first=first if facts["is_first"] else ())
+
+
+def _passes(setup: Setup, names: Sequence[str]) -> list[DataPass]:
+    known = {each.name: each for metric in setup.metrics for each in metric.passes}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise Misconfigured(f"this node knows no metric with the pass '{missing[0]}'. Use one version everywhere.")
+    return [known[name] for name in names]

@@ -1,0 +1,122 @@
+"""The server half of a deployed run: gather the nodes, then the rounds of any run."""
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
+from fedblade.core.files import write_atomic
+from fedblade.data import Dataset
+from fedblade.data._dataset import Part
+from fedblade.data.arrays import arrays
+from fedblade.engines._post import Post
+from fedblade.engines._roster import Journal, Roster
+from fedblade.engines.deployed import DeployedEngine, Terms
+from fedblade.engines.sequential import SequentialEngine
+from fedblade.experiment._config import RunConfig
+from fedblade.experiment._setup import Setup, prepare
+from fedblade.flower._app import Deployment
+from fedblade.flower._data import reported_clients
+
+_FACTS = "deployment.json"
+_PLACEHOLDERS = 2
+
+
+def check_deployable(config: RunConfig) -> None:
+    """Refuse what a deployed run cannot do, before anything is started."""
+    if config.evaluation.on != "test":
+        raise Unsupported("evaluation.on = 'validation' is for tuning on one machine. Use evaluation.on = 'test'.")
+
+
+def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder: Path, journal: Journal) -> Setup:
+    """A run whose clients are nodes: waits for them, and builds what the server needs."""
+    check_deployable(config)
+    greeting = {"config": config.table(), "num_classes": deployment.num_classes}
+    roster = Roster(post, greeting, journal)
+    roster.gather(config.federation.num_clients, deployment.wait_seconds)
+    counts = {client: list(facts["counts"]) for client, facts in roster.held.items()}
+    setup = _shared(config, counts) if deployment.data == "shares" else _apart(config, deployment, roster, counts)
+    terms = Terms(
+        round_seconds=deployment.round_seconds,
+        quorum=deployment.quorum,
+        attempts=deployment.attempts,
+        order=deployment.order,
+        oldest=config.checkpoint.every * (config.checkpoint.keep + 1),
+    )
+    engine = DeployedEngine(
+        setup.problem,
+        SequentialEngine(setup.problem),
+        post,
+        roster,
+        terms,
+        lambda: greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)},
+        folder / "checkpoints" / "waiting",
+        journal,
+        setup.test if deployment.data == "shares" or deployment.test else None,
+    )
+    return replace(setup, engine=engine)
+
+
+def run_token(folder: Path) -> str:
+    """What nodes know the run by: the same when it goes on, another for another run."""
+    path = folder / _FACTS
+    if path.is_file():
+        try:
+            return str(json.loads(path.read_text(encoding="utf-8"))["token"])
+        except (ValueError, KeyError, OSError) as error:
+            raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run elsewhere.") from error
+    token = secrets.token_hex(8)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps({"token": token}))
+    return token
+
+
+def _shared(config: RunConfig, counts: Mapping[int, list[int]]) -> Setup:
+    """A rehearsal: nodes hold shares of one data set, which the server has too."""
+    setup = prepare(replace(config, general=config.general.model_copy(update={"engine": "sequential"})))
+    table = setup.clients.train.table()
+    for client in range(len(table)):
+        if counts[client] != [int(count) for count in table[client]]:
+            raise RunFailed(
+                f"client {client} holds other samples than the server's split says. "
+                f"Give all nodes the same data set and the same version of fedblade."
+            )
+    return setup
+
+
+def _apart(config: RunConfig, deployment: Deployment, roster: Roster, counts: Mapping[int, list[int]]) -> Setup:
+    """Nodes have data of their own; the server has a test set, or nothing."""
+    shapes = {tuple(facts["input_shape"]) for facts in roster.held.values()}
+    if len(shapes) != 1:
+        raise Misconfigured(f"nodes have inputs of the shapes {sorted(shapes)}; expected one. Resize them alike.")
+    dataset = _server_dataset(deployment, shapes.pop())
+    own = config.general.model_copy(update={"engine": "sequential"})
+    return prepare(replace(config, general=own), dataset, clients=reported_clients(counts, len(dataset.test)))
+
+
+def _server_dataset(deployment: Deployment, shape: tuple[int, ...]) -> Dataset:
+    if deployment.test:
+        given = arrays(deployment.test)
+        return replace(given, train=given.test, num_classes=deployment.num_classes)
+    empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=np.float32), np.arange(_PLACEHOLDERS) % deployment.num_classes)
+    return Dataset("nodes", empty, empty, deployment.num_classes)
+
+
+def journal_of(folder: Path) -> Journal:
+    """Appends what happens to `deployment.jsonl` in the folder of the run, as soon as there is one."""
+    early: list[str] = []
+
+    def note(event: Mapping[str, Any]) -> None:
+        early.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
+        if folder.is_dir():
+            with (folder / "deployment.jsonl").open("a", encoding="utf-8") as file:
+                file.writelines(early)
+            early.clear()
+
+    return note

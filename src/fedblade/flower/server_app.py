@@ -1,0 +1,41 @@
+"""The server half of a run as Flower's ServerApp: one for every method."""
+
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedblade.core.errors import FedbladeError
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._run import execute
+from fedblade.flower._app import read_app
+from fedblade.flower._post import GridPost
+from fedblade.flower._server import check_deployable, deployed_setup, journal_of
+
+RUN_DIR, RESUME = "run-dir", "resume"
+"""Keys of the app's configuration: where the run is written, and whether it goes on."""
+
+
+def server_app(folder: Path) -> ServerApp:
+    """The server of the app in a folder; what cannot be deployed is refused here."""
+    config, deployment = read_app(folder)
+    check_deployable(config)
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Grid, context: Context) -> None:
+        out = Path(str(context.run_config[RUN_DIR]))
+        journal = journal_of(out)
+        try:
+            execute(
+                config,
+                out=out,
+                resume=bool(context.run_config[RESUME]),
+                watcher=Silent(),
+                make=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
+            )
+        except FedbladeError as error:
+            journal({"event": "failed", "reason": str(error)})
+            raise
+
+    return app
