@@ -32,7 +32,8 @@ ALLOWED: dict[str, set[str]] = {
         "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines", "trackers",
     },
     "bench": {"core", "data", "experiment", "losses"},
-    "cli": {"core", "data", "experiment", "report", "figures", "watch", "partitions", "bench"},
+    "flower": {"core", "data", "engines", "experiment", "partitions"},
+    "cli": {"core", "data", "experiment", "report", "figures", "watch", "partitions", "bench", "flower"},
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
 
@@ -75,6 +76,28 @@ def test_the_core_needs_little():
         if package == "core":
             outside = {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names - {"fedblade"}
             assert outside <= THIRD_PARTY_OF_CORE, path
+
+
+def test_flower_stays_where_it_is_used():
+    outside = [path for package, path in package_files() if package not in {"flower", "bench"}]
+    wrong = [path for path in outside if any(name.split(".")[0] == "flwr" for name in imports_of(path))]
+    assert not wrong
+    inside = [path for package, path in package_files() if package == "flower"]
+    assert any(any(name.split(".")[0] == "flwr" for name in imports_of(path)) for path in inside)
+
+
+def test_flower_is_loaded_by_its_apps_alone():
+    """What starts a deployment, and a node's own work, need no package of Flower's in their process."""
+    for module in (
+        "fedblade",
+        "fedblade.cli",
+        "fedblade.experiment",
+        "fedblade.engines.deployed",
+        "fedblade.flower._node",
+        "fedblade.flower._server",
+    ):
+        code = f"import sys, {module}; sys.exit('flwr' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module
 
 
 def test_light_imports_do_not_load_torch():

@@ -1,6 +1,7 @@
 """Which replies of clients may touch the sums: everything else is refused, with a reason."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,21 +11,31 @@ import torch
 from fedblade.core.state import unflatten
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
+from fedblade.engines._in_short import SHOWN, in_short
 from fedblade.engines._post import Reply
-from fedblade.engines._wire import pack
+from fedblade.engines._wire import KINDS, pack
 from fedblade.engines.base import RoundOutcome
 
+MISSING, REFUSED = "count_missing_clients", "count_refused_replies"
+"""What the server counts itself."""
+_SERVERS = frozenset({MISSING, REFUSED, "count_clients_without_test_samples"})
+"""Counters in a round's record that no client may write."""
+_LOGGED = re.compile(r"(loss|count)_\w{1,60}", re.ASCII)
+_FACTS = frozenset({"client", "round", "kind", "is_first", "sent", "totals", "steps", "bytes_up", "seconds", "kept"})
+_MOST_LOGGED = 1000
+_LARGEST = 1e30
+"""No honest loss, count or time comes near it, and sums of such numbers stay finite."""
 _ROUNDING = 1e-9
-_MOST_FACTS = 100_000
-"""Bytes of plain facts that a reply may have; an honest one has a few hundred."""
+_WEIGHT = "sums/weight"
+"""What sums are divided by: with one below zero in it the total may vanish."""
 
 
 @dataclass(frozen=True)
 class Template:
     """What an honest reply looks like: names, shapes and types of its tensors, made by a client of the server's own.
 
-    `bounds` are the largest values that entries may have, by the name of the sum. What is only `measured` and moves no
-    model may be NaN or infinite, as a diverged model's loss is.
+    `bounds` are the largest values that entries may have, by the name of the sum. The `loss` of a model that is only
+    `measured` may be NaN or infinite, as a diverged model's is.
     """
 
     tensors: Tree
@@ -45,63 +56,85 @@ class Template:
         """Why a reply must not be used, or None; `asked` are the facts that it has to repeat."""
         if reply.error is not None:
             return reply.error
-        for check in (self._wrong_facts, self._wrong_tensors, self._wrong_values):
-            reason = check(reply, asked)
-            if reason is not None:
-                return reason
+        return (
+            _wrong_facts(reply.facts, asked)
+            or self._wrong_log(reply.facts)
+            or self._wrong_names(reply.facts["sent"], bool(asked.get("is_first")))
+            or self._wrong_tensors(reply)
+            or self._wrong_values(reply)
+        )
+
+    def _wrong_log(self, facts: Mapping[str, Any]) -> str | None:
+        """A log may have no other names than a round's losses and counters, which stand beside its other numbers."""
+        totals, steps = facts["totals"], facts["steps"]
+        if totals.keys() != steps.keys() or len(totals) > _MOST_LOGGED:
+            return "its log has not one total and one number of steps for each of its names"
+        for key, total in totals.items():
+            if (key not in self.logged and not _LOGGED.fullmatch(key)) or key in _SERVERS:
+                return f"its log has '{in_short(key)}', which is no loss or counter of a client"
+            if not _is_number(total) or type(steps[key]) is not int or not 0 <= steps[key] <= _LARGEST:
+                return f"its log has '{key}' {in_short(total)} in {in_short(steps[key])} steps, which cannot be"
+            if key.startswith("count_") and total < 0:
+                return f"its log has '{key}' {in_short(total)}, which is no count"
         return None
 
-    def _wrong_facts(self, reply: Reply, asked: Mapping[str, Any]) -> str | None:
-        facts = reply.facts
-        if len(repr(facts)) > _MOST_FACTS:
-            return f"its facts are longer than {_MOST_FACTS:,} characters"
-        for key, value in asked.items():
-            if facts.get(key) != value:
-                return f"it answers {key} {facts.get(key)!r}; asked was {value!r}"
-        if not self._is_log(facts.get("totals")) or not self._is_log(facts.get("steps")):
-            return "its log is not made of losses and counts that are finite"
-        if not isinstance(facts.get("seconds"), float) or not isinstance(facts.get("bytes_up"), int):
-            return "its seconds or its bytes are no numbers"
-        sent = facts.get("sent")
-        if not isinstance(sent, Mapping) or sent.keys() != self.sent.keys():
-            return "it does not say what it sends"
+    def _wrong_names(self, sent: Mapping[str, Any], is_first: bool) -> str | None:
         for kind, names in sent.items():
-            if list(names) not in ([], list(self.sent[kind])):
-                return f"it sends {str(names)[:120]} as {kind}; expected {list(self.sent[kind])}"
-        if sent["first"] and not asked.get("is_first"):
+            if not isinstance(names, list) or names not in ([], list(self.sent[kind])):
+                return f"it sends {in_short(names)} as {kind}; expected {list(self.sent[kind])}"
+        if sent["first"] and not is_first:
             return "it sends what only the first client of a cohort was asked for"
         return None
 
-    def _wrong_tensors(self, reply: Reply, _: Mapping[str, Any]) -> str | None:
+    def _wrong_tensors(self, reply: Reply) -> str | None:
         kinds = [kind for kind, names in reply.facts["sent"].items() if names]
         wanted = {key: leaf for key, leaf in self.tensors.items() if key.partition("/")[0] in kinds}
         if reply.tensors.keys() != wanted.keys():
-            return f"its tensors differ in {[key[:80] for key in sorted(reply.tensors.keys() ^ wanted.keys())][:3]}"
+            differing = sorted(reply.tensors.keys() ^ wanted.keys())
+            return f"its tensors differ in {len(differing)} names, such as {[key[:SHOWN] for key in differing[:3]]}"
         for key, leaf in reply.tensors.items():
             if leaf.shape != wanted[key].shape or leaf.dtype != wanted[key].dtype:
                 return (
-                    f"'{key}' has shape {list(leaf.shape)} and type {leaf.dtype}; expected "
+                    f"'{key}' has shape {list(leaf.shape)[:8]} and type {leaf.dtype}; expected "
                     f"{list(wanted[key].shape)} and {wanted[key].dtype}"
                 )
         return None
 
-    def _wrong_values(self, reply: Reply, _: Mapping[str, Any]) -> str | None:
-        for name, tree in () if self.measured else unflatten(reply.tensors).items():
+    def _wrong_values(self, reply: Reply) -> str | None:
+        for name, tree in unflatten(reply.tensors).items():
             for leaf, tensor in tree.items():
+                if self.measured and leaf == "loss":
+                    continue
                 if not bool(torch.isfinite(tensor).all()):
                     return f"'{name}/{leaf}' holds NaN or infinity"
                 # A sum may round up to just above what it cannot pass.
                 bound = self.bounds.get(name.partition("/")[2], math.inf) * (1 + _ROUNDING)
                 if tensor.numel() and float(tensor.abs().max()) > bound:
                     return f"'{name}/{leaf}' reaches {float(tensor.abs().max()):.3g}; the largest allowed is {bound:g}"
+                if name == _WEIGHT and bool((tensor < 0).any()):
+                    return f"'{name}/{leaf}' is below zero, which no weight is"
         return None
 
-    def _is_log(self, given: object) -> bool:
-        """Whether a log has no other names than a round's losses and counters, which stand beside its other numbers."""
-        return isinstance(given, Mapping) and all(
-            isinstance(key, str)
-            and (key in self.logged or key.startswith(("loss_", "count_")))
-            and isinstance(value, int | float)
-            and math.isfinite(value)
-            for key, value in given.items()
-        )
+
+def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
+    """Whether a reply answers what was asked, with facts of the right types."""
+    if not facts.keys() <= _FACTS:
+        return f"it states {in_short(min(facts.keys() - _FACTS, key=str))}, which nobody asked for"
+    for key, value in asked.items():
+        if type(facts.get(key)) is not type(value) or facts[key] != value:
+            return f"it answers {key} {in_short(facts.get(key))}; asked was {value!r}"
+    if not isinstance(facts.get("totals"), dict) or not isinstance(facts.get("steps"), dict):
+        return "it has no log of its losses"
+    if not all(_is_number(facts.get(key)) and facts[key] >= 0 for key in ("seconds", "bytes_up")):
+        return "its seconds or its bytes are no numbers"
+    if not isinstance(facts.get("kept", False), bool):
+        return "it does not say whether it has kept a state"
+    sent = facts.get("sent")
+    if not isinstance(sent, dict) or sent.keys() != set(KINDS):
+        return "it does not say what it sends"
+    return None
+
+
+def _is_number(given: object) -> bool:
+    """Whether something is a number of a size that can be; JSON knows NaN, infinity and integers of any length."""
+    return type(given) in (int, float) and -_LARGEST <= given <= _LARGEST  # type: ignore[operator]

@@ -1,9 +1,10 @@
 """Outcomes of clients, added as they arrive or in the order of their ids, with one of them in memory at a time."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import Tree
@@ -15,7 +16,8 @@ Order = Literal["fixed", "arrival"]
 class Arrivals:
     """The sum of what clients sent. In the fixed order a reply that comes early waits on disk.
 
-    `expected` are the clients in ascending id, `unpack` makes an outcome of a reply's tensors and facts.
+    `expected` are the clients in ascending id, `unpack` makes an outcome of a reply's tensors and facts. `folder` is
+    nobody else's: nothing is left there, and what a process that was killed has left is not used.
     """
 
     def __init__(
@@ -31,6 +33,13 @@ class Arrivals:
         self._outcome = RoundOutcome()
         self._rows: list[int] = []
         self.clients: set[int] = set()
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def put(self, client: int, tensors: Tree, facts: Mapping[str, Any]) -> None:
         """Take a reply that was admitted."""

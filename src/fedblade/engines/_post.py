@@ -1,8 +1,8 @@
 """Requests to clients on other machines and what they answer, whatever carries them."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from fedblade.core.tree import Tree
@@ -45,8 +45,8 @@ class Post(Protocol):
     def send(self, requests: Sequence[Request]) -> list[str | None]:
         """Send requests and give the id of each, None where one could not be sent."""
 
-    def receive(self, waiting: Collection[str]) -> list[Reply]:
-        """The replies to these requests that have arrived and were not given before."""
+    def receive(self, waiting: Collection[str]) -> Iterable[Reply]:
+        """The replies to these requests that have arrived and were not given before, best made one by one."""
 
 
 @dataclass
@@ -55,25 +55,41 @@ class _Sent:
     incarnation: str | None
 
 
-def replies(post: Post, requests: Sequence[Request], seconds: float) -> Iterator[tuple[Request, Reply]]:
+def replies(post: Post, requests: Sequence[Request], seconds: float) -> Iterator[tuple[Request | None, Reply]]:
     """Send requests and give each with its reply as it arrives, until all are there or the time is over.
 
     A node that stopped and came back has lost what it was asked, so it is asked again. What answers no request that is
-    open (another round's, or the same twice) is not looked at.
+    open (another round's, or the same twice), or comes from another node than was asked, is given as an error without
+    a request, and the request stays open.
     """
-    deadline = time.monotonic() + seconds
     waiting = _send(post, requests)
+    deadline = time.monotonic() + seconds
+    went_out = {id(sent.request) for sent in waiting.values()}
     for request in requests:
-        if all(sent.request is not request for sent in waiting.values()):
+        if id(request) not in went_out:
             yield request, Reply("", request.node, error="the request could not be sent")
-    while waiting and time.monotonic() < deadline:
+    while waiting:
         for reply in post.receive(list(waiting)):
-            answered = waiting.pop(reply.request, None)
-            if answered is not None:
-                yield answered.request, reply
+            stray = _stray(reply, waiting)
+            if stray is None:
+                yield waiting.pop(reply.request).request, reply
+            else:
+                yield None, replace(reply, facts={}, tensors={}, error=stray)
+        left = deadline - time.monotonic()
+        if not waiting or left <= 0:
+            return
         _ask_again(post, waiting)
-        if waiting:
-            time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
+        time.sleep(min(_PAUSE, left))
+
+
+def _stray(reply: Reply, waiting: Mapping[str, _Sent]) -> str | None:
+    """Why a reply is none to what is open, or None."""
+    sent = waiting.get(reply.request)
+    if sent is None:
+        return "it answers nothing that is open: another round's request, or one that was answered before"
+    if reply.node not in (None, sent.request.node):
+        return f"it answers what node {sent.request.node} was asked"
+    return None
 
 
 def _send(post: Post, requests: Sequence[Request]) -> dict[str, _Sent]:

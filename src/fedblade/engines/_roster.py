@@ -1,10 +1,11 @@
 """Which node speaks for which client."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fedblade.core.errors import RunFailed
+from fedblade.engines._hello import Holding, Refused, holdings_of
 from fedblade.engines._post import Post, Reply, Request, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
@@ -13,35 +14,41 @@ _GREETING_SECONDS = 120.0
 _PAUSE = 0.5
 _NAMED = 8
 """Clients or nodes that a message lists."""
+LONGEST = 500
+"""Characters of what a node says that are kept."""
 
 
 class Roster:
     """Nodes say for which clients they speak, and what each of these holds, when they are greeted.
 
-    A client belongs to the first node that claims it. Another one takes its place only when that node is gone.
-    `greeting` are the facts that every node needs to answer.
+    A client belongs to the first node that claims it. Another one takes its place only when that node is gone, and only
+    with the same samples once the run has begun. `greeting` are the facts that every node needs to answer.
     """
 
-    def __init__(self, post: Post, greeting: Mapping[str, Any], journal: Journal) -> None:
-        self._post, self._greeting, self._journal = post, greeting, journal
+    def __init__(self, post: Post, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
+        self._post, self._greeting, self._num_clients, self._journal = post, greeting, num_clients, journal
         self._known: dict[int, str] = {}
         self._nodes: dict[int, int] = {}
-        self.held: dict[int, Mapping[str, Any]] = {}
+        self._refused: dict[tuple[int, str], None] = {}
+        self._begun = False
+        self.held: dict[int, Holding] = {}
 
-    def gather(self, expected: int, seconds: float) -> None:
-        """Wait until clients 0 to `expected` - 1 all have a node; refuse two nodes for one client."""
+    def gather(self, seconds: float) -> None:
+        """Wait until all clients have a node; two nodes for one client are an error."""
         deadline = time.monotonic() + seconds
         while True:
-            contested = self.refresh()
+            contested = self._greet(max(deadline - time.monotonic(), _PAUSE))
             if contested:
                 raise RunFailed(f"{contested[0]}. Give every node clients of its own, then start again.")
-            missing = [client for client in range(expected) if client not in self._nodes]
+            missing = [client for client in range(self._num_clients) if client not in self._nodes]
             if not missing:
+                self._begun = True
                 return
             if time.monotonic() > deadline:
+                refused = [f"Node {node} was refused: {reason}." for node, reason in self._refused][:_NAMED]
                 raise RunFailed(
-                    f"after {seconds:.0f} s there is no node for client(s) {_some(missing)} of {expected}. "
-                    f"Start their nodes, or lower federation.num_clients, and start again."
+                    f"after {seconds:.0f} s there is no node for client(s) {_some(missing)} of {self._num_clients}. "
+                    f"{' '.join((*refused, ''))}Start their nodes, or lower federation.num_clients, and start again."
                 )
             time.sleep(_PAUSE)
 
@@ -50,43 +57,60 @@ class Roster:
         node = self._nodes.get(client)
         return node if node in self._post.nodes() else None
 
-    def refresh(self) -> list[str]:
-        """Greet nodes that are new or have come back; gives what was refused."""
-        there = self._post.nodes()
+    def refresh(self, seconds: float) -> None:
+        """Greet nodes that are new or have come back; what is refused does not stop a run that has begun."""
+        self._greet(seconds)
+
+    def _greet(self, seconds: float) -> list[str]:
+        """Greet whoever was not yet, and give what was said of clients that belong to another node."""
+        there = dict(self._post.nodes())
         new = [node for node, incarnation in there.items() if self._known.get(node) != incarnation]
-        refused: list[str] = []
-        for request, reply in replies(self._post, [self._hello(node) for node in new], _GREETING_SECONDS):
+        requests = [Request("hello", node, self._greeting) for node in new]
+        contested: list[str] = []
+        # A run that has begun greets a node once, so that one which never answers cannot hold up every round.
+        again = set() if self._begun else set(new)
+        for request, reply in replies(self._post, requests, min(seconds, _GREETING_SECONDS)):
+            if request is None:
+                self._refuse(reply.node, reply.error or "")
+            elif reply.node is None:
+                again.add(request.node)
+                self._refuse(request.node, reply.error or "")
+            elif (entered := self._enter(request.node, reply, there)) is not None:
+                again.discard(request.node)
+                contested += entered
+        self._known |= {node: there[node] for node in new if node not in again}
+        return contested
+
+    def _enter(self, node: int, reply: Reply, there: Collection[int]) -> list[str] | None:
+        """Put the clients of a node down: what was refused of them, or None where nothing can be believed."""
+        try:
             if reply.error is not None:
-                self._note(request.node, reply.error)
-                continue
-            self._known[request.node] = there[request.node]
-            refused += self._enter(request.node, reply, there)
-        return refused
+                raise Refused(reply.error)
+            holdings = holdings_of(reply.facts, self._num_clients, int(self._greeting.get("num_classes", 0)))
+        except Refused as refused:
+            self._refuse(node, str(refused))
+            return None
+        contested = []
+        for client, holding in holdings.items():
+            owner = self._nodes.get(client)
+            if owner is not None and owner != node and owner in there:
+                contested.append(f"node {node} claims client {client}, for which node {owner} speaks")
+                self._refuse(node, contested[-1], client)
+            elif self._begun and holding != self.held[client]:
+                self._refuse(node, f"client {client} holds other samples than when the run began", client)
+            else:
+                self._nodes[client] = node
+                self.held[client] = holding
+        return contested
 
-    def _hello(self, node: int) -> Request:
-        return Request("hello", node, self._greeting)
-
-    def _enter(self, node: int, reply: Reply, there: Iterable[int]) -> list[str]:
-        """Put the clients of a node down; gives what was refused."""
-        refused = []
-        held = reply.facts.get("clients")
-        if not isinstance(held, Mapping):
-            return [self._note(node, "it does not say for which clients it speaks")]
-        for key, facts in held.items():
-            client, owner = int(key), self._nodes.get(int(key))
-            if owner is not None and owner != node and owner in set(there):
-                reason = f"node {node} claims client {client}, for which node {owner} speaks"
-                refused.append(self._note(node, reason, client))
-                continue
-            self._nodes[client] = node
-            self.held[client] = facts
-        return refused
-
-    def _note(self, node: int, reason: str, client: int | None = None) -> str:
-        self._journal({"event": "refused node", "node": str(node), "client": client, "reason": reason})
-        return reason
+    def _refuse(self, node: int | None, reason: str, client: int | None = None) -> None:
+        """Note a reason, once for each node."""
+        short = reason[:LONGEST].removesuffix(".")
+        if (node or 0, short) not in self._refused:
+            self._refused[node or 0, short] = None
+            self._journal({"event": "refused node", "node": str(node), "client": client, "reason": short})
 
 
-def _some(clients: list[int]) -> str:
-    listed = ", ".join(str(client) for client in clients[:_NAMED])
-    return listed + (", …" if len(clients) > _NAMED else "")
+def _some(clients: Iterable[int]) -> str:
+    listed = list(clients)
+    return ", ".join(str(client) for client in listed[:_NAMED]) + (", …" if len(listed) > _NAMED else "")

@@ -88,7 +88,8 @@ def _traffic(card: Card) -> str:
         rows += [(f"down, {when}", "exchange", f"{each.bytes_down:,} bytes")] if each.bytes_down else []
         rows += [(f"up, {when}", "exchange", payload_text(payload)) for payload in each.up]
     total = f"A client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up ({MODEL})."
-    return f"{_table(('when', 'whose', 'what'), rows)}\n\n{total}" if rows else "Nothing travels."
+    simulated = f"{_table(('when', 'whose', 'what'), rows)}\n\n{total}" if rows else "Nothing travels."
+    return f"{simulated}\n\nDeployed, {traffic.deployed}."
 
 
 def _kept(card: Card) -> str:

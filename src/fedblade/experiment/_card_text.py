@@ -113,7 +113,8 @@ def _traffic(traffic: Traffic) -> list[str]:
         sent = ", ".join(payload_text(payload) for payload in each.up) or "nothing"
         needed = f"{each.bytes_down:,} bytes down; " if each.bytes_down else ""
         lines.append(f"{moment(each.when, each.clients)}: {needed}up {sent}")
-    return [*lines, f"a client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up"]
+    lines.append(f"a client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up")
+    return [*lines, f"deployed: {traffic.deployed}"]
 
 
 def _state(card: Card) -> list[str]:

@@ -54,7 +54,7 @@ class Traffic:
     """What travels between the server and a client: down and up in each round, once, and in exchanges.
 
     Of the sums, those that carry the model's tensors for the first time, and its weight, are the model's; whatever
-    repeats them or is no part of the model is the method's own.
+    repeats them or is no part of the model is the method's own. `deployed` says what leaves a client elsewhere.
     """
 
     down_model: int
@@ -63,6 +63,7 @@ class Traffic:
     up_model: tuple[Payload, ...]
     up_extra: tuple[Payload, ...]
     exchanges: tuple[Extra, ...] = ()
+    deployed: str = ""
 
     @property
     def bytes_down(self) -> int:
@@ -114,7 +115,18 @@ def measure(setup: Setup) -> tuple[Traffic, Kept]:
         server={name: tree_bytes(tree) for name, tree in state.extra.items()},
         client={_KEPT.get(name, name): tree_bytes(tree) for name, tree in done.state.items()},
     )
-    return replace(traffic, exchanges=(*before, *after, *last)), kept
+    exchanges = (*before, *after, *last)
+    sends = bool(up_model or up_extra or any(each.up for each in exchanges))
+    return replace(traffic, exchanges=exchanges, deployed=_deployed(sends=sends)), kept
+
+
+def _deployed(*, sends: bool) -> str:
+    """What leaves a client on another machine (engine `flower`)."""
+    sums = "the sums above, " if sends else ""
+    return (
+        f"a client sends its number of samples per class and the shape of a sample once, then {sums}the totals of its "
+        f"losses and the sums that metrics ask for; samples, labels and the client's state never leave it"
+    )
 
 
 def _exchange(setup: Setup, state: ServerState, own: State | None, when: str) -> tuple[ServerState, tuple[Extra, ...]]:

@@ -19,11 +19,12 @@ class Deployment(Section):
     """The terms on which clients take part.
 
     With `data` "shares" every node holds its client's share of the run's data set, for rehearsals; with "nodes" every
-    node has data of its own, in `num_classes` classes. `test` is an .npz file on the server to measure on; without it
-    nodes measure on their own test samples. A run begins when all clients have a node, or fails after `wait_seconds`.
-    A round ends when all of its clients have answered, or after `round_seconds` if a `quorum` of them has; otherwise
-    those that are missing are asked again, `attempts` times in all. `order` "fixed" adds replies in the order of the
-    clients' ids, so that the same replies give the same model to the last bit.
+    node has data of its own, in `num_classes` classes. `test` is an .npz file on the server, on whose x_test and y_test
+    the global model is measured; without it nodes measure on their own test samples, and clients' own models always
+    there. A run begins when all clients have a node, or fails after `wait_seconds`. A round ends when all of its
+    clients have answered, or after `round_seconds` if a `quorum` of them has; otherwise those that are missing are
+    asked again, `attempts` times in all. `order` "fixed" adds replies in the order of the clients' ids, so that the
+    same replies give the same model to the last bit.
     """
 
     data: Literal["shares", "nodes"] = "shares"
@@ -58,4 +59,11 @@ def split_tables(raw: dict[str, Any]) -> tuple[RunConfig, Deployment]:
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
             f"{deployment.num_classes}. Set it to 2 or more."
         )
-    return resolve(raw), deployment
+    config = resolve(raw)
+    augment = config.dataset_settings.augment
+    if deployment.data == "nodes" and augment not in ("none", "crop_flip"):
+        raise Misconfigured(
+            f"dataset.augment = '{augment}' is a recipe for one data set, and nodes have data of their own. "
+            f"Use dataset.augment = 'crop_flip' or 'none'."
+        )
+    return config, deployment

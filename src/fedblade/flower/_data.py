@@ -2,16 +2,19 @@
 
 import importlib
 import sys
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.data import Dataset, as_dataset
-from fedblade.data.arrays import arrays
+from fedblade.data._user import NAMES
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
@@ -24,14 +27,49 @@ def own_dataset(source: str, num_classes: int) -> Dataset:
     The function takes nothing and gives what `fedblade.run` takes as a data set. A function is looked up in the folder
     of the node's process first.
     """
-    found = arrays(source) if source.endswith(".npz") else as_dataset(_call(source))
-    highest = int(max(found.train.labels.max(), found.test.labels.max()))
-    if highest >= num_classes:
+    given = _read(source) if source.endswith(".npz") else _call(source)
+    if isinstance(given, tuple | list) and len(given) == len(NAMES):
+        x, y, x_test, y_test = given
+        labels, test_labels = _checked(y, num_classes), _checked(y_test, num_classes)
+        # A node may see one class alone, or high numbers and few samples; only all nodes together must make sense.
+        plain = as_dataset((x, np.zeros(len(labels), dtype=int), x_test, np.ones(len(test_labels), dtype=int)))
+        parts = replace(plain.train, labels=labels), replace(plain.test, labels=test_labels)
+        return replace(plain, train=parts[0], test=parts[1], num_classes=num_classes)
+    found = as_dataset(given)
+    for part in (found.train, found.test):
+        _checked(part.labels, num_classes)
+    return replace(found, num_classes=num_classes)
+
+
+def _checked(given: Any, num_classes: int) -> NDArray[np.int64]:
+    """Labels that are classes of the run."""
+    labels = np.asarray(given)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise Misconfigured(
-            f"the node's data have label {highest}; the run has {num_classes} classes (flower.num_classes). "
+            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
+        )
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if len(wrong):
+        raise Misconfigured(
+            f"there is a label {int(wrong[0])}; the run has classes 0 to {num_classes - 1} (flower.num_classes). "
             f"Renumber the labels as all nodes do, or raise flower.num_classes."
         )
-    return replace(found, num_classes=num_classes)
+    return labels.astype(np.int64)
+
+
+def _read(path: str) -> tuple[Any, ...]:
+    """The arrays of a file."""
+    if not Path(path).is_file():
+        raise Misconfigured(f"'{path}' does not exist. Give the path of an .npz file with {', '.join(NAMES)}.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in NAMES if name not in archive]
+            if missing:
+                raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.")
+            return tuple(archive[name] for name in NAMES)
+    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).partition("\n")[0]
+        raise Misconfigured(f"'{path}' cannot be read as an .npz file of plain arrays: {reason}.") from error
 
 
 def _call(source: str) -> Any:
@@ -44,11 +82,19 @@ def _call(source: str) -> Any:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        return getattr(importlib.import_module(module), function)()
+        found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise Misconfigured(f"{DATA} = '{source}' cannot be found ({error}). Start the node where it is.") from error
     finally:
         sys.path.remove(here)
+    try:
+        return found()
+    except FedbladeError:
+        raise
+    except Exception as error:  # what a user's code says may hold data, which must not leave the node
+        raise Misconfigured(
+            f"{DATA} = '{source}' failed with a {type(error).__name__}. The node's log says more."
+        ) from error
 
 
 def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:

@@ -10,6 +10,8 @@ from fedblade.core.tree import Tree
 from fedblade.engines._post import Reply, Request
 
 _TENSORS, _FACTS, _JSON = "tensors", "facts", "json"
+_MOST_FACTS = 10_000_000
+"""Characters; the longest honest facts are a greeting's: the counts of all clients of a node."""
 MESSAGE_TYPE = "query.fedblade"
 """One kind of message for everything; the facts say what is asked."""
 
@@ -45,7 +47,7 @@ def to_reply(message: Message) -> Reply:
         facts, tensors = _opened(message.content)
     except Exception as error:  # whatever a hostile message raises must not stop the run
         return Reply(id_, node, error=f"it cannot be read ({type(error).__name__})")
-    return Reply(id_, node, facts, tensors, facts.get("error"))
+    return Reply(id_, node, facts, tensors, str(facts["error"]) if "error" in facts else None)
 
 
 def _content(facts: dict[str, Any], tensors: Tree) -> RecordDict:
@@ -55,6 +57,9 @@ def _content(facts: dict[str, Any], tensors: Tree) -> RecordDict:
 
 def _opened(content: RecordDict) -> tuple[dict[str, Any], Tree]:
     """Facts and tensors of a message; no pickled array is ever loaded."""
+    text = str(content[_FACTS][_JSON])
+    if len(text) > _MOST_FACTS:
+        raise ValueError(f"facts of {len(text)} characters")
     # Cloned into torch's own memory: kernels round differently on buffers that are aligned differently.
     tensors = {name: torch.from_numpy(array.numpy()).clone() for name, array in content[_TENSORS].items()}
-    return dict(json.loads(str(content[_FACTS][_JSON]))), tensors
+    return dict(json.loads(text)), tensors

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.observe import Watch
 from fedblade.core.state import DiskStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sums
@@ -24,6 +24,7 @@ from fedblade.experiment._precision import float32_products
 from fedblade.experiment._setup import Setup, plan_phases, prepare
 from fedblade.experiment._threads import fitting_threads
 from fedblade.flower._data import own_clients, own_dataset
+from fedblade.flower._used import UsedStore
 
 Answer = tuple[dict[str, Any], Tree]
 
@@ -39,6 +40,7 @@ class Node:
 
     def answer(self, kind: str, facts: Mapping[str, Any], tensors: Tree) -> Answer:
         """The facts and tensors that answer a request; what cannot be done raises."""
+        self._check(facts["config"]["federation"]["num_clients"])
         if kind == "hello":
             return {"clients": {str(client): self._held(client, facts) for client in self.clients}}, {}
         client = int(facts["client"])
@@ -56,6 +58,20 @@ class Node:
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
         return found | repeated, {name: leaf.cpu() for name, leaf in answer.items()}
 
+    def _check(self, num_clients: int) -> None:
+        """Refuse clients that the run does not have, and data that several clients would train on."""
+        outside = [client for client in self.clients if not 0 <= client < num_clients]
+        if outside:
+            raise Misconfigured(
+                f"this node speaks for client {outside[0]}, but the run has clients 0 to {num_clients - 1}. "
+                f"Mend `clients` in the node's configuration."
+            )
+        if self.data is not None and len(self.clients) > 1:
+            raise Misconfigured(
+                f"this node has data of its own and speaks for clients {list(self.clients)}, who would all train on "
+                f"them. Start a node for each client."
+            )
+
     def _held(self, client: int, facts: Mapping[str, Any]) -> dict[str, Any]:
         """What the server must know of a client: samples per class, and what a sample looks like."""
         setup = self._setup(facts, client)
@@ -71,7 +87,7 @@ class Node:
         return node_setup(config, facts["num_classes"], self.data, self.device, None if self.data is None else client)
 
     def _train(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
-        store = self._store(facts)
+        store = self._store(facts, client)
         watch = _watch(setup, facts)
         outcome = setup.engine.train(
             _server(setup, facts, tensors), _cohort(setup, client, facts), store, facts["lr"], lambda _: None, watch
@@ -80,7 +96,7 @@ class Node:
         return store.told(found), answer
 
     def _collect(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
-        store, names = self._store(facts), list(facts["sums"])
+        store, names = self._store(facts, client), list(facts["sums"])
         chosen = [each.sums for each in setup.method.exchanges if [one.name for one in each.sums] == names]
         if not chosen:
             raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
@@ -94,7 +110,7 @@ class Node:
         if stage >= len(stages):
             raise Misconfigured(f"own models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for.")
         phases, tuned = stages[stage], self._tuned(facts)
-        own = tuned.get(client, stage) if stage else self._store(facts).get(client, 0)
+        own = _own_state(tuned, self._store(facts, client), client, stage)
         cohort = replace(
             _cohort(setup, client, facts),
             phases=plan_phases(setup.config, phases),
@@ -108,14 +124,13 @@ class Node:
 
     def _measure(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
         passes = _passes(setup, facts["passes"])
-        server, store = _server(setup, facts, tensors), self._store(facts)
+        server = _server(setup, facts, tensors)
         samples, indices = setup.test, setup.test_order
         if self.data is None and "indices" in tensors:
             indices = tensors["indices"].to(indices.device)
             samples = samples if facts["part"] == "test" else own_samples(setup)
         if facts["own"]:
-            stage = int(facts["stage"])
-            own = self._tuned(facts).get(client, stage) if stage else store.get(client, server.round)
+            own = _own_state(self._tuned(facts), self._store(facts, client), client, int(facts["stage"]))
             mine = holder(setup, server, client, own)
             ((_, totals),) = setup.engine.measure_own(server, [(mine, indices)], samples, passes)
         else:
@@ -125,41 +140,26 @@ class Node:
 
     def _tuned(self, facts: Mapping[str, Any]) -> DiskStore:
         """The clients' own models after each stage of tuning at the end of a run."""
-        return DiskStore(self.folder / str(facts["token"]) / "tuned")
+        return DiskStore(self._folder(facts) / "tuned")
 
-    def _store(self, facts: Mapping[str, Any]) -> "UsedStore":
-        return UsedStore(DiskStore(self.folder / str(facts["token"])), facts.get("used"), facts)
+    def _store(self, facts: Mapping[str, Any], client: int) -> UsedStore:
+        return UsedStore(self._folder(facts), client, facts)
+
+    def _folder(self, facts: Mapping[str, Any]) -> Path:
+        """Where the states of a run are kept."""
+        token = str(facts["token"])
+        if not token.isalnum():
+            raise Misconfigured("the server calls the run by a name that is no name. Use one version everywhere.")
+        return self.folder / token
 
 
-class UsedStore:
-    """A node's states of its clients, as the server knows them: a state whose reply was never used does not count."""
-
-    def __init__(self, store: DiskStore, used: Sequence[Any] | None, facts: Mapping[str, Any]) -> None:
-        self._store, self._used = store, used
-        self._lost = self._kept = False
-        self._store.forget_before(max(0, int(facts["round"]) - int(facts.get("oldest", 0))))
-
-    def get(self, client: int, before_round: int) -> State | None:  # noqa: ARG002 - the server says which one
-        """The state after the last round that was used; None before the first, or if it is lost."""
-        if self._used is None or not self._used[1]:
-            return None
-        round_ = int(self._used[0])
-        self._lost = not self._store.has(client, round_)
-        return None if self._lost else self._store.get(client, round_ + 1)
-
-    def put(self, client: int, round_: int, state: State) -> None:
-        """Keep the state after a round."""
-        self._kept = True
-        self._store.put(client, round_, state)
-
-    def forget_before(self, round_: int) -> None:
-        """Nodes forget by what each request says."""
-
-    def told(self, found: dict[str, Any]) -> dict[str, Any]:
-        """The facts of an answer with what happened to the client's state."""
-        if self._lost:
-            found["totals"]["count_lost_states"], found["steps"]["count_lost_states"] = 1.0, 1
-        return found | {"kept": self._kept}
+def _own_state(tuned: DiskStore, store: UsedStore, client: int, stage: int) -> State | None:
+    """What a client's own model is made of, after so many stages of tuning."""
+    if not stage:
+        return store.get(client, 0)
+    if not tuned.has(client, stage - 1):
+        raise RunFailed(f"the model that client {client} tuned is gone from this node's folder.")
+    return tuned.get(client, stage)
 
 
 @functools.lru_cache(maxsize=4)

@@ -1,6 +1,7 @@
 """Where the files of an app and of its rehearsal are."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ class Place:
     """An app's folder, and the places of its rehearsal in it; all paths are absolute."""
 
     folder: Path
+
+    @property
+    def quoted(self) -> str:
+        """The folder as a shell takes it."""
+        return shlex.quote(str(self.folder))
 
     @property
     def own(self) -> Path:
@@ -64,7 +70,7 @@ def app_place(folder: Path) -> Place:
     if not isinstance(_app_table(folder), Mapping):
         raise Misconfigured(
             f"'{folder}' holds no Flower app: there is no pyproject.toml with [tool.flwr.app]. "
-            f"Make one: fedblade flower init {folder}"
+            f"Make one: fedblade flower init {shlex.quote(str(folder))}"
         )
     return Place(folder.resolve())
 

@@ -1,7 +1,8 @@
 """Requests and replies through Flower's grid."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from flwr.serverapp import Grid
 
@@ -10,6 +11,9 @@ from fedblade.flower._messages import to_message, to_reply
 
 _FRESH_SECONDS = 1.0
 """How old the list of nodes may be."""
+_AT_A_TIME = 4
+"""Messages that are sent or pulled together, and so in memory together, whatever the size of the cohort."""
+_Item = TypeVar("_Item")
 
 
 class GridPost:
@@ -33,11 +37,18 @@ class GridPost:
 
     def send(self, requests: Sequence[Request]) -> list[str | None]:
         """Push messages; Flower says which it could not take."""
-        if not requests:
-            return []
-        ids = list(self._grid.push_messages([to_message(request) for request in requests]))
-        return ids or [None] * len(requests)
+        sent: list[str | None] = []
+        for some in _pieces(requests):
+            ids: list[str | None] = list(self._grid.push_messages([to_message(request) for request in some]))
+            sent += ids or [None] * len(some)
+        return sent
 
-    def receive(self, waiting: Collection[str]) -> list[Reply]:
-        """Pull what has arrived."""
-        return [to_reply(message) for message in self._grid.pull_messages(list(waiting))]
+    def receive(self, waiting: Collection[str]) -> Iterator[Reply]:
+        """Pull what has arrived, and open one message after another."""
+        for some in _pieces(list(waiting)):
+            for message in self._grid.pull_messages(some):
+                yield to_reply(message)
+
+
+def _pieces(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + _AT_A_TIME] for start in range(0, len(items), _AT_A_TIME))

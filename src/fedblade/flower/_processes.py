@@ -4,6 +4,7 @@ Every process of a rehearsal has the folder of the rehearsal in its environment,
 them starts. That finds them all, those that Flower detaches too, and no other process, whatever process ids say.
 """
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -27,6 +28,7 @@ _QUIET = {
 }
 """Flower reports nothing, asks for nothing and installs nothing."""
 _LOOK_SECONDS = 0.05
+_MOST_PASSES = 5
 GRACE_SECONDS = 10.0
 """How long a process that was asked to end may take."""
 
@@ -60,7 +62,7 @@ def start(place: Place, arguments: Sequence[str], log: str, home: Path) -> subpr
     """Start a process of the rehearsal, apart from this terminal, that writes to a log of its own."""
     place.logs.mkdir(parents=True, exist_ok=True)
     with (place.logs / log).open("ab") as file:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 - arguments are ours
             list(arguments),
             cwd=place.folder,
             env=environment(home) | {MARK: str(place.own)},
@@ -79,11 +81,8 @@ def start_python(place: Place, module: str, log: str, *arguments: str) -> subpro
 def running(place: Place) -> list[int]:
     """The processes of a rehearsal that run now, besides this one."""
     mark = f"{MARK}={place.own}".encode()
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid() and mark in _environment_of(folder):
-            found.append(int(folder.name))
-    return found
+    others = [each for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
+    return [int(each.name) for each in others if mark in _environment_of(each)]
 
 
 def is_running(place: Place, process: int) -> bool:
@@ -107,16 +106,17 @@ def end(place: Place, processes: Sequence[int], grace_seconds: float) -> None:
 
 def end_all(place: Place, grace_seconds: float) -> None:
     """End every process of the rehearsal, those included that one of them starts meanwhile."""
-    while processes := running(place):
+    for _ in range(_MOST_PASSES):
+        if not (processes := running(place)):
+            return
         end(place, processes, grace_seconds)
+    raise ProcessFailed(f"processes {running(place)} of '{place.folder}' do not end. End them by hand.")
 
 
 def _send(place: Place, process: int, number: signal.Signals) -> None:
     if is_running(place, process):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
-        except ProcessLookupError:
-            pass
 
 
 def _environment_of(folder: Path) -> list[bytes]:

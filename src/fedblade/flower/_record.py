@@ -84,5 +84,5 @@ def read_record(place: Place) -> Record | None:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunFailed(
             f"'{place.state}' cannot be read: {error}. End the rehearsal and start it again: "
-            f"fedblade flower down {place.folder}"
+            f"fedblade flower down {place.quoted}"
         ) from error

@@ -14,15 +14,16 @@ from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.core.files import write_atomic
 from fedblade.data import Dataset
 from fedblade.data._dataset import Part
-from fedblade.data.arrays import arrays
+from fedblade.engines._dispatch import Dispatch, Terms
+from fedblade.engines._hello import Holding
 from fedblade.engines._post import Post
 from fedblade.engines._roster import Journal, Roster
-from fedblade.engines.deployed import DeployedEngine, Terms
+from fedblade.engines.deployed import DeployedEngine
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._setup import Setup, prepare
 from fedblade.flower._app import Deployment
-from fedblade.flower._data import reported_clients
+from fedblade.flower._data import own_dataset, reported_clients
 
 _FACTS = "deployment.json"
 _PLACEHOLDERS = 2
@@ -38,10 +39,10 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
     """A run whose clients are nodes: waits for them, and builds what the server needs."""
     check_deployable(config)
     greeting = {"config": config.table(), "num_classes": deployment.num_classes}
-    roster = Roster(post, greeting, journal)
-    roster.gather(config.federation.num_clients, deployment.wait_seconds)
-    counts = {client: list(facts["counts"]) for client, facts in roster.held.items()}
-    setup = _shared(config, counts) if deployment.data == "shares" else _apart(config, deployment, roster, counts)
+    roster = Roster(post, greeting, config.federation.num_clients, journal)
+    roster.gather(deployment.wait_seconds)
+    shares = deployment.data == "shares"
+    setup = _shared(config, roster.held) if shares else _apart(config, deployment, roster.held)
     terms = Terms(
         round_seconds=deployment.round_seconds,
         quorum=deployment.quorum,
@@ -49,16 +50,16 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
         order=deployment.order,
         oldest=config.checkpoint.every * (config.checkpoint.keep + 1),
     )
+
+    def facts() -> dict[str, Any]:
+        return greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)}
+
     engine = DeployedEngine(
         setup.problem,
         SequentialEngine(setup.problem),
-        post,
-        roster,
-        terms,
-        lambda: greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)},
+        Dispatch(post, roster, terms, facts, journal, setup.method.sent),
         folder / "checkpoints" / "waiting",
-        journal,
-        setup.test if deployment.data == "shares" or deployment.test else None,
+        setup.test if shares or deployment.test else None,
     )
     return replace(setup, engine=engine)
 
@@ -77,12 +78,12 @@ def run_token(folder: Path) -> str:
     return token
 
 
-def _shared(config: RunConfig, counts: Mapping[int, list[int]]) -> Setup:
+def _shared(config: RunConfig, held: Mapping[int, Holding]) -> Setup:
     """A rehearsal: nodes hold shares of one data set, which the server has too."""
     setup = prepare(replace(config, general=config.general.model_copy(update={"engine": "sequential"})))
     table = setup.clients.train.table()
     for client in range(len(table)):
-        if counts[client] != [int(count) for count in table[client]]:
+        if held[client].counts != tuple(int(count) for count in table[client]):
             raise RunFailed(
                 f"client {client} holds other samples than the server's split says. "
                 f"Give all nodes the same data set and the same version of fedblade."
@@ -90,20 +91,28 @@ def _shared(config: RunConfig, counts: Mapping[int, list[int]]) -> Setup:
     return setup
 
 
-def _apart(config: RunConfig, deployment: Deployment, roster: Roster, counts: Mapping[int, list[int]]) -> Setup:
+def _apart(config: RunConfig, deployment: Deployment, held: Mapping[int, Holding]) -> Setup:
     """Nodes have data of their own; the server has a test set, or nothing."""
-    shapes = {tuple(facts["input_shape"]) for facts in roster.held.values()}
-    if len(shapes) != 1:
-        raise Misconfigured(f"nodes have inputs of the shapes {sorted(shapes)}; expected one. Resize them alike.")
-    dataset = _server_dataset(deployment, shapes.pop())
+    shape, *_ = shapes = _shapes(held)
+    dataset = _server_dataset(deployment, shape)
+    if len(shapes) > 1 or dataset.input_shape != shape:
+        told = [f"{list(each)} (client {client})" for each, client in shapes.items()]
+        told += [f"{list(dataset.input_shape)} (the server's test set)"] if deployment.test else []
+        raise Misconfigured(f"inputs have the shapes {', '.join(told)}; expected one. Resize them alike.")
     own = config.general.model_copy(update={"engine": "sequential"})
+    counts = {client: list(holding.counts) for client, holding in held.items()}
     return prepare(replace(config, general=own), dataset, clients=reported_clients(counts, len(dataset.test)))
+
+
+def _shapes(held: Mapping[int, Holding]) -> dict[tuple[int, ...], int]:
+    """The shapes of inputs, each with the first client that has it."""
+    return {held[client].input_shape: client for client in sorted(held, reverse=True)}
 
 
 def _server_dataset(deployment: Deployment, shape: tuple[int, ...]) -> Dataset:
     if deployment.test:
-        given = arrays(deployment.test)
-        return replace(given, train=given.test, num_classes=deployment.num_classes)
+        given = own_dataset(deployment.test, deployment.num_classes)
+        return replace(given, train=given.test)
     empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=np.float32), np.arange(_PLACEHOLDERS) % deployment.num_classes)
     return Dataset("nodes", empty, empty, deployment.num_classes)
 

@@ -27,7 +27,6 @@ _LASTING_SECONDS = 20.0
 _OPEN_SECONDS = 60.0
 
 
-
 class _Ended(BaseException):
     """The supervisor was told to end."""
 
@@ -78,6 +77,8 @@ def supervise(place: Place) -> None:
         for number, kept in enumerate(record.nodes, start=1)
     ]
     try:
+        if is_open(plan.port):
+            raise _processes.ProcessFailed(f"port {plan.port} was taken by another program in the meantime; try again")
         superlink.start(place)
         write_record(place, record)
         _wait_open(superlink, plan.port)
@@ -89,7 +90,8 @@ def supervise(place: Place) -> None:
         write_record(place, record)
         while True:
             time.sleep(_LOOK_SECONDS)
-            if any([ward.look(place) for ward in (superlink, *nodes)]):
+            changed = [ward.look(place) for ward in (superlink, *nodes)]
+            if any(changed):
                 write_record(place, record)
     except FedbladeError as error:
         record.phase, record.error = "failed", str(error)

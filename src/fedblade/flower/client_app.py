@@ -1,5 +1,6 @@
 """The client half of a run as Flower's ClientApp: one for every method."""
 
+import logging
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -19,6 +20,7 @@ def reply(message: Message, context: Context) -> Message:
     try:
         found, sums = node_of(context).answer(kind, facts, tensors)
     except FedbladeError as error:
+        logging.getLogger(__name__).warning("request refused", exc_info=True)
         return answer(message, {"error": str(error)}, {})
     return answer(message, found, sums)
 

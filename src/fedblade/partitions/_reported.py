@@ -41,6 +41,7 @@ class Reported(Parts):
 
     def counts(self, client: int, round_index: int) -> Ints:  # noqa: ARG002 - the same in all rounds
         """Samples per class [C], as reported."""
+        self.check_client(client)
         found: Ints = self.reported[client]
         return found
 
@@ -55,4 +56,5 @@ class Reported(Parts):
 
     def digest(self) -> str:
         """SHA-256 of the reported table."""
-        return hashlib.sha256(np.ascontiguousarray(self.reported, dtype=np.int64).tobytes()).hexdigest()
+        whole = np.ascontiguousarray(self.reported, dtype=np.int64)
+        return hashlib.sha256(f"{whole.shape}".encode() + whole.tobytes()).hexdigest()

@@ -25,6 +25,11 @@ def test_text_fits_a_terminal_and_has_every_section(name):
     sections = [block.partition("\n")[0] for block in text.split("\n\n")][-len(HEADINGS) :]
     assert all(section.startswith(heading) for section, heading in zip(sections, HEADINGS, strict=True))
     assert re.search(r"first round: [\d,]+ bytes down, [\d,]+ bytes up", text)
+    plain = " ".join(text.split())
+    assert "deployed: a client sends its number of samples per class and the shape of a sample once" in plain
+    assert "samples, labels and the client's state never leave it" in plain
+    assert ("then the sums above, the totals" in plain) == ("nothing is sent" not in plain)
+    assert "\n\nDeployed, a client sends its number of samples per class" in page(card(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -99,6 +99,55 @@ def test_on_validation_only_samples_held_out_of_training_are_looked_at(method, s
         assert 0 <= row["personal_accuracy"] <= 100
 
 
+class Answers:
+    """An engine whose clients' own models answer as they are told, client by client."""
+
+    def __init__(self, confusions):
+        self.confusions = confusions
+
+    def measure_own(self, state, clients, samples, passes):
+        for holder, _ in clients:
+            confusion = self.confusions[holder.client]
+            right = {"count": confusion.sum(), "correct": confusion.diagonal().sum(), "loss": confusion.sum()}
+            yield holder.client, {"accuracy": right, "confusion": {"confusion": confusion}}
+
+
+def test_without_a_global_model_a_client_can_expect_what_its_own_model_does_for_its_own_labels():
+    changes = {"partition": "dirichlet", "alpha": 0.3, "min_size": 5, "num_clients": 12, "metrics": ["classes"]}
+    setup = prepare(configure(PERSONAL, **changes), dataset())
+    torch.manual_seed(0)
+    confusions = torch.randint(0, 9, (12, 3, 3)).to(torch.float64)
+    confusions[3, 1] = 0  # A class that was not measured.
+    engine = Answers(confusions)
+    row = evaluate(replace(setup, engine=engine), setup.start, MemoryStore(), setup.metrics, {}).row
+    expected = []
+    for client, held in enumerate(setup.clients.train.table()):
+        known = [c for c in range(3) if confusions[client, c].sum() > 0]
+        right = [100 * float(confusions[client, c, c] / confusions[client, c].sum()) for c in known]
+        mine = [int(held[c]) for c in known]
+        if sum(mine):
+            expected.append(sum(n * value for n, value in zip(mine, right, strict=True)) / sum(mine))
+    assert len(set(expected)) > 8
+    assert row["client_accuracy_mean"] == pytest.approx(np.mean(expected), rel=1e-12)
+    assert row["worst_decile_accuracy"] == pytest.approx(min(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["local_ce", "fedavg"])
+def test_what_clients_can_expect_is_near_what_they_get(method):
+    """A client's samples are few, so that the two agree roughly; with others' labels own models would be far off."""
+    changes = {"rounds": 2, "num_clients": 8, "clients_per_round": 8, "test_split": "proportional"}
+    made, _ = load_config(
+        None, KEYS | changes | {"method": method, "partition": "dirichlet", "alpha": 0.2, "min_size": 10}
+    )
+    result = execute(made, dataset=dataset())
+    row = result.history[-1]
+    if method == "local_ce":
+        assert row["client_accuracy_mean"] == pytest.approx(result.summary["personal_accuracy"], abs=10)
+        assert row["client_accuracy_mean"] > row["test_accuracy"] + 15
+    else:
+        assert 0 <= row["worst_decile_accuracy"] <= row["client_accuracy_mean"] <= 100
+
+
 def test_on_validation_each_clients_part_is_of_its_own_data():
     setup = prepare(configure(**{"evaluation.on": "validation"}), dataset())
     whole = prepare(configure(), dataset()).clients.train

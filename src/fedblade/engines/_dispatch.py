@@ -1,0 +1,103 @@
+"""Requests to the nodes of clients, and those of their replies that may be used."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade.core.state import ServerState, flatten
+from fedblade.core.tree import Tree
+from fedblade.engines._admission import Template
+from fedblade.engines._arrivals import Order
+from fedblade.engines._post import Kind, Post, Reply, Request, replies
+from fedblade.engines._roster import LONGEST, Journal, Roster
+
+_REPEATED = ("client", "round", "is_first")
+"""Facts of a request that its reply has to repeat."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long a round may last and how many of its clients must answer.
+
+    A round ends when all have answered or after `round_seconds`. With fewer than `quorum` of the cohort the missing
+    ones are asked again, `attempts` times in all; then the run stops, resumable. In the fixed `order` sums are those of
+    the sequential engine to the last bit; by arrival the last bits may differ from run to run. `oldest` says how many
+    rounds back a run may have to go on from, so that nodes keep the state of clients as long.
+    """
+
+    round_seconds: float = 600.0
+    quorum: float = 0.5
+    attempts: int = 3
+    order: Order = "fixed"
+    oldest: int = 2
+
+
+class Dispatch:
+    """Finds the nodes of clients, asks them and judges what they answer; what is refused is noted in the journal.
+
+    `greeting` gives the facts that every request carries, `sent` names the parts of the server's extra state that
+    clients need.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        roster: Roster,
+        terms: Terms,
+        greeting: Callable[[], Mapping[str, Any]],
+        journal: Journal,
+        sent: Sequence[str],
+    ) -> None:
+        self._post, self._roster, self.terms, self._facts = post, roster, terms, greeting
+        self._journal, self._extra = journal, tuple(sent)
+
+    @functools.cached_property
+    def _greeting(self) -> Mapping[str, Any]:
+        return {**self._facts(), "oldest": self.terms.oldest}
+
+    @property
+    def everyone(self) -> list[int]:
+        """All clients that hold samples, in ascending id."""
+        return [client for client, holding in sorted(self._roster.held.items()) if any(holding.counts)]
+
+    def refresh(self) -> None:
+        """Take notice of nodes that are new or have come back."""
+        self._roster.refresh(self.terms.round_seconds)
+
+    def note(self, event: str, kind: Kind, round_: int, **facts: Any) -> None:
+        """Put down what happened; rounds count from 1 there, and what comes after a round belongs to it."""
+        shown = round_ + 1 if kind in ("train", "collect") else round_
+        self._journal({"event": event, "round": shown, "kind": kind, **facts})
+
+    def sent(self, server: ServerState) -> Tree:
+        """What every client needs of the server's state."""
+        extra = {f"extra/{name}": server.extra[name] for name in self._extra}
+        parts = flatten({"params": server.params, "buffers": server.buffers, "fixed": server.fixed} | extra)
+        return {name: leaf.cpu() for name, leaf in parts.items()}
+
+    def request(self, kind: Kind, client: int, round_: int, facts: Mapping[str, Any], tensors: Tree) -> Request | None:
+        """What the node of a client is asked; None if no node can be reached."""
+        node = self._roster.node_of(client)
+        if node is None:
+            self.note("no node", kind, round_, client=client)
+            return None
+        return Request(kind, node, {**self._greeting, **facts, "client": client, "round": round_}, tensors)
+
+    def answers(
+        self, kind: Kind, requests: Sequence[Request], template: Template, round_: int
+    ) -> Iterator[tuple[Request | None, Reply | None]]:
+        """Each request with its reply, as replies come; None for a reply that is refused."""
+        for request, reply in replies(self._post, requests, self.terms.round_seconds):
+            if request is None:
+                self._refuse(kind, round_, None, reply.node, reply.error or "")
+                yield None, None
+                continue
+            asked = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": kind}
+            reason = template.refusal(reply, asked)
+            if reason is not None:
+                self._refuse(kind, round_, int(request.facts["client"]), request.node, reason)
+            yield request, reply if reason is None else None
+
+    def _refuse(self, kind: Kind, round_: int, client: int | None, node: int | None, reason: str) -> None:
+        self.note("refused reply", kind, round_, client=client, node=str(node), reason=reason[:LONGEST])

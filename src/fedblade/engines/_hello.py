@@ -1,0 +1,59 @@
+"""What a node says of its clients when it is greeted, checked before anything is built on it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade._version import __version__
+from fedblade.engines._in_short import in_short
+
+_MOST_SAMPLES = 2**40
+_MOST_CLASSES = 10**6
+_MOST_AXES = 8
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+class Refused(Exception):
+    """A greeting was answered with something that cannot be; the message says what, without naming the node."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a client holds: its training samples per class, and the shape of a sample."""
+
+    counts: tuple[int, ...]
+    input_shape: tuple[int, ...]
+
+
+def holdings_of(facts: Mapping[str, Any], num_clients: int, num_classes: int) -> dict[int, Holding]:
+    """The clients that a node speaks for. `num_classes` 0 says that the number is not known here."""
+    told = facts.get("clients")
+    if not isinstance(told, Mapping) or not told:
+        raise Refused("it does not say for which clients it speaks")
+    return {_client(key, num_clients): _holding(key, each, num_classes) for key, each in told.items()}
+
+
+def _client(key: object, num_clients: int) -> int:
+    if not isinstance(key, str) or not _NUMBER.fullmatch(key) or int(key) >= num_clients:
+        raise Refused(f"it speaks for client {in_short(key)}; the run has clients 0 to {num_clients - 1}")
+    return int(key)
+
+
+def _holding(key: str, told: object, num_classes: int) -> Holding:
+    facts = told if isinstance(told, Mapping) else {}
+    if facts.get("version") != __version__:
+        raise Refused(f"it runs fedblade {in_short(facts.get('version'))}, the server {__version__}")
+    counts: Any = facts.get("counts")
+    shape: Any = facts.get("input_shape")
+    if not _are_whole(counts, 0, _MOST_SAMPLES) or not 0 < len(counts) <= _MOST_CLASSES:
+        raise Refused(f"client {key} says that it holds {in_short(counts)}; expected the number of samples per class")
+    if num_classes and len(counts) != num_classes:
+        raise Refused(f"client {key} counts samples of {len(counts)} classes; the run has {num_classes}")
+    if not _are_whole(shape, 1, _MOST_SAMPLES) or not 0 < len(shape) <= _MOST_AXES:
+        raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; expected a list of sizes")
+    return Holding(tuple(counts), tuple(shape))
+
+
+def _are_whole(given: Any, low: int, high: int) -> bool:
+    return isinstance(given, list) and all(type(each) is int and low <= each <= high for each in given)

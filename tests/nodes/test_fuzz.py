@@ -1,0 +1,171 @@
+"""Whatever is done to an honest reply or greeting, it is admitted with the same effect or refused; nothing breaks."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import Far, config_of, trained
+
+from fedblade._version import __version__
+from fedblade.core.cohort import Cohort
+from fedblade.core.tree import tree_digest
+from fedblade.engines._hello import Holding, Refused, holdings_of
+from fedblade.engines._templates import Templates
+from fedblade.engines._wire import unpack
+from fedblade.engines.sequential import SequentialEngine
+from fedblade.experiment._diagnose import watch_for
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+TYPES = st.sampled_from([torch.float64, torch.float32, torch.int64, torch.bool, torch.complex64])
+TENSORS = st.builds(lambda shape, dtype: torch.zeros(shape, dtype=dtype), SHAPES, TYPES)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """A template, what it was asked of a client, its reply, and what its sums are made of."""
+    seen = []
+
+    def tamper(request, reply):
+        seen.append((request, reply))
+        return [reply]
+
+    config = config_of("fedavg", rounds=1, **{"evaluation.metrics": ["drift", "local_spectrum"]})
+    run = Far(config, tmp_path_factory.mktemp("honest"), tamper=tamper)
+    setup = run.setup()
+    trained(setup)
+    request, reply = next(each for each in seen if each[0].facts.get("is_first"))
+    declared, watch = setup.method.sums, watch_for(setup, setup.metrics)
+    cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
+    template = Templates(setup.problem, SequentialEngine(setup.problem)).of_training(
+        setup.start, cohort, declared, watch, 0.1
+    )
+    made = {"template": template, "declared": declared, "watch": watch}
+    asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
+    assert template.refusal(reply, asked) is None
+    assert reply.facts["sent"]["every"]
+    assert reply.facts["sent"]["first"]
+    return made, asked, reply, effect(made, reply)
+
+
+def effect(made, reply):
+    """What is added to the sums."""
+    outcome = unpack(reply.tensors, reply.facts, made["declared"], made["watch"])
+    trees = {**outcome.sums.trees, **outcome.observed.totals()}
+    return tree_digest({f"{name}/{leaf}": value for name, tree in trees.items() for leaf, value in tree.items()})
+
+
+def places(value, path=()):
+    """Every place in nested facts."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from places(each, (*path, key))
+
+
+def changed(facts, path, value):
+    found = copy.deepcopy(facts)
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return found
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_changed_facts(honest, data):
+    made, asked, reply, before = honest
+    path = data.draw(st.sampled_from([each for each in places(reply.facts) if each]))
+    facts = changed(reply.facts, path, data.draw(PLAIN))
+    told = replace(reply, facts=facts)
+    reason = made["template"].refusal(told, asked)
+    if reason is None:
+        # What is only told (losses, times) may be anything of its kind; sums are as they were.
+        assert effect(made, told) == before
+        means = unpack(told.tensors, told.facts, made["declared"], made["watch"]).log.means()
+        json.dumps(means, allow_nan=False)
+        assert means.keys() <= reply.facts["totals"].keys()
+    else:
+        assert isinstance(reason, str)
+        assert reason
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_facts_of_any_kind(honest, data):
+    made, asked, reply, _ = honest
+    facts = data.draw(st.dictionaries(st.sampled_from([*reply.facts, "other"]), PLAIN))
+    assert made["template"].refusal(replace(reply, facts=facts), asked)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_changed_tensors(honest, data):
+    made, asked, reply, _ = honest
+    key = data.draw(st.sampled_from(sorted(reply.tensors)))
+    name = data.draw(st.just(key) | st.text(max_size=12))
+    tensors = {**reply.tensors, name: data.draw(TENSORS)}
+    if data.draw(st.booleans()):
+        tensors.pop(key)
+    told = replace(reply, tensors=tensors)
+    if made["template"].refusal(told, asked) is None:
+        for each, leaf in told.tensors.items():
+            assert leaf.shape == reply.tensors[each].shape
+            assert leaf.dtype == reply.tensors[each].dtype
+            assert bool(torch.isfinite(leaf).all())
+        assert effect(made, told)
+
+
+HELLO = {str(k): {"counts": [3, 0, 4], "input_shape": [1, 8, 8]} for k in range(2)}
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_changed_greetings(data):
+    facts = {"clients": {key: {**each, "version": __version__} for key, each in HELLO.items()}}
+    assert holdings_of(facts, 2, 3) == {0: Holding((3, 0, 4), (1, 8, 8)), 1: Holding((3, 0, 4), (1, 8, 8))}
+    path = data.draw(st.sampled_from([each for each in places(facts) if each]))
+    try:
+        found = holdings_of(changed(facts, path, data.draw(PLAIN)), 2, 3)
+    except Refused:
+        return
+    for holding in found.values():
+        assert len(holding.counts) == 3
+        assert all(type(each) is int and 0 <= each <= 2**40 for each in holding.counts)
+        assert all(type(each) is int and each > 0 for each in holding.input_shape)
+
+
+@pytest.mark.parametrize(
+    ("client", "told", "reason"),
+    [
+        ("2", {}, "client '2'; the run has clients 0 to 1"),
+        ("-1", {}, "client '-1'"),
+        ("01", {}, "client '01'"),
+        ("1" * 5000, {}, "client '111"),
+        ("x", {}, "client 'x'"),
+        ("0", {"counts": [1, 2]}, "2 classes; the run has 3"),
+        ("0", {"counts": [1, -2, 3]}, "holds [1, -2, 3]"),
+        ("0", {"counts": [1, 2, 2**41]}, "samples per class"),
+        ("0", {"counts": [1, 2, True]}, "samples per class"),
+        ("0", {"counts": [1, 2, 3.0]}, "samples per class"),
+        ("0", {"counts": "123"}, "holds '123'"),
+        ("0", {"counts": []}, "samples per class"),
+        ("0", {"input_shape": [0, 8]}, "shape [0, 8]"),
+        ("0", {"input_shape": [1] * 9}, "shape [1, 1, 1, …]"),
+        ("0", {"input_shape": None}, "shape None"),
+        ("0", {"version": "0.0.0"}, "runs fedblade '0.0.0'"),
+    ],
+)
+def test_greetings_that_cannot_be(client, told, reason):
+    with pytest.raises(Refused) as refused:
+        holdings_of({"clients": {client: {**HELLO["0"], "version": __version__, **told}}}, 2, 3)
+    assert reason in str(refused.value)
