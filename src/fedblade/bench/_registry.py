@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from fedblade.bench import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics_cost
+from fedblade.bench import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics_cost, scaling
 from fedblade.bench._base import Benchmark, Options, Row
 from fedblade.core.errors import Misconfigured, nearest
 
-_MODULES = (cifar, lddecorr, digits, frameworks, memory, float32, metrics_cost, losses)
+_MODULES = (cifar, lddecorr, digits, frameworks, memory, scaling, float32, metrics_cost, losses)
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for module in _MODULES for each in module.BENCHMARKS}
 
 

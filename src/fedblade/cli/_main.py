@@ -16,6 +16,7 @@ from fedblade.cli import (
     _compare,
     _data,
     _doctor,
+    _flower,
     _list,
     _partition,
     _report,
@@ -51,6 +52,7 @@ for command in (
     _doctor.doctor,
 ):
     app.command(name=command.__name__.rstrip("_"))(command)
+app.add_typer(_flower.flower)
 
 
 @app.callback(invoke_without_command=True)

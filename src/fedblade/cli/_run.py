@@ -1,13 +1,17 @@
 """`fedblade run`: one training run."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from fedblade.cli import _options as opt
-from fedblade.cli._stop import resumable
+from fedblade.cli._stop import Stopped, resumable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fedblade.experiment._config import RunConfig
     from fedblade.experiment._profile import Profile
 
 
@@ -28,23 +32,59 @@ def run(
 
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import execute, next_run_folder
+    from fedblade.experiment._distributed import agreed_config, agreed_folder, joined
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._run import requested_config
+    from fedblade.experiment._run import followed, requested_config
 
-    if resume and out is None:
-        raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
-    changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
-    config = requested_config(source, changes, where or (), out=out, resume=resume)
-    folder = out or next_run_folder(config.method.name)
+    def asked() -> "RunConfig":
+        if resume and out is None:
+            raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
+        changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
+        return requested_config(source, changes, where or (), out=out, resume=resume)
+
+    ranks = joined()
+    if ranks is not None and not ranks.leads:
+        _follow(lambda: followed(ranks, out))
+    config = agreed_config(ranks, asked)
+    folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as watcher:
-        result = execute(config, out=folder, resume=resume, watcher=watcher, profile=profile)
+    with again, shown(Console(), quiet=quiet) as watcher, _telling_of_the_loss():
+        result = execute(config, out=folder, resume=resume, watcher=watcher, profile=profile, ranks=ranks)
     if not quiet and result.profile is not None:
         typer.echo(_where_the_time_went(result.profile))
     if not quiet:
         typer.echo(_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
     typer.echo(str(folder))
+
+
+def _follow(work: "Callable[[], object]") -> NoReturn:
+    """Serve rank 0 without a word, which is the one to speak; only if it is lost, rank 1 says so."""
+    from fedblade.core.errors import FedbladeError
+    from fedblade.experiment._distributed import unheard
+
+    try:
+        work()
+    except FedbladeError as error:
+        if unheard(error):
+            raise
+        raise typer.Exit(error.exit_status) from error
+    except Stopped as stopped:
+        raise typer.Exit(128 + stopped.number) from stopped
+    raise typer.Exit
+
+
+@contextmanager
+def _telling_of_the_loss() -> "Iterator[None]":
+    """Of a lost rank and the signal that torchrun sends because of it, the loss is what a user must know."""
+    from fedblade.core.errors import RunFailed
+
+    try:
+        yield
+    except Stopped as stopped:
+        if isinstance(stopped.__context__, RunFailed):
+            raise stopped.__context__ from None
+        raise
 
 
 def _where_the_time_went(profile: "Profile") -> str:

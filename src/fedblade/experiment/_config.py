@@ -16,6 +16,7 @@ from fedblade.experiment._schema import (
     ORDER,
     Checkpoint,
     DatasetSettings,
+    Distributed,
     Evaluation,
     Federation,
     General,
@@ -67,6 +68,7 @@ class RunConfig:
     method_knobs: Mapping[str, Any]
     evaluation: Evaluation
     checkpoint: Checkpoint
+    distributed: Distributed
 
     def build_method(self) -> Method:
         """The method value."""

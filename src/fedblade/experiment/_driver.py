@@ -48,17 +48,21 @@ class Watcher(Protocol):
 class Driver:
     """Carries a run from its last checkpoint to its last round. `directory` None keeps everything in memory.
 
+    `store` has the clients' states, where they are not kept in the folder.
+
     `state` and `history` always belong together: both change only when a round is complete. The exchanges at the end
     of the run complete the last round, so that a run cut short in them does that round again and them once. Own models
     of clients come last: `clients` has a row for each that was tuned and measured, and a run cut short there goes on
     with the next client.
     """
 
-    def __init__(self, setup: Setup, directory: RunDirectory | None, watcher: Watcher) -> None:
+    def __init__(
+        self, setup: Setup, directory: RunDirectory | None, watcher: Watcher, store: ClientStore | None = None
+    ) -> None:
         self._setup = setup
         self._directory = directory
         self._watcher = watcher
-        self._store: ClientStore = MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
+        self._store: ClientStore = _own_store(directory) if store is None else store
         self._checkpoints = None if directory is None else Checkpoints(directory)
         self._own = OwnModels(setup, directory, self._store)
         self._saved_round = 0
@@ -212,6 +216,10 @@ class Driver:
         new = len(cohort) - int(self._met[cohort].sum())
         self._met[cohort] = True
         return tree_bytes(self.state.fixed) * new if self._setup.method.sums else 0
+
+
+def _own_store(directory: RunDirectory | None) -> ClientStore:
+    return MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
 
 
 def _population_notes(setup: Setup) -> list[str]:

@@ -17,7 +17,7 @@ from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
 from fedblade.experiment._run import folder_name
 
-_NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint")
+_NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint", "distributed")
 """What does not change a run's numbers, or is named beside the rest."""
 
 _COLUMN_KEYS = (

@@ -11,10 +11,26 @@ from typing import Any
 from torch import nn
 
 from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.state import ClientStore
 from fedblade.core.timeline import stage
+from fedblade.core.tree import Tree
 from fedblade.data import Dataset, as_dataset
+from fedblade.engines._ranks import Ranks
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
 from fedblade.experiment._directory import CLIENTS, DIAGNOSTICS, MODEL, SUMMARY, RunDirectory, _leaves
+from fedblade.experiment._distributed import (
+    agreed_config,
+    ending_together,
+    follow,
+    followed_config,
+    followed_folder,
+    joined,
+    lead_setup,
+    lead_store,
+    refuse_ranks,
+    threads_for,
+    undisturbed,
+)
 from fedblade.experiment._driver import Driver, Row, Watcher
 from fedblade.experiment._model import TrainedModel, load, model_facts, save_model
 from fedblade.experiment._overrides import apply
@@ -28,7 +44,8 @@ from fedblade.models import as_backbone
 from fedblade.trackers import check_installed, tracked
 
 TRACKERS = "trackers"
-"""The one key of a configuration that is no part of what the run is."""
+"""A key of a configuration that is no part of what the run is."""
+_DISTRIBUTED, _TIMEOUT = "distributed", "timeout_seconds"
 
 
 @dataclass(frozen=True)
@@ -104,12 +121,15 @@ def run(
     (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
     `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
     `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
-    goes (`Result.profile`).
+    goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
     model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
-    checked = requested_config(config, overrides, out=out, resume=resume)
-    return execute(checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model)
+    ranks = joined()
+    checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
+    return execute(
+        checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model, ranks=ranks
+    )
 
 
 def execute(
@@ -121,19 +141,60 @@ def execute(
     profile: bool = False,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
+    ranks: Ranks | None = None,
+    make: Callable[[], Setup] | None = None,
 ) -> Result:
-    """Train a checked configuration; see `run`."""
-    watcher = watcher or Silent()
+    """Train a checked configuration, together with `ranks` if there are any; see `run`.
+
+    `make` builds the run where that is not done from the configuration alone.
+    """
+    folder = None if out is None else Path(out)
+
+    def build() -> Setup:
+        if ranks is not None:
+            return lead_setup(ranks, config, dataset, model)
+        return prepare(config, dataset, model) if make is None else make()
+
+    if ranks is None:
+        refuse_ranks()
+    with threads_for(ranks):
+        if ranks is not None and not ranks.leads:
+            return _received(folder, *follow(ranks, config, folder, dataset, model))
+        with ending_together(ranks):
+            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, dataset, model, ranks)
+            if ranks is not None:
+                ranks.tell(*_sent(result))
+        return result
+
+
+def followed(ranks: Ranks, out: Path | None) -> Result:
+    """A run as a rank that serves it takes part: rank 0 reads the configuration, and chooses the folder if need be."""
+    config = followed_config(ranks)
+    return execute(config, out=out or followed_folder(ranks), ranks=ranks)
+
+
+def _carried_out(
+    config: RunConfig,
+    out: Path | None,
+    resume: bool,
+    watcher: Watcher,
+    profile: bool,
+    build: Callable[[], Setup],
+    dataset: Dataset | None,
+    model: nn.Module | None,
+    ranks: Ranks | None,
+) -> Result:
+    """The run as one process sees it, which may be rank 0 of several."""
     if out is None:
         if profile:
             raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
         if config.general.trackers:
             raise Misconfigured("trackers write into the folder of the run, and there is none. Give out=DIR.")
-        setup = prepare(config, dataset, model)
-        driver = Driver(setup, None, watcher)
+        setup, store = _with_ranks(ranks, config, build(), None)
+        driver = Driver(setup, None, watcher, store)
         driver.run()
         return _result(setup, driver, None)
-    directory = RunDirectory(Path(out))
+    directory = RunDirectory(out)
     check_folder(directory, config, resume=resume)
     finished = _finished(directory, model)
     if finished is not None:
@@ -145,14 +206,38 @@ def execute(
     try:
         with profiled(directory, config.federation.rounds, asked=profile) as recorder:
             with stage("prepare"):
-                setup = prepare(config, dataset, model)
+                setup = build()
                 directory.open(_comparable(directory, config), resume=resume)
                 record_partition(directory, setup)
+                setup, store = _with_ranks(ranks, config, setup, directory)
             with tracked(config.general.trackers, directory.path, _leaves(config.table()), watcher) as everyone:
-                result = _drive(setup, directory, everyone)
+                result = _drive(setup, directory, everyone, store, ranks)
         return result if recorder is None else replace(result, profile=recorder.profile)
     finally:
         directory.close()
+
+
+def _with_ranks(
+    ranks: Ranks | None, config: RunConfig, setup: Setup, directory: RunDirectory | None
+) -> tuple[Setup, ClientStore | None]:
+    """The run with all ranks as its engine, and the store of its clients' states if it is not the usual one."""
+    if ranks is None:
+        return setup, None
+    led = lead_store(ranks, config, setup, directory)
+    return led.setup, led.store
+
+
+def _sent(result: Result) -> tuple[dict[str, Any], Tree]:
+    """A result as rank 0 sends it to the others."""
+    parts = {name: getattr(result, name) for name in ("history", "summary", "clients", "diagnostics")}
+    return {"kind": "end", "result": parts}, dict(result.model.state_dict())
+
+
+def _received(path: Path | None, setup: Setup, parts: Mapping[str, Any], tensors: Tree) -> Result:
+    """The result that rank 0 sent."""
+    model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset))
+    model.load_state_dict(tensors)
+    return Result(model=model, path=path, **parts)
 
 
 def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
@@ -162,12 +247,19 @@ def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) ->
 
 
 def _comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
-    """The configuration's table, with the trackers that a run in the folder was started with, whatever is asked now."""
+    """The configuration's table, with what a run in the folder was started with and may differ now.
+
+    Those are the trackers and how long ranks wait; a run of before there were ranks has no table of them.
+    """
     table = config.table()
     if directory.exists:
         stored = directory.stored_config()
         del table[TRACKERS]
         table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
+        if _DISTRIBUTED in stored:
+            table[_DISTRIBUTED][_TIMEOUT] = stored[_DISTRIBUTED].get(_TIMEOUT)
+        elif config.distributed == type(config.distributed)():
+            del table[_DISTRIBUTED]
     return table
 
 
@@ -185,9 +277,11 @@ def next_run_folder(method: str, base: Path = Path("runs")) -> Path:
     return base / f"{stem}-{number}"
 
 
-def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
+def _drive(
+    setup: Setup, directory: RunDirectory, watcher: Watcher, store: ClientStore | None, ranks: Ranks | None
+) -> Result:
     """Run the rounds and record how it ended, whichever way it ends."""
-    driver = Driver(setup, directory, watcher)
+    driver = Driver(setup, directory, watcher, store)
     try:
         driver.run()
         save_model(directory.path / MODEL, driver.measured_state, model_facts(setup.dataset))
@@ -197,10 +291,11 @@ def _drive(setup: Setup, directory: RunDirectory, watcher: Watcher) -> Result:
         # A failure, Ctrl-C, SIGTERM or a bug: what was reached is kept. A full disk must not hide the first error.
         failed = isinstance(error, Exception)
         summary = summarise(setup, driver.history, "failed" if failed else "interrupted", driver.clients)
-        with contextlib.suppress(RunFailed):
-            driver.save()
-        with contextlib.suppress(RunFailed):
-            directory.write_json(SUMMARY, summary | ({"error": str(error)} if failed else {}))
+        with undisturbed(ranks):
+            with contextlib.suppress(RunFailed):
+                driver.save()
+            with contextlib.suppress(RunFailed):
+                directory.write_json(SUMMARY, summary | ({"error": str(error)} if failed else {}))
         raise
     return result
 

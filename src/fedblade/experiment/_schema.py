@@ -132,12 +132,27 @@ class Checkpoint(Section):
     keep: Positive = 2
 
 
+class Distributed(Section):
+    """How the processes of a run that torchrun starts work together (docs/scale.md); one process alone ignores it.
+
+    `order` "any" adds up what ranks send as it is fastest: the last bits depend on the number of ranks. "fixed" adds
+    client by client in ascending id, which is the very result of one process with engine=sequential.
+    `store` "shared" keeps clients' states in the run's folder, which all ranks must see; "rank" keeps them with the
+    rank that trains the client, in its own copy of that folder. Ranks wait `timeout_seconds` at most for each other.
+    """
+
+    order: Literal["any", "fixed"] = "any"
+    store: Literal["shared", "rank"] = "shared"
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+
+
 FIXED: dict[str, type[Section]] = {
     "federation": Federation,
     "local": Local,
     "optimizer": Optimizer,
     "evaluation": Evaluation,
     "checkpoint": Checkpoint,
+    "distributed": Distributed,
 }
 """Sections whose keys never change."""
 
@@ -149,4 +164,7 @@ NAMED: dict[str, type[Section]] = {
 }
 """Sections that choose a registered part by `name` and carry its knobs beside these settings."""
 
-ORDER = ("dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint")
+ORDER = (
+    "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint",
+    "distributed",
+)  # fmt: skip

@@ -1,0 +1,41 @@
+"""Rounds of a heavy model, in one process or shared out over those of `torchrun`; started by `scaling`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedblade.bench._child import report
+from fedblade.experiment import execute, load_config
+from fedblade.experiment._distributed import joined
+
+CORES = 2
+"""Cores that either side may use."""
+
+
+def main(folder: Path, model: str, clients: int, rounds: int) -> None:
+    """Equal clients, all of them in every round, one after another on each rank, one thread each."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    settings: dict[str, Any] = {
+        "partition": "iid",
+        "model": model,
+        "method": "fedavg",
+        "num_clients": clients,
+        "clients_per_round": clients,
+        "rounds": rounds,
+        "epochs": 1,
+        "evaluation.every": rounds,
+        "evaluation.metrics": ["accuracy"],
+        "engine": "sequential",
+        "device": "cpu",
+    }
+    ranks = joined()
+    result = execute(load_config("quickstart", settings)[0], ranks=ranks)
+    if ranks is None or ranks.leads:
+        seconds = [row["seconds"] for row in result.history]
+        report(folder, round_seconds=seconds[1:] or seconds, accuracy=result.summary["final_accuracy"])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:5]))

@@ -1,0 +1,88 @@
+"""Started by torchrun: runs and refusals one after another in the same processes, and what each rank saw of them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "methods"))
+
+import torch
+from small_federation import BATCH_NORM, configure, vectors
+
+from fedblade.core.errors import FedbladeError
+from fedblade.core.tree import tree_digest
+from fedblade.experiment import _distributed_store, execute
+from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._distributed import joined
+from fedblade.experiment._driver import Driver
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._setup import prepare
+
+FIXED = {"distributed": {"order": "fixed"}}
+OWN_STATES = {"distributed": {"order": "fixed", "store": "rank"}}
+
+
+def small(method="fedavg", **changes):
+    return configure(method, **(BATCH_NORM | {"num_clients": 6, "partition.min_size": 4, "epochs": 1} | changes))
+
+
+def seen(result):
+    """What is the same on all ranks."""
+    rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in result.history]
+    model = tree_digest(result.model.state_dict())
+    summary = {key: result.summary[key] for key in ("status", "accuracy", "engine", "rounds")}
+    return {"history": rows, "model": model, "summary": summary, "clients": result.clients}
+
+
+def alone(config):
+    """The same in one process; rank 0 does it by hand."""
+    driver = Driver(prepare(config, vectors()), None, Silent())
+    driver.run()
+    rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in driver.history]
+    return {"history": rows, "clients": driver.clients}
+
+
+def refused(work):
+    try:
+        work()
+    except FedbladeError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def main(folder):
+    ranks, found = joined(), {}
+    _distributed_store._LOOK_SECONDS = 0.5
+
+    def run(config, **options):
+        return execute(config, ranks=ranks, **({"dataset": vectors()} | options))
+
+    own = {"protocol": "ft", "clients_per_round": 4}
+    found["memory"] = seen(run(small("ditto", **own, **FIXED)))
+    found["rank store"] = seen(run(small("fedper", **own, **OWN_STATES), out=folder / "own"))
+    found["finished"] = seen(run(small("fedper", **own, **OWN_STATES), out=folder / "own", resume=True))
+    found["stacked"] = seen(run(small("fedblade", engine="stacked", lr=0.01)))
+    found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
+    found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
+    found["stacked fixed"] = refused(lambda: run(small(engine="stacked", **FIXED)))
+    found["not shared"] = refused(lambda: run(small(), out=folder / f"mine-{ranks.rank}"))
+    found["other data"] = refused(lambda: run(small(), dataset=vectors(seed=ranks.rank)))
+    found["unknown method"] = refused(lambda: small("fedavgg"))
+    found["without ranks"] = refused(lambda: execute(small(), dataset=vectors()))
+    found["after all that"] = seen(run(small(**FIXED)))
+    if ranks.leads:
+        found["broken status"] = (RunDirectory(folder / "broken").read_json("summary.json") or {}).get("status")
+        found["alone"] = {
+            "memory": alone(small("ditto", **own)),
+            "rank store": alone(small("fedper", **own)),
+            "stacked": alone(small("fedblade", engine="stacked", lr=0.01)),
+            "after all that": alone(small()),
+        }
+    (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    assert "RANK" in os.environ
+    main(Path(sys.argv[1]))

@@ -1,0 +1,112 @@
+"""`fedblade flower` without processes: what it prints, and mistakes in one line."""
+
+import json
+
+import pytest
+
+pytest.importorskip("flwr")
+from fedblade.cli._main import _status
+from fedblade.flower import _follow, _rehearsal
+from fedblade.flower._record import Kept, Record
+
+
+@pytest.fixture
+def cli(capsys, tmp_path, monkeypatch):
+    """Gives a command in a folder of its own: its exit status, what it printed, and its complaint."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = _status(["flower", *arguments], debug=False)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def app(cli):
+    cli("init", "app", "--set", "num_clients=2", "--set", "clients_per_round=2", "--set", "rounds=2")
+    return "app"
+
+
+def test_certs_says_what_goes_to_whom(cli, tmp_path):
+    status, printed, _ = cli("certs", "keys", "--host", "flower.example.org", "--nodes", "3", "--days", "30")
+    assert status == 0
+    assert [line.partition(":")[0] for line in printed.splitlines()] == [
+        "keys/ca.crt", "keys/server.crt, server.key", "keys/node-1 … node-3", "keys/*.pub", "keys/ca.key",
+    ]  # fmt: skip
+    assert (tmp_path / "keys" / "node-3.pub").is_file()
+    status, _, error = cli("certs", "keys")
+    assert status == 2
+    assert "keys in use are not replaced. Choose another folder" in error
+
+
+def test_init_ends_with_the_folder(cli, tmp_path):
+    status, printed, _ = cli("init", "my app", "--set", "method=fedavg", "--set", "flower.quorum=1.0")
+    assert status == 0
+    assert "fedblade flower up 'my app'" in printed
+    assert printed.splitlines()[-1] == "my app"
+    assert "quorum = 1.0" in (tmp_path / "my app" / "fedblade.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "nowhere"), "'nowhere' holds no Flower app"),
+        (("run", "nowhere"), "'nowhere' holds no Flower app"),
+        (("status", "nowhere"), "'nowhere' holds no Flower app"),
+        (("down", "nowhere"), "'nowhere' holds no Flower app"),
+        (("run", "app"), "is not up. Start it: fedblade flower up"),
+        (("run", "app", "--resume"), "--resume needs the folder of the run"),
+        (("up", "app", "--nodes", "3"), "--nodes 3 is more than there are clients (2)"),
+        (("init", "app"), "'app' is not an empty folder"),
+        (("init", "new", "nothing"), "nothing"),
+        (("certs", "new", "--host", "a b"), "--host 'a b' is neither"),
+    ],
+)
+def test_mistakes_are_one_line(cli, app, arguments, said):
+    status, printed, error = cli(*arguments)
+    assert (status, printed) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_not_up_has_a_status_too(cli, app):
+    status, printed, _ = cli("status", app)
+    assert status == 1
+    assert "not up. Start it" in printed
+    status, printed, _ = cli("status", app, "--json")
+    assert status == 1
+    assert json.loads(printed)["ready"] is False
+
+
+def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
+    asked = {}
+    summary = {
+        "method": "fedblade", "final_accuracy": 50.0, "last10_accuracy": 40.0, "accuracy_of": "global", "rounds": 2,
+        "seconds": 1.0, "flags": [],
+    }  # fmt: skip
+
+    def follow(place, config, out, watcher, *, resume):
+        asked.update(out=out, rounds=config.federation.rounds, resume=resume)
+        return summary
+
+    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
+    monkeypatch.setattr(_follow, "follow", follow)
+    status, printed, _ = cli("run", app, "--out", "results/a")
+    assert (status, printed.splitlines()[-1]) == (0, "results/a")
+    assert "final accuracy 50.00 %" in printed
+    assert asked == {"out": tmp_path / "results" / "a", "rounds": 2, "resume": False}
+    status, printed, _ = cli("run", app, "--quiet")
+    assert status == 0
+    assert printed.startswith("runs/")
+    assert printed.count("\n") == 1
+
+
+def test_a_folder_with_another_run_is_refused_before_anything_starts(cli, app, monkeypatch, tmp_path):
+    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "config.toml").write_text("seed = 1\n")
+    status, _, error = cli("run", app, "--out", "taken")
+    assert status == 2
+    assert "already holds a run" in error

@@ -1,0 +1,98 @@
+"""Processes of a rehearsal are found by what is in their environment, and ended."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedblade.core.errors import MissingExtra
+from fedblade.flower import _processes
+from fedblade.flower._place import Place
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
+PARENT = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+    "print(child.pid, flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    yield place
+    _processes.end_all(place, 1.0)
+
+
+def start(place: Place, code: str) -> subprocess.Popen[bytes]:
+    process = _processes.start(place, [sys.executable, "-c", code], "log", place.home)
+    log = place.logs / "log"
+    for _ in range(200):
+        if log.read_text().strip() or "print" not in code:
+            break
+        time.sleep(0.05)
+    return process
+
+
+def test_detached_children_are_found_and_ended(place):
+    parent = start(place, PARENT)
+    child = int((place.logs / "log").read_text())
+    assert {parent.pid, child} <= set(_processes.running(place))
+    parent.kill()
+    parent.wait()
+    assert _processes.running(place) == [child]
+    assert _processes.is_running(place, child)
+    _processes.end_all(place, 5.0)
+    assert _processes.running(place) == []
+    assert not _processes.is_running(place, child)
+
+
+def test_a_process_that_does_not_listen_is_killed(place):
+    process = start(place, STUBBORN)
+    began = time.monotonic()
+    _processes.end(place, [process.pid], 0.3)
+    assert process.wait(5) == -9
+    assert time.monotonic() - began >= 0.3
+
+
+def test_others_are_left_alone(place, tmp_path):
+    process = start(place, "import time; time.sleep(60)")
+    for other in (Place(tmp_path / "other"), Place(tmp_path.parent)):
+        assert _processes.running(other) == []
+        _processes.end(other, [process.pid], 0.1)
+    assert process.poll() is None
+    _processes.end(place, [process.pid], 5.0)
+    assert process.wait(5) == -15
+
+
+def test_an_ended_process_does_not_run_though_nobody_asked_for_its_status(place):
+    process = start(place, "pass")
+    deadline = time.monotonic() + 10
+    while _processes.is_running(place, process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert _processes.running(place) == []
+    process.wait()
+
+
+def test_flower_is_told_to_report_and_install_nothing(place):
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    start(place, code).wait(10)
+    found = json.loads((place.logs / "log").read_text())
+    assert found["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert found["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert found["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert found["FLWR_HOME"] == str(place.home)
+    assert os.access(_processes.command("python"), os.X_OK)
+
+
+def test_a_missing_flower_is_named(monkeypatch):
+    monkeypatch.setattr(_processes.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"needs the package 'flwr'. Install it with: pip install 'fedblade\[flower"):
+        _processes.require_flower()
+    with pytest.raises(MissingExtra, match="the command flower-nothing"):
+        _processes.command("flower-nothing")
