@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedblade.bench import cifar, digits, float32, frameworks, lddecorr, losses, memory
+from fedblade.bench import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics_cost
 from fedblade.bench._base import Options
 from fedblade.bench._timing import alternate, paired_ratios
 from fedblade.losses import balanced_cross_entropy
@@ -176,3 +176,13 @@ def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
     for row in cifar.BENCHMARKS[0].run(any_device):
         assert "needs CIFAR-10" in row.table()["skipped"]
         assert "fedblade data cifar10" in row.table()["skipped"]
+
+
+def test_metrics():
+    """The default metrics are measured for the method with the longest rounds and for the one with the shortest."""
+    found = results(metrics_cost.measure(ONCE, rounds=1, epochs=1, clients_per_round=2))
+    assert found.keys() == {case.label for case in metrics_cost.BENCHMARKS[0].cases}
+    for case in (metrics_cost.DEFAULT, metrics_cost.PLAIN):
+        assert str(case.goal) == "≤ 1.1"
+        assert_ratio(found[case.label], "default s/round", "accuracy s/round")
+    assert "FedAvg" in metrics_cost.PLAIN.what

@@ -84,13 +84,22 @@ def test_a_calibrated_method_is_shown_and_ranked_after_its_calibration(cli, smal
     assert "† after calibration at the end of the run" in (tmp_path / "c" / "report.html").read_text()
 
 
-def test_table_and_report_keep_the_order_of_the_methods(cli, small, tmp_path):
-    methods = ["fedprox", "fedavg", "fedetf"]
-    answer = cli("compare", *small, "--methods", ",".join(methods), "--seeds", "1", "--out", "c", "--quiet").done()
-    assert re.findall(r"^ *(fed\w+) ", answer.out, re.MULTILINE) == methods
-    page = (tmp_path / "c" / "report.html").read_text()
-    results = page[page.index('id="results"') : page.index('id="accuracy"')]
-    assert re.findall(r"<span>(fed\w+)</span>", results) == methods
+def test_methods_have_one_order_in_the_table_both_pages_and_the_figures(cli, small, tmp_path):
+    """That of the papers, and with it one colour, however the methods were given."""
+    order = ["fedavg", "fedprox", "fedetf"]
+    answer = cli(
+        "compare", *small, "--methods", "fedprox,fedetf,fedavg", "--seeds", "1", "--out", "c", "--quiet"
+    ).done()
+    assert re.findall(r"^ *(fed\w+) ", answer.out, re.MULTILINE) == order
+    assert "all 3" in answer.out
+    compared = (tmp_path / "c" / "report.html").read_text()
+    cli("report", "c", "--out", "r.html", "--figures", "f", "--formats", "svg", "--columns", "2").done()
+    for page in (compared, (tmp_path / "r.html").read_text()):
+        results = page[page.index('id="results"') : page.index('id="accuracy"')]
+        assert re.findall(r"<span>(fed\w+)</span>", results) == order
+    drawn = (tmp_path / "f" / "accuracy-2col.svg").read_text()
+    colours = [drawn.index(colour) for colour in ("#0072b2", "#d55e00", "#009e73")]
+    assert colours == sorted(colours)
 
 
 def test_own_models_have_a_column_where_they_were_measured(cli, small):
@@ -126,3 +135,12 @@ def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, 
         page = (tmp_path / "c/report.html").read_text()
         assert f"rounds to {expected} %" in page
         assert "fedprox" in page
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [("global", "own models on the whole test set"), ("proportional", "own models on their own test samples")],
+)
+def test_the_table_says_what_own_models_were_measured_on(cli, small, split, said):
+    command = ("compare", *small, "--methods", "local_ce", "--seeds", "1", "--set", f"dataset.test_split={split}")
+    assert said in " ".join(cli(*command, "--out", "c").done().out.split())

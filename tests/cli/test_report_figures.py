@@ -45,6 +45,10 @@ def test_a_papers_figure_is_drawn_from_any_run_that_has_its_numbers(cli, runs, t
         (("--paper", "fd-f4"), ["--figures DIR"]),
         (("--figures", "f", "--formats", "gif"), ["gif", "svg, pdf, png"]),
         (("--figures", "f", "--columns", "3"), ["'3'", "1, 2, both"]),
+        (("--figures", "f", "--paper", "fb-f6"), ["fb-f6", "method.lambda_decorr", "fedblade sweep"]),
+        (("--figures", "f", "--threshold", "nan"), ["nan", "above 0 and at most 100"]),
+        (("--figures", "f", "--threshold", "900"), ["900", "above 0 and at most 100"]),
+        (("--threshold", "0"), ["above 0 and at most 100"]),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(cli, runs, tmp_path, options, said):
@@ -53,3 +57,15 @@ def test_mistakes_are_named_and_nothing_is_written(cli, runs, tmp_path, options,
         assert words in complaint
     assert not (tmp_path / "f").exists()
     assert not (tmp_path / "runs" / "report.html").exists()
+
+
+def test_what_was_left_out_is_said_on_the_page_and_by_the_command(cli, runs, tmp_path):
+    run = tmp_path / "runs" / "mine"
+    (run / "diagnostics.jsonl").write_text('{"round": 1}\ngarbage\n')
+    with (run / "history.jsonl").open("a") as file:
+        file.write('{"round": 4, "test_accuracy": "abc"}\n')
+    answer = cli("report", runs)
+    said = "test_accuracy of round 4 in mine/history.jsonl; line 2 of mine/diagnostics.jsonl."
+    assert answer.err.splitlines() == [f"watch out: Left out, because it cannot be read: {said}"]
+    assert (answer.status, answer.last) == (0, "runs/report.html")
+    assert said in (run.parent / "report.html").read_text()

@@ -79,7 +79,7 @@ def test_in_a_pipe_the_state_is_printed_once(cli, finished, columns):
     assert re.search(r"^fedavg on digits .*finished$", text, re.MULTILINE)
     assert re.search(r"^round 3 of 3 ━+ 100 %$", text, re.MULTILINE)
     (run,) = read_runs([finished])
-    assert f"last ten {run.last10_accuracy:.2f}" in text
+    assert f"all three {run.last10_accuracy:.2f}" in text
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "\x1b" not in text
 

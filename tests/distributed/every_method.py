@@ -76,7 +76,7 @@ def compare(name, cohort, folder, ranks):
     own = {"clients_per_round": cohort, **SETTING, **KNOBS.get(name, {})}
     history = one_process(configure(name, **own), folder / "alone") if ranks.leads else []
     for order, store in (("any", "shared"), ("fixed", "rank")):
-        watcher, shared = Counting(), {"distributed": {"order": order, "store": store}}
+        watcher, shared = Counting(), {"distributed.order": order, "distributed.store": store}
         config = configure(name, **own, **shared)
         result = execute(config, out=folder / order, dataset=vectors(), ranks=ranks, watcher=watcher)
         if not ranks.leads:

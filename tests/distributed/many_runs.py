@@ -19,8 +19,8 @@ from fedblade.experiment._driver import Driver
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import prepare
 
-FIXED = {"distributed": {"order": "fixed"}}
-OWN_STATES = {"distributed": {"order": "fixed", "store": "rank"}}
+FIXED = {"distributed.order": "fixed"}
+OWN_STATES = {"distributed.order": "fixed", "distributed.store": "rank"}
 
 
 def small(method="fedavg", **changes):

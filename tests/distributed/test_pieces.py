@@ -12,7 +12,7 @@ from fedblade.bench import _registry, scaling
 from fedblade.bench._base import Options
 from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import DiskStore, MemoryStore
-from fedblade.engines import _ranks
+from fedblade.engines.ranks import _ranks
 from fedblade.experiment import _distributed
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._distributed import refuse_ranks, threads_for, undisturbed
@@ -83,7 +83,7 @@ def test_one_process_keeps_its_threads():
     ],
 )
 def test_the_engine_of_a_rank(engine, order, chosen):
-    config = configure(engine=engine, distributed={"order": order})
+    config = configure(engine=engine, **{"distributed.order": order})
     inner = _distributed._inner(rank(), config)
     assert inner.general.engine == chosen
     assert inner.general.device == "cpu"
@@ -118,7 +118,7 @@ def test_a_signal_waits_until_all_is_saved():
 
 @pytest.mark.parametrize(("store", "name"), [("shared", "clients"), ("rank", "clients-rank1")])
 def test_where_states_are(tmp_path, store, name):
-    config, directory = configure(distributed={"store": store}), RunDirectory(tmp_path)
+    config, directory = configure(**{"distributed.store": store}), RunDirectory(tmp_path)
     found = open_store(rank(1), config, directory)
     assert isinstance(found, DiskStore)
     found.put(7, 0, {"c": {"w": torch.ones(2)}})
@@ -134,7 +134,7 @@ def test_states_in_memory_stay_with_their_rank():
 
 
 def test_another_number_of_ranks_is_refused_where_each_has_its_states(tmp_path):
-    config, directory = configure(distributed={"store": "rank"}), RunDirectory(tmp_path)
+    config, directory = configure(**{"distributed.store": "rank"}), RunDirectory(tmp_path)
     directory.checkpoints.mkdir()
     first = describe_store(rank(world=2), config, directory)
     assert describe_store(rank(world=2), config, directory) == first
@@ -143,7 +143,7 @@ def test_another_number_of_ranks_is_refused_where_each_has_its_states(tmp_path):
 
 
 def test_a_run_of_one_process_has_no_states_of_ranks(tmp_path):
-    config, directory = configure(distributed={"store": "rank"}), RunDirectory(tmp_path)
+    config, directory = configure(**{"distributed.store": "rank"}), RunDirectory(tmp_path)
     directory.checkpoints.mkdir()
     directory.append("history.jsonl", {"round": 1})
     with pytest.raises(Misconfigured, match="begun without ranks"):

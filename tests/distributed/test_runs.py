@@ -28,8 +28,8 @@ def job(digits_file):
 
 
 def command(keys, out, *options, **distributed):
-    table = "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in distributed.items()) + "}"
-    settings = [f"{key}={value}" for key, value in keys.items()] + [f"distributed={table}"]
+    own = {f"distributed.{key}": value for key, value in distributed.items()}
+    settings = [f"{key}={value}" for key, value in (keys | own).items()]
     settings = [part for each in settings for part in ("--set", each)]
     return ("-m", "fedblade", "run", "quickstart", *settings, "--out", out, *options)
 
@@ -145,20 +145,19 @@ def test_a_run_of_before_there_were_ranks_goes_on(job, tmp_path):
     keys, out = job(engine="sequential"), tmp_path / "old"
     fedblade.run("quickstart", out=out, **keys)
     text = (out / "config.toml").read_text()
-    before, _, rest = text.partition("[distributed]\n")
-    (out / "config.toml").write_text(before + "[" + rest.partition("\n[")[2])
+    (out / "config.toml").write_text(text.partition("[distributed]\n")[0])
     assert "distributed" not in (out / "config.toml").read_text()
     (out / "summary.json").unlink()
     assert fedblade.run("quickstart", out=out, resume=True, **keys).summary["status"] == "finished"
     with pytest.raises(Misconfigured, match="distributed"):
-        fedblade.run("quickstart", out=out, resume=True, distributed={"order": "fixed"}, **keys)
+        fedblade.run("quickstart", out=out, resume=True, **{"distributed.order": "fixed"}, **keys)
 
 
 def test_how_long_ranks_wait_may_change(job, tmp_path):
     keys, out = job(engine="sequential"), tmp_path / "run"
     fedblade.run("quickstart", out=out, **keys)
     (out / "summary.json").unlink()
-    fedblade.run("quickstart", out=out, resume=True, distributed={"timeout_seconds": 5.0}, **keys)
+    fedblade.run("quickstart", out=out, resume=True, **{"distributed.timeout_seconds": 5.0}, **keys)
 
 
 def test_one_process_is_told_how_to_be_several(job):

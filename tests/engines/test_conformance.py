@@ -225,7 +225,8 @@ def make(engine, method, setting, data=None):
 
 
 def test_every_registered_engine_is_in_the_list():
-    assert set(ENGINES) == set(engines.names())
+    elsewhere = {"distributed", "flower"}  # tests/distributed and tests/nodes compare these
+    assert set(ENGINES) | elsewhere == set(engines.names())
 
 
 def test_every_setting_of_a_method_is_of_a_registered_one():

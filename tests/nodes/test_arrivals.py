@@ -7,7 +7,7 @@ import pytest
 import torch
 from runs import EVERYONE, QUICK, Far, alone, config_of, digest
 
-from fedblade.engines import _arrivals, _gathering
+from fedblade.engines.nodes import _arrivals, _gathering
 
 
 def test_by_arrival_sums_agree_to_rounding(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines._post import Reply
+from fedblade.engines.nodes._post import Reply
 from fedblade.experiment._directory import RunDirectory
 from fedblade.flower._app import Deployment
 

@@ -13,9 +13,9 @@ from runs import Far, config_of, trained
 from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest
-from fedblade.engines._hello import Holding, Refused, holdings_of
-from fedblade.engines._templates import Templates
 from fedblade.engines._wire import unpack
+from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
+from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment._diagnose import watch_for
 

@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from runs import QUICK, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines._post import Request
+from fedblade.engines.nodes._post import Request
 from fedblade.flower._messages import answer, asked, to_message, to_reply
 from fedblade.flower._post import GridPost
 from fedblade.flower._server import deployed_setup

@@ -1,7 +1,7 @@
 """`metrics`: what watching a run costs, as whole rounds with metrics over rounds that measure accuracy alone."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
@@ -15,24 +15,33 @@ from fedblade.experiment._setup import Setup, prepare
 
 _WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy alone"
 DEFAULT = Case("the default metrics", f"{_WHAT}: FedBlade", at_most(1.1))
+PLAIN = Case("the default metrics, FedAvg", f"{_WHAT}: FedAvg, whose rounds are the shortest", at_most(1.1))
 EVERY = Case("every metric there is", f"{_WHAT}: FedBlade, local models on all test samples included")
 
 
 def measure(options: Options, rounds: int = 10, usual: int = 9, **changes: Any) -> Measured:
     """Seconds per round with each set of metrics, taking turns."""
     options.require_cpu()
+    repetitions = options.repetitions(usual)
     sets: dict[str, Sequence[str]] = {
         "accuracy": ("accuracy",),
         "default": Evaluation().metrics,
         "every": sorted(metrics.names()),
     }
-    settings = {"rounds": rounds, "device": "cpu", "method": "fedblade", **changes}
-    configs = [load_config("quickstart", settings | {"evaluation.metrics": list(each)})[0] for each in sets.values()]
-    sides = [whole_run(prepare(config)) for config in configs]
-    alternate(sides, 1)
-    plain, default, every = alternate(sides, options.repetitions(usual))
+    settings = {"rounds": rounds, "device": "cpu", **changes}
+    plain, default, every = _sides(settings | {"method": "fedblade"}, sets.values(), repetitions)
     yield DEFAULT.label, _compared(plain, "default", default, rounds)
     yield EVERY.label, _compared(plain, "every metric", every, rounds)
+    plain, default = _sides(settings | {"method": "fedavg"}, (sets["accuracy"], sets["default"]), repetitions)
+    yield PLAIN.label, _compared(plain, "default", default, rounds)
+
+
+def _sides(settings: dict[str, Any], sets: Iterable[Sequence[str]], repetitions: int) -> list[list[float]]:
+    """Seconds of whole runs with each set of metrics, after one of each that does not count."""
+    configs = [load_config("quickstart", settings | {"evaluation.metrics": list(each)})[0] for each in sets]
+    sides = [whole_run(prepare(config)) for config in configs]
+    alternate(sides, 1)
+    return alternate(sides, repetitions)
 
 
 def whole_run(setup: Setup) -> Callable[[], float]:
@@ -52,4 +61,4 @@ def _compared(plain: list[float], name: str, watched: list[float], rounds: int) 
     return Result(median(ratios), medians, ratios)
 
 
-BENCHMARKS = (Benchmark("metrics", "what diagnostics cost", (DEFAULT, EVERY), measure),)
+BENCHMARKS = (Benchmark("metrics", "what diagnostics cost", (DEFAULT, PLAIN, EVERY), measure),)

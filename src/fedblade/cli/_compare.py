@@ -60,7 +60,7 @@ def compare(
 
 
 def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", threshold: float | None) -> "Path":
-    """Print the table and write the report: the runs in the order given, then whatever else is in the folder.
+    """Print the table of the runs and write the report of them and whatever else is in the folder.
 
     Both count the rounds to the same accuracy. Returns the path of the report, or the folder where no run left anything
     to report.
@@ -72,6 +72,7 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
         return folder
     rows = comparison_rows(found, threshold)
     console.print(comparison_table(rows))
+    opt.warn_of_losses([*found, folder])
     return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
 
 
@@ -79,17 +80,22 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     """Rows of a comparison as a table that fits eighty columns."""
     from rich.table import Table
 
+    from fedblade.report._last import last_heading
+    from fedblade.report._own import measured_on
+
     ranked = any(row.rank == 1 for row in rows)
     goal = f"to {rows[0].threshold:g} %"
     caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
     if any(row.calibrated for row in rows):
         caption += "\n† after calibration at the end of the run"
-    if any(row.own_mean is not None for row in rows):
-        caption += "\nown: clients' own models on their own test samples"
+    measured = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
+    if measured:
+        caption += f"\nown: clients' own models on {measured_on(measured)}"
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
-    own = any(row.own_mean is not None for row in rows)
+    own = bool(measured)
+    last = last_heading(count for row in rows for count in row.evaluations)
     # Eighty columns hold one or the other; the report has both.
-    for heading in ("method", "runs", "last 10", "final", goal, *(["own"] if own else ["s/round", "kB up"])):
+    for heading in ("method", "runs", last, "final", goal, *(["own"] if own else ["s/round", "kB up"])):
         first = heading == "method"
         table.add_column(heading, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for row in rows:

@@ -1,5 +1,6 @@
 """Options that several commands share, and how they become overrides."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +22,34 @@ Engine = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")]
+
+
+def _checked_threshold(value: float | None) -> float | None:
+    from fedblade.report import check_threshold
+
+    return None if value is None else check_threshold(value)
+
+
 Threshold = Annotated[
     float | None,
     typer.Option(
         "--threshold",
         metavar="PERCENT",
+        callback=_checked_threshold,
         help="Accuracy for `rounds to`; if left out, the largest multiple of 5 that half of the runs reach.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+
+
+def warn_of_losses(folders: Sequence[Path]) -> None:
+    """Say on standard error what the runs' files hold that cannot be read, if there is anything."""
+    from fedblade.report import read_runs
+    from fedblade.report._losses import losses
+
+    said = losses(read_runs(folders))
+    if said:
+        typer.echo(f"watch out: {said}", err=True)
 
 
 def overrides(assignments: list[str] | None, **shortcuts: Any) -> dict[str, Any]:

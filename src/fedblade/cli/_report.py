@@ -32,6 +32,7 @@ def report(
 
     if paper is not None and figures is None:
         raise Misconfigured(f"--paper {paper} draws a figure, and there is no folder for it. Add --figures DIR.")
+    opt.warn_of_losses(folders)
     written = []
     if figures is not None:
         kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]

@@ -110,14 +110,18 @@ def _sentence(summary: dict[str, Any]) -> str:
         value = summary.get(key)
         return "not measured" if value is None else f"{value:.2f} %"
 
+    from fedblade.report import over_last
+
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
+    last = over_last([(summary["rounds_evaluated"], summary["rounds"])])
     text = (
-        f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of the last ten rounds "
+        f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
         f"{percent('last10_accuracy')} ({kind}), {summary['rounds']} rounds in {summary['seconds']:.1f} s of training"
     )
     if "personal_worst_decile" in summary:
         text += (
-            f"\nown models on their clients' test samples: mean {percent('personal_accuracy')}, worst tenth of the "
-            f"clients {percent('personal_worst_decile')} (each client in clients.jsonl)"
+            f"\nown models on the test samples of their clients (dataset.test_split): mean "
+            f"{percent('personal_accuracy')}, worst tenth of the clients {percent('personal_worst_decile')} (each "
+            f"client in clients.jsonl)"
         )
     return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

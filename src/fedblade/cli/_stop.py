@@ -1,5 +1,6 @@
 """Being stopped by a signal, and the command that goes on from there."""
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,8 @@ class Stopped(BaseException):
         """One line that names the command to go on with, given the one that was stopped."""
         if self.options is None:
             return "stopped"
-        return f"stopped; to go on: {shlex.join(['fedblade', *arguments, *self.options])}"
+        with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
+        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *arguments, *self.options])}"
 
 
 @contextmanager

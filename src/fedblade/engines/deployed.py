@@ -16,11 +16,11 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines._dispatch import Dispatch
-from fedblade.engines._gathering import Gathering, Question
-from fedblade.engines._node_models import NodeModels
-from fedblade.engines._templates import Templates
 from fedblade.engines.base import Engine, Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.nodes._dispatch import Dispatch
+from fedblade.engines.nodes._gathering import Gathering, Question
+from fedblade.engines.nodes._models import NodeModels
+from fedblade.engines.nodes._templates import Templates
 
 
 class DeployedEngine:

@@ -20,11 +20,11 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines._part import Part
-from fedblade.engines._rank_bytes import Json
-from fedblade.engines._rank_sums import raise_described
-from fedblade.engines._shares import owner
 from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.ranks._bytes import Json
+from fedblade.engines.ranks._part import Part
+from fedblade.engines.ranks._shares import owner
+from fedblade.engines.ranks._sums import raise_described
 
 
 class DistributedEngine:

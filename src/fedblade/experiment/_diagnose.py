@@ -1,16 +1,20 @@
 """Which metrics a round asks for, what they ask of its clients, and where their numbers go."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedblade.core.metric import Metric
 from fedblade.core.observe import Watch
+from fedblade.core.plan import IntArray
 from fedblade.core.tree import Tree
 from fedblade.experiment._setup import Setup
+
+FloatArray = NDArray[np.float64]
 
 _DIGITS = 6
 """Significant digits of numbers in lists."""
@@ -48,17 +52,45 @@ def watch_for(setup: Setup, metrics: Sequence[Metric]) -> Watch | None:
 
 
 def finish(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> Findings:
-    """The findings of all metrics; one whose clients did not train is left out."""
+    """The findings of all metrics about the global model, and what clients can expect of it."""
+    found = _finished(metrics, totals)
+    if "class_accuracy" in found and _is_small(setup):
+        labels = setup.clients.train.table()[setup.eligible]
+        found |= _over_clients(np.broadcast_to(_accuracies(found["class_accuracy"]), labels.shape), labels)
+    return _sorted(found)
+
+
+def finish_own(
+    setup: Setup, metrics: Sequence[Metric], totals: Iterable[tuple[int, Mapping[str, Tree]]]
+) -> tuple[Findings, dict[int, Findings]]:
+    """The findings of all metrics about own models: their mean over clients, and those of each client.
+
+    What a client can expect is told by the accuracies of its own model and by its own labels, of no one else's.
+    """
+    rows, by_class = {}, {}
+    for client, own in totals:
+        found = _finished(metrics, own)
+        rows[client] = _sorted(found)
+        if "class_accuracy" in found:
+            by_class[client] = _accuracies(found["class_accuracy"])
+    mean = _mean_of(list(rows.values()))
+    if not by_class or not _is_small(setup):
+        return mean, rows
+    labels = setup.clients.train.table()[list(by_class)]
+    expected = _over_clients(np.array(list(by_class.values())), labels)
+    return replace(mean, numbers=mean.numbers | expected), rows
+
+
+def _finished(metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> dict[str, Any]:
+    """What all metrics find; one whose clients did not train is left out."""
     found: dict[str, Any] = {}
     for metric in metrics:
         if all(each.name in totals for each in metric.local):
             found |= metric.finish(totals)
-    if "class_accuracy" in found:
-        found |= _over_clients(setup, found["class_accuracy"])
-    return _sorted(found)
+    return found
 
 
-def mean_of(findings: Sequence[Findings]) -> Findings:
+def _mean_of(findings: Sequence[Findings]) -> Findings:
     """The mean over clients, number by number."""
     return Findings(
         {key: _mean([each.numbers[key] for each in findings]) for key in findings[0].numbers},
@@ -72,20 +104,26 @@ def _sorted(found: Mapping[str, Any]) -> Findings:
     return Findings(numbers, lists)
 
 
-def _over_clients(setup: Setup, by_class: Sequence[float | None]) -> dict[str, float]:
-    """What each client can expect of a model with these accuracies by class, given its own mix of labels.
+def _accuracies(by_class: Sequence[float | None]) -> FloatArray:
+    return np.array([np.nan if each is None else each for each in by_class])
 
-    Mean over clients, and mean of the worst tenth of them. Classes that were not measured are left out of the mix.
+
+def _is_small(setup: Setup) -> bool:
+    return setup.clients.train.num_clients <= _MOST_CLIENTS
+
+
+def _over_clients(accuracies: FloatArray, labels: IntArray) -> dict[str, float | None]:
+    """What each client can expect of its model's accuracies by class, given its own mix of labels.
+
+    Both are [clients, classes]. Mean over clients, and mean of the worst tenth of them. Classes that were not measured
+    are left out of the mix.
     """
-    split = setup.clients.train
-    if split.num_clients > _MOST_CLIENTS:
+    counts = labels * ~np.isnan(accuracies)
+    some = counts.sum(1) > 0
+    if not some.any():
         return {}
-    accuracy = np.array([np.nan if each is None else each for each in by_class])
-    counts = split.table()[setup.eligible] * ~np.isnan(accuracy)
-    held = counts[counts.sum(1) > 0]
-    if not len(held):
-        return {}
-    expected = np.sort(held @ np.nan_to_num(accuracy) / held.sum(1))
+    held = counts[some]
+    expected = np.sort((held * np.nan_to_num(accuracies[some])).sum(1) / held.sum(1))
     worst = expected[: max(1, round(len(expected) / 10))]
     return {"client_accuracy_mean": float(expected.mean()), "worst_decile_accuracy": float(worst.mean())}
 

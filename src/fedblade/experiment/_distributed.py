@@ -24,10 +24,10 @@ from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import ClientStore
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.data import Dataset
-from fedblade.engines._part import Part, serve
-from fedblade.engines._rank_sums import described, raise_described, refuse_errors
-from fedblade.engines._ranks import Lost, Ranks, join, launched
 from fedblade.engines.distributed import DistributedEngine
+from fedblade.engines.ranks._part import Part, serve
+from fedblade.engines.ranks._ranks import Lost, Ranks, join, launched
+from fedblade.engines.ranks._sums import described, raise_described, refuse_errors
 from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._distributed_store import check_store, describe_store, is_owned, open_store

@@ -7,8 +7,8 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import cannot_write
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore
-from fedblade.engines._rank_sums import described, refuse_errors
-from fedblade.engines._ranks import Ranks
+from fedblade.engines.ranks._ranks import Ranks
+from fedblade.engines.ranks._sums import described, refuse_errors
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import CHECKPOINTS, RunDirectory
 

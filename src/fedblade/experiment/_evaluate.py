@@ -16,7 +16,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree
 from fedblade.engines.base import Holder
-from fedblade.experiment._diagnose import Findings, finish, mean_of
+from fedblade.experiment._diagnose import finish, finish_own
 from fedblade.experiment._setup import Setup, shuffled
 
 
@@ -95,11 +95,9 @@ def _mean_over_clients(
     setup: Setup, state: ServerState, store: ClientStore, metrics: Sequence[Metric], observed: Mapping[str, Tree]
 ) -> Evaluation:
     """Unweighted mean over all measured clients, each with its own model on the same test set."""
-    rows: dict[int, Findings] = {}
     clients = ((_holder(setup, state, int(client), store), setup.test_order) for client in setup.measured)
-    for client, totals in setup.engine.measure_own(state, clients, setup.test, _passes(metrics)):
-        rows[client] = finish(setup, metrics, {**totals, **observed})
-    mean = mean_of(list(rows.values()))
+    measured = setup.engine.measure_own(state, clients, setup.test, _passes(metrics))
+    mean, rows = finish_own(setup, metrics, ((client, {**totals, **observed}) for client, totals in measured))
     row: dict[str, Any] = dict(mean.numbers)
     protocol = setup.config.evaluation.protocol
     if protocol == "domain" and setup.test_groups is not None:
@@ -117,7 +115,7 @@ def _passes(metrics: Sequence[Metric]) -> tuple[DataPass, ...]:
 
 
 def _own_accuracies(setup: Setup, state: ServerState, store: ClientStore) -> dict[int, float]:
-    """Accuracy of each client's own model on its own test samples; clients without any are left out."""
+    """Accuracy of each client's own model on its test samples, where it has any."""
     parts = ((int(client), own_part(setup, int(client))) for client in setup.measured)
     clients = ((_holder(setup, state, client, store), mine) for client, mine in parts if len(mine))
     return dict(own_accuracies(setup, state, clients, own_samples(setup)))

@@ -15,7 +15,7 @@ from fedblade.core.state import ClientStore
 from fedblade.core.timeline import stage
 from fedblade.core.tree import Tree
 from fedblade.data import Dataset, as_dataset
-from fedblade.engines._ranks import Ranks
+from fedblade.engines.ranks._ranks import Ranks
 from fedblade.experiment._config import OBJECT, RunConfig, resolve
 from fedblade.experiment._directory import CLIENTS, DIAGNOSTICS, MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._distributed import (
@@ -46,6 +46,8 @@ from fedblade.trackers import check_installed, tracked
 TRACKERS = "trackers"
 """A key of a configuration that is no part of what the run is."""
 _DISTRIBUTED, _TIMEOUT = "distributed", "timeout_seconds"
+DEPLOYMENT = "flower"
+"""The table of an app's file that only a deployment reads."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def load_config(
     if source is not None and Path(source).is_file():
         for method in given.get("methods", {}):
             compose(method)
+    # The terms of a deployment mean nothing to a run on one machine, so an app's file is a run's file too.
+    given.pop(DEPLOYMENT, None)
     raw = apply(given, overrides)
     seeds = raw.pop("seeds", None)
     config = resolve(raw)

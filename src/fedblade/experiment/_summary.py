@@ -54,6 +54,7 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
         "calibrated": protocols.is_calibrated(history),
         "final_accuracy": protocols.headline(history, "final"),
         "last10_accuracy": protocols.last_mean(history, 10),
+        "rounds_evaluated": len(protocols.accuracies(history)),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
         **personal,

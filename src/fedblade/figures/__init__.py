@@ -41,9 +41,9 @@ def write_figures(
     widths = check_columns(columns)
     parts = general_figures() if paper is None else paper_figure(paper)
     need_matplotlib()
-    groups = group_runs(read_runs(paths))
-    groups = groups if paper is None else choose_cells(paper, groups)
-    drawn = {part.name: build_panels(part, groups, strict=paper is not None) for part in parts}
+    everyone = group_runs(read_runs(paths))
+    groups = everyone if paper is None else choose_cells(paper, everyone)
+    drawn = {part.name: build_panels(part, groups, strict=paper is not None, among=everyone) for part in parts}
     if not any(drawn.values()):
         raise Misconfigured("the runs hold nothing to draw; expected at least one evaluated round. Run them first.")
     return [

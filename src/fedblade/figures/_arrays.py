@@ -33,7 +33,9 @@ def _by_class(group: Group, key: str) -> list[tuple[float, float]]:
 
 
 def _by_confidence(group: Group, key: str) -> list[tuple[float, float]]:
-    """Right answers against confidence, both in percent, of each bin with enough answers."""
+    """Right answers against confidence, both in percent, of each bin with enough answers; own models share no bins."""
+    if group.personal:
+        return []
     bins = filled_bins(_last(group, Array(key, bin_sums)), len(group.counted))
     curve = reliability_curve(bins)
     return [] if curve is None else list(zip(curve.rounds, curve.mean, strict=True))

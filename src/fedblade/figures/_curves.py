@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from fedblade.figures._panels import Line, LinePanel
@@ -29,7 +29,7 @@ _PERCENT = (0.0, 100.0)
 def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], each: float) -> float:
     """Draw every panel and one legend above them all; returns the legend's height in inches."""
     lines = [line for panel in panels for line in panel.lines]
-    names = list(dict.fromkeys(line.name for line in lines))
+    names = list(dict.fromkeys((*(name for panel in panels for name in panel.names), *(line.name for line in lines))))
     parts = list(dict.fromkeys(line.part for line in lines))
     inches = each * _SHARE_OF_AXES
     shade = 0.15 if min(len(names), len(parts)) == 1 else 0.06
@@ -45,7 +45,7 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
         _scale_across(ax, panel, inches)
     for alike in scales:
         _scale_up(axes[alike[0]], [panels[index] for index in alike])
-    return _legend(figure, names, parts)
+    return _legend(figure, _entries(names, {line.name for line in lines}, parts))
 
 
 def _by_scale(panels: Sequence[LinePanel]) -> list[list[int]]:
@@ -128,10 +128,9 @@ def _scale_up(ax: "Axes", panels: Sequence[LinePanel]) -> None:
         ax.set_ylim(bottom=min(above) - _MARGIN * (max(above) - min(above)))
 
 
-def _legend(figure: "Figure", names: Sequence[str], parts: Sequence[str]) -> float:
+def _legend(figure: "Figure", entries: Mapping[str, "Line2D"]) -> float:
     """A legend above the panels, as wide as the figure allows, none where nothing needs telling apart."""
     width = figure.get_figwidth()
-    entries = _entries(names, parts)
     labels = [textwrap.fill(label, int(width * LETTERS_PER_INCH) - _HANDLE) for label in entries]
     for columns in range(min(len(entries), _MOST_COLUMNS), 0, -1):
         legend = figure.legend(list(entries.values()), labels, loc="outside upper center", ncols=columns)
@@ -142,10 +141,11 @@ def _legend(figure: "Figure", names: Sequence[str], parts: Sequence[str]) -> flo
     return 0.0
 
 
-def _entries(names: Sequence[str], parts: Sequence[str]) -> dict[str, "Line2D"]:
-    """What the legend tells: the runs, and the fields where a panel has several."""
+def _entries(names: Sequence[str], drawn: Set[str], parts: Sequence[str]) -> dict[str, "Line2D"]:
+    """What the legend tells: the runs that are drawn, and the fields where a panel has several."""
     both = len(names) > 1 and len(parts) > 1
-    runs = {name: _look(i, 0 if both else i) for i, name in enumerate(names)} if len(names) > 1 else {}
+    several = enumerate(names) if len(names) > 1 else ()
+    runs = {name: _look(i, 0 if both else i) for i, name in several if name in drawn}
     fields = {
         part: {**_look(i, i), "color": _BOTH, "marker": ""} if both else _look(i, i)
         for i, part in enumerate(parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedblade.core.errors import MissingExtra
 from fedblade.figures._curves import draw_lines
 from fedblade.figures._panels import LinePanel, MatrixPanel, Panel
-from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
+from fedblade.figures._style import COLOURS, DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,10 +72,13 @@ def _panel_height(panels: Sequence[Panel], each: float) -> float:
 
 
 def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel], height: float) -> None:
-    """Draw every panel with one scale of shades, monotone in lightness so that grey print keeps their order."""
+    """Draw every panel with one scale of shades; cosines in the report's, from orange over white to blue."""
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 
-    labels, colours = panels[0].kind == "labels", "cividis" if panels[0].kind == "cosines" else "Blues"
+    labels = panels[0].kind == "labels"
+    signed = LinearSegmentedColormap.from_list("cosines", (COLOURS[1], "#ffffff", COLOURS[0]))
+    colours = signed if panels[0].kind == "cosines" else "Blues"
     norm = _shades(panels)
     used = list(axes[: len(panels)])
     for ax, panel in zip(used, panels, strict=True):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedblade.core.errors import Misconfigured
 from fedblade.figures._arrays import Matrix, array_matrix
@@ -41,7 +41,8 @@ class LinePanel:
     """Lines over one pair of axes; `log` names the axes with a logarithmic scale.
 
     Panels of one `scale` have the same vertical axis; an empty one is nobody else's. Lines leave the panel on their way
-    to the `floor`. With `diagonal`, equal numbers across and up are marked.
+    to the `floor`. With `diagonal`, equal numbers across and up are marked. `names` are those of all lines that the
+    runs could have, drawn or not: a line's place among them is its colour.
     """
 
     title: str
@@ -53,6 +54,7 @@ class LinePanel:
     scale: str = ""
     floor: float = -math.inf
     diagonal: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,16 @@ class MatrixPanel:
 Panel = LinePanel | MatrixPanel
 
 
-def build_panels(part: Part, groups: Sequence[Group], *, strict: bool) -> list[Panel]:
+def build_panels(
+    part: Part, groups: Sequence[Group], *, strict: bool, among: Sequence[Group] | None = None
+) -> list[Panel]:
     """The panels the runs have numbers for, every setting with every list of fields.
 
-    With `strict`, fields that no run has are an error that says how to have them.
+    With `strict`, fields that no run has are an error that says how to have them. Colours are those that the groups
+    have `among` others, so that the same runs look the same in every figure.
     """
     placed = place(part, groups)
+    names = tuple(dict.fromkeys(each.line for each in (*place(part, among or groups), *placed)))
     here = _present(part, placed)
     missing = [each for each in part.required if _source(each) not in {_source(found) for found in here}]
     if strict and missing:
@@ -83,7 +89,11 @@ def build_panels(part: Part, groups: Sequence[Group], *, strict: bool) -> list[P
     kept = [panel for panel in part.panels if not set(map(_source, panel)) & set(map(_source, missing))]
     titles = dict.fromkeys(each.panel for each in placed)
     panels = (_panel(part, fields, title, placed) for title in titles for fields in kept)
-    return _distinct(panel for panel in panels if panel is not None)
+    return _distinct(_named(panel, names) for panel in panels if panel is not None)
+
+
+def _named(panel: Panel, names: tuple[str, ...]) -> Panel:
+    return replace(panel, names=names) if isinstance(panel, LinePanel) else panel
 
 
 def _source(wanted: Field) -> str:
@@ -99,12 +109,26 @@ def _present(part: Part, placed: Sequence[Placed]) -> list[Field]:
             return any(_matrix(part.draw, each.group, wanted) is not None for each in placed)
         return any(group_series(each.group, part.draw, wanted) is not None for each in placed)
 
-    if part.draw == "sweep" and all(each.x is None for each in placed):
+    if part.draw == "sweep":
+        _check_sweep(part, placed)
+    return [wanted for wanted in part.required if has(wanted)]
+
+
+def _check_sweep(part: Part, placed: Sequence[Placed]) -> None:
+    """Refuse runs of which no line would have two points."""
+    values: dict[tuple[str, str], set[float]] = {}
+    for each in placed:
+        if each.x is not None:
+            values.setdefault((each.panel, each.line), set()).add(each.x)
+    if max(map(len, values.values()), default=0) < 2:
+        found = sorted(set().union(*values.values()))
+        have = "none of these has it as a number"
+        if found:
+            have = f"these have {', '.join(f'{x:g}' for x in found)}, and no line would have two points"
         raise Misconfigured(
-            f"figure '{part.name}' needs runs that differ in {part.x}; none of these has it as a number. "
+            f"figure '{part.name}' needs runs that differ in {part.x}; {have}. "
             f"Vary it with `fedblade sweep`, or run the preset of the figure."
         )
-    return [wanted for wanted in part.required if has(wanted)]
 
 
 def _complaint(part: Part, missing: Sequence[Field]) -> str:

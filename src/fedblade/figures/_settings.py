@@ -4,8 +4,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedblade.figures._specs import Part, published_names, variants
+from fedblade.figures._specs import Part, variants
 from fedblade.report._groups import Group, differing_keys, flatten
+from fedblade.report._order import published_names, setting_number
 
 _KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
 _SIGNS = {"clients": "K", "cohort": "m", "epochs": "E"}
@@ -28,10 +29,10 @@ class Placed:
 
 
 def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
-    """Say where each group is drawn, in the order of lines and panels."""
+    """Say where each group is drawn; lines and panels are in the order of the groups."""
     flat = [flatten(group.runs[0].config) for group in groups]
     facts = [_facts(group, own, part) for group, own in zip(groups, flat, strict=True)]
-    kept = sorted(_at_usual(part.held, flat), key=lambda index: _order(groups[index], flat[index]))
+    kept = _at_usual(part.held, flat)
     _add_knobs([facts[index] for index in kept], [flat[index] for index in kept], part.x)
     facts = [facts[index] for index in kept]
     line = _line_fact(part, facts)
@@ -41,7 +42,7 @@ def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
             groups[index],
             own.get(line, ""),
             ", ".join(own[fact] for fact in titled if own[fact]),
-            _number(flat[index], part.x),
+            setting_number(flat[index], part.x),
         )
         for index, own in zip(kept, facts, strict=True)
     ]
@@ -134,29 +135,3 @@ def _at_usual(held: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[in
             usual = statistics.mode(values)
             kept = [index for index in kept if flat[index].get(key, usual) == usual]
     return kept
-
-
-def _order(group: Group, flat: Mapping[str, str]) -> tuple[float, float, str, float, float]:
-    """By method as papers list them, then data set, then skew from strong to weak."""
-    names = published_names()
-    split = flat.get("partition.name", "")
-    levels = (_number(flat, f"partition.{key}") for key in ("alpha", "classes_per_client", "shards_per_client"))
-    level = next((value for value in levels if value is not None), 0.0)
-    return (
-        _rank(group.method.partition("+")[0].removesuffix("-ft"), names["method"]) + 0.5 * ("+" in group.method),
-        _rank(group.runs[0].part("dataset"), names["dataset"]),
-        {"iid": "~"}.get(split, split),
-        level,
-        _number(flat, "federation.num_clients") or 0.0,
-    )
-
-
-def _rank(name: str, names: Mapping[str, str]) -> float:
-    return float(list(names).index(name)) if name in names else float(len(names))
-
-
-def _number(flat: Mapping[str, str], key: str) -> float | None:
-    try:
-        return float(flat[key])
-    except (KeyError, ValueError):
-        return None

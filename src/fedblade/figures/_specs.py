@@ -88,14 +88,6 @@ def variants() -> tuple[Variant, ...]:
 
 
 @functools.cache
-def published_names() -> dict[str, dict[str, str]]:
-    """How papers call methods, regularisers, data sets and models."""
-    stored = files("fedblade") / "experiment" / "presets" / "papers" / "names.toml"
-    table = tomllib.loads(stored.read_text(encoding="utf-8"))
-    return {kind: table[kind] for kind in ("method", "regulariser", "dataset", "model")}
-
-
-@functools.cache
 def _table() -> dict[str, Any]:
     return tomllib.loads((files("fedblade") / "figures" / "figures.toml").read_text(encoding="utf-8"))
 

@@ -6,6 +6,8 @@ import io
 from collections.abc import Callable, Sequence
 
 from fedblade.report import ComparisonRow
+from fedblade.report._last import last_rounds
+from fedblade.report._own import measured_on
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -58,7 +60,8 @@ def _cells(
     rows: Sequence[ComparisonRow], mark: Marker, escape: Callable[[str], str]
 ) -> tuple[list[str], list[list[str]]]:
     own = any(row.own_mean is not None for row in rows)
-    header = ["method", "seeds", "last 10 rounds, %", "final round, %", *(["own models, %"] if own else [])]
+    last = last_rounds(count for row in rows for count in row.evaluations)
+    header = ["method", "seeds", f"{last}, %", "final round, %", *(["own models, %"] if own else [])]
     header += [f"rounds to {rows[0].threshold:g} %", "seconds per round", "MB up per round", "MB down per round"]
     body = []
     for row in rows:
@@ -81,6 +84,8 @@ def _cells(
 def _caption(rows: Sequence[ComparisonRow]) -> str:
     several = any(len(row.seeds) > 1 for row in rows)
     said = ["Test accuracy in percent" + (", mean ± population standard deviation over seeds" if several else "")]
+    own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
+    said += [f"own models on {measured_on(own)}"] if own else []
     said += ["best bold, second underlined"] if any(row.rank for row in rows) else []
     return "; ".join((*said, *([_NOTE] if any(row.calibrated for row in rows) else []))) + "."
 

@@ -7,7 +7,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblade.core.tree import Tree
-from fedblade.engines._post import Reply, Request
+from fedblade.engines.nodes._post import Reply, Request
 
 _TENSORS, _FACTS, _JSON = "tensors", "facts", "json"
 _MOST_FACTS = 10_000_000

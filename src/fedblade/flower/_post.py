@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from flwr.serverapp import Grid
 
-from fedblade.engines._post import Reply, Request
+from fedblade.engines.nodes._post import Reply, Request
 from fedblade.flower._messages import to_message, to_reply
 
 _FRESH_SECONDS = 1.0

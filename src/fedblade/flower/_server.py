@@ -14,11 +14,11 @@ from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.core.files import write_atomic
 from fedblade.data import Dataset
 from fedblade.data._dataset import Part
-from fedblade.engines._dispatch import Dispatch, Terms
-from fedblade.engines._hello import Holding
-from fedblade.engines._post import Post
-from fedblade.engines._roster import Journal, Roster
 from fedblade.engines.deployed import DeployedEngine
+from fedblade.engines.nodes._dispatch import Dispatch, Terms
+from fedblade.engines.nodes._hello import Holding
+from fedblade.engines.nodes._post import Post
+from fedblade.engines.nodes._roster import Journal, Roster
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._setup import Setup, prepare

@@ -10,10 +10,11 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.report._charts import WIDE
-from fedblade.report._compare import ComparisonRow, compare, suggest_threshold
+from fedblade.report._compare import ComparisonRow, check_threshold, compare, suggest_threshold
 from fedblade.report._files import write_file
 from fedblade.report._groups import group_runs
 from fedblade.report._labelmap import draw_label_map
+from fedblade.report._last import over_last
 from fedblade.report._page import page
 from fedblade.report._read import check_counts, read_runs
 from fedblade.report._record import RunRecord
@@ -22,8 +23,10 @@ __all__ = [
     "ComparisonRow",
     "RunRecord",
     "build_report",
+    "check_threshold",
     "comparison_rows",
     "label_map_svg",
+    "over_last",
     "read_runs",
 ]
 
@@ -40,14 +43,14 @@ def build_report(paths: Sequence[Path], out: Path, *, title: str | None = None, 
             f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
         )
     groups = group_runs(read_runs(paths))
-    level = suggest_threshold(groups) if threshold is None else threshold
+    level = suggest_threshold(groups) if threshold is None else check_threshold(threshold)
     return write_file(target, page(groups, compare(groups, level), title))
 
 
 def comparison_rows(paths: Sequence[Path], threshold: float | None = None) -> list[ComparisonRow]:
     """Rows of the comparison table, one per method and setting; `threshold` is that of `build_report`."""
     groups = group_runs(read_runs(paths))
-    return compare(groups, suggest_threshold(groups) if threshold is None else threshold)
+    return compare(groups, suggest_threshold(groups) if threshold is None else check_threshold(threshold))
 
 
 def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, title: str | None = None) -> str:

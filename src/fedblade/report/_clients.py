@@ -8,7 +8,7 @@ from fedblade.report._charts import Figure
 from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
-from fedblade.report._own import drawn_sentence
+from fedblade.report._own import drawn_sentence, measured_on
 from fedblade.report._record import RunRecord, number
 from fedblade.report._words import NAMED, listing
 
@@ -17,18 +17,27 @@ _READING = (
     "Clients sorted from worst to best for each method. A line that starts low leaves some clients with a poor model; "
     "the flatter, the more alike clients are served."
 )
-_MEASURED = "Measured: each client's own model on its own test samples."
 _ESTIMATED = (
     "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
     "samples were not measured."
 )
+_WITHOUT = (
+    "Left out: {}, without a global model to estimate by, and no own model was measured on samples of its client's own."
+)
 
 
 def client_figure(groups: Sequence[Group]) -> Figure | None:
-    """Accuracy over clients; measured where every group has been measured, otherwise estimated for all."""
-    measured = all(any(_measured(run) for run in group.counted) for group in groups)
-    read = _measured if measured else estimated_accuracies
-    curves = tuple(_quantiles([values for run in group.counted if (values := read(run))]) for group in groups)
+    """Accuracy over clients: measured where every group has been measured, otherwise estimated by the global model.
+
+    Where there is no global model, own models that were measured on their clients' samples stand beside the estimates.
+    """
+    measured = all(_was_measured(group) for group in groups)
+    reads = [_measured if measured or group.personal else estimated_accuracies for group in groups]
+    shown = [measured or not group.personal or _is_comparable(group) for group in groups]
+    curves = tuple(
+        _quantiles([values for run in group.counted if (values := read(run))]) if drawn else None
+        for group, read, drawn in zip(groups, reads, shown, strict=True)
+    )
     chart = LineChart(
         title="Accuracy by client",
         desc="Accuracy against the share of clients, clients sorted from worst to best.",
@@ -39,8 +48,37 @@ def client_figure(groups: Sequence[Group]) -> Figure | None:
         bounds=(0.0, 100.0),
         keyed=False,
     )
-    source = _MEASURED if measured else f"{_ESTIMATED} {drawn_sentence(groups, curves)}"
-    return small_figure("by-client", chart, f"{_READING} {source}".strip(), _worst(groups, curves))
+    source = _measured_sentence(groups) if measured else _estimated_sentence(groups, curves)
+    return small_figure("by-client", chart, f"{_READING} {source}", _worst(groups, curves))
+
+
+def _was_measured(group: Group) -> bool:
+    return any(_measured(run) for run in group.counted)
+
+
+def _is_comparable(group: Group) -> bool:
+    """Whether own models were measured on their clients' labels, which is what an estimate is about."""
+    return group.runs[0].tests_apart and _was_measured(group)
+
+
+def _measured_sentence(groups: Sequence[Group]) -> str:
+    on = measured_on([(group.label, group.runs[0].tests_apart) for group in groups])
+    return f"Measured: the clients' own models on {on}."
+
+
+def _estimated_sentence(groups: Sequence[Group], curves: Sequence[Curve | None]) -> str:
+    """Which lines are estimated, which are measured and which are left out."""
+    drawn = list(zip(groups, curves, strict=True))
+    estimated = [(group, curve) for group, curve in drawn if not group.personal]
+    own = [group.label for group, curve in drawn if group.personal and curve is not None]
+    absent = [group.label for group, curve in drawn if group.personal and curve is None]
+    said = [
+        _ESTIMATED if any(curve is not None for _, curve in estimated) else "",
+        f"Measured for {listing(own)}, without a global model: own models on their clients' samples." if own else "",
+        _WITHOUT.format(listing(absent)) if absent else "",
+        drawn_sentence([group for group, _ in estimated], [curve for _, curve in estimated]),
+    ]
+    return " ".join(filter(None, said))
 
 
 def _worst(groups: Sequence[Group], curves: Sequence[Curve | None]) -> str:
@@ -57,10 +95,15 @@ def _measured(run: RunRecord) -> list[float]:
 
 
 def estimated_accuracies(run: RunRecord) -> list[float]:
-    """The accuracies of classes at the last diagnosed round, averaged by each client's share of labels."""
+    """The accuracies of classes at the last diagnosed round, averaged by each client's share of labels.
+
+    None where there is no global model: what is stored by class is then a mean over models, and nobody's.
+    """
     read = Array("class_accuracy", vector).read
     found = [values for _, stored in sorted(run.diagnostics.items()) if (values := read(stored)) is not None]
-    if not found or run.partition is None or len(found[-1]) != len(run.partition.counts[0]):
+    if run.accuracy_of == "personal" or not found or run.partition is None:
+        return []
+    if len(found[-1]) != len(run.partition.counts[0]):
         return []
     clients = []
     for counts in run.partition.counts:

@@ -30,7 +30,7 @@ _MEASURES = (
         "directions",
         "How many directions have a variance (an eigenvalue of the covariance) above e⁻², about 0.14. Unlike the "
         "effective rank this depends on the scale of the features, so compare its course more than its height.",
-        ".0f",
+        ".1f",
     ),
     Measure(
         "spectrum_ratio",

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedblade import protocols
+from fedblade.core.errors import Misconfigured
 from fedblade.report._groups import Group
 from fedblade.report._record import RunRecord
 
 _THRESHOLD_STEP = 5
 _DEFAULT_THRESHOLD = 90.0
+_PERCENT = 100
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class ComparisonRow:
     Means are over the finished runs, or over all runs while none is finished (`finished == 0`). `ranked_mean` is what
     methods are ranked by: the last ten rounds, or, where the model is `calibrated` at the end of the run, that model. A
     rank is 1 for the highest mean among complete groups of the same setting, and None where ranking would mislead.
+    `own_mean` is of the clients' own models on samples of their own with `tests_apart`, else on the whole test set.
     """
 
     label: str
@@ -41,12 +44,19 @@ class ComparisonRow:
     final_rank: int | None
     own_mean: float | None
     own_std: float | None
+    tests_apart: bool
     threshold: float
     rounds_to: tuple[int | None, ...]
     rounds_done: tuple[int, ...]
+    rounds_evaluated: tuple[int, ...]
     seconds_per_round: float | None
     bytes_up_per_round: float | None
     bytes_down_per_round: float | None
+
+    @property
+    def evaluations(self) -> tuple[tuple[int, int], ...]:
+        """Evaluated rounds and all rounds of each seed."""
+        return tuple(zip(self.rounds_evaluated, self.rounds_done, strict=True))
 
     @property
     def rounds_to_mean(self) -> float | None:
@@ -66,6 +76,15 @@ class ComparisonRow:
         """The round per seed, `T+` where the seed never got there."""
         pairs = zip(self.rounds_to, self.rounds_done, strict=True)
         return tuple(f"{done}+" if hit is None else str(hit) for hit, done in pairs)
+
+
+def check_threshold(threshold: float) -> float:
+    """The same accuracy in percent, or an error where it is none that a run could reach."""
+    if not 0 < threshold <= _PERCENT:
+        raise Misconfigured(
+            f"the threshold is {threshold:g}; expected an accuracy in percent, above 0 and at most 100, such as 90."
+        )
+    return threshold
 
 
 def suggest_threshold(groups: Sequence[Group]) -> float:
@@ -112,9 +131,11 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         final_rank=None,
         own_mean=own_mean,
         own_std=own_std,
+        tests_apart=group.runs[0].tests_apart,
         threshold=threshold,
         rounds_to=tuple(run.rounds_to(threshold) for run in runs),
         rounds_done=tuple(run.rounds_done for run in runs),
+        rounds_evaluated=tuple(run.rounds_evaluated for run in runs),
         seconds_per_round=_mean(runs, lambda run: run.seconds_per_round),
         bytes_up_per_round=_mean(runs, lambda run: run.per_round("bytes_up")),
         bytes_down_per_round=_mean(runs, lambda run: run.per_round("bytes_down")),

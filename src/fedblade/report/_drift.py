@@ -62,8 +62,17 @@ _SINGLE = (
         "alignment_erased",
         "Alignment, classes a client has lost",
         "cosine",
-        "How well features still point at the classifier's vector of a class that was taken from the client.",
+        "How well what the classifier receives (features, projected where the method has a projection) still points at "
+        "its vector of a class that was taken from the client.",
         bounds=_COSINE,
+        of_model=False,
+    ),
+    Measure(
+        "alignment_gap_erased",
+        "Change of alignment, classes a client has lost",
+        "cosine",
+        "How much local training without these classes changed that alignment against the model the client received. "
+        "Below 0, it got worse.",
         of_model=False,
     ),
 )
@@ -98,8 +107,9 @@ _SEEN, _HELD = ("observed", "unobserved"), ("existing", "missing")
 _PAIRS = (
     _two(
         "alignment_{}", _SEEN, "Alignment", "cosine",
-        "The mean cosine between the features of a test sample and the classifier's vector of its class, in the "
-        "clients' models after local training. 1 means the features point exactly where the classifier looks.",
+        "The mean cosine between what the classifier receives of a test sample and the classifier's vector of its "
+        "class, in the clients' models after local training: of the features, or, with methods that have a projection, "
+        "of the projected ones. 1 means that they point exactly where the classifier looks.",
         bounds=_COSINE,
     ),
     _two(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedblade.report._order import Key, place
 from fedblade.report._record import Round, RunRecord
 
 # Keys that do not change what a run computes, only which repetition it is and how it is kept.
@@ -87,11 +88,11 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """Groups in order of first appearance, with labels that tell them apart."""
+    """Groups in the order of `_order`, whatever order the runs come in, with labels that tell them apart."""
     gathered: dict[tuple[tuple[str, str], ...], list[RunRecord]] = {}
     for run in runs:
         gathered.setdefault(_identity(run), []).append(run)
-    members = [tuple(sorted(found, key=_seed_order)) for found in gathered.values()]
+    members = sorted((tuple(sorted(found, key=_seed_order)) for found in gathered.values()), key=_group_order)
     return [Group(label, found) for label, found in zip(_labels(members), members, strict=True)]
 
 
@@ -110,6 +111,12 @@ def _identity(run: RunRecord) -> tuple[tuple[str, str], ...]:
     flat = {key: text for key, text in flatten(run.config).items() if not _is_bookkeeping(key)}
     named = [(kind, run.part(kind)) for kind in ("method", "dataset", "partition", "model")]
     return (*named, *sorted(flat.items()))
+
+
+def _group_order(members: Sequence[RunRecord]) -> Key:
+    return place(
+        members[0], {key: text for key, text in flatten(members[0].config).items() if not _is_bookkeeping(key)}
+    )
 
 
 def _seed_order(run: RunRecord) -> tuple[bool, int, str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group
 from fedblade.report._html import paragraph
+from fedblade.report._last import over_last
+from fedblade.report._losses import losses
 from fedblade.report._record import RunRecord
 from fedblade.report._svg import escape
 from fedblade.report._words import NAMED, listing, percent, plural
@@ -56,6 +58,8 @@ def _notices(groups: Sequence[Group]) -> list[str]:
     if len({run.accuracy_of for run in found}) > 1:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
+    lost = losses(found)
+    said.extend([lost] if lost else [])
     return said
 
 
@@ -115,8 +119,9 @@ def _finding(rows: Sequence[ComparisonRow]) -> str:
     gap, spread = best.ranked_mean - next_best.ranked_mean, (best.ranked_std or 0.0) + (next_best.ranked_std or 0.0)
     seeds = plural(len(best.seeds), "seed")
     instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
+    over = over_last(count for row in rows for count in row.evaluations)
     said = (
-        f"Highest mean accuracy over the last 10 rounds{instead}: {best.label}, {percent(best.ranked_mean)} % over "
+        f"Highest mean accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
         f"{seeds}, {gap:.2f} points above {next_best.label}."
     )
     if len(best.seeds) == 1:

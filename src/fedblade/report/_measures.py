@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from fedblade.report._charts import SMALL, Figure
 from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
-from fedblade.report._own import drawn_sentence
+from fedblade.report._own import MEAN_OF_OWN, drawn_sentence
 from fedblade.report._words import NAMED, listing
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A key of the history and how to present it; `of_model` tells the global model from what clients send."""
+    """A key of the history and how to present it.
+
+    `of_model` tells the global model from what clients send; `own` is what is shown where there is no global model.
+    """
 
     key: str
     title: str
@@ -21,6 +24,7 @@ class Measure:
     style: str = ".2f"
     bounds: tuple[float, float] | None = None
     of_model: bool = True
+    own: str = MEAN_OF_OWN
 
 
 def measured(groups: Sequence[Group], key: str) -> bool:
@@ -60,7 +64,8 @@ def measure_figure(
         span=span,
         keyed=False,
     )
-    reading = f"{measure.reading} {drawn_sentence(groups, curves, of_model=measure.of_model)}".strip()
+    drawn = drawn_sentence(groups, curves, of_model=measure.of_model, own=measure.own)
+    reading = f"{measure.reading} {drawn}".strip()
     return small_figure(measure.key.replace("_", "-"), chart, reading, latest_sentence(groups, measure))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.report._losses import broken_lines, broken_values
 from fedblade.report._record import Partition, Round, RunRecord, number
 
 
@@ -54,14 +55,18 @@ def _is_run(files: Sequence[str]) -> bool:
 
 
 def _read_run(folder: Path) -> RunRecord:
+    history, in_history = _read_history(folder / "history.jsonl")
+    diagnostics, in_diagnostics = _read_lines(folder / "diagnostics.jsonl", keyed=True)
+    clients, in_clients = _read_lines(folder / "clients.jsonl")
     return RunRecord(
         path=folder,
         config=_read_config(folder / "config.toml"),
         summary=_read_object(folder / "summary.json"),
-        history=_read_history(folder / "history.jsonl"),
+        history=history,
         partition=_read_partition(folder / "partition.json"),
-        diagnostics=_read_diagnostics(folder / "diagnostics.jsonl"),
-        clients=tuple(_rows(folder / "clients.jsonl")),
+        diagnostics=_by_round(diagnostics),
+        clients=tuple(clients),
+        left_out=(*in_history, *in_diagnostics, *in_clients),
     )
 
 
@@ -98,38 +103,61 @@ def _json(text: str) -> object:
     return parsed
 
 
-def _read_history(path: Path) -> tuple[Round, ...]:
-    """Rounds in order; a torn last line is dropped, and of a repeated round the later line counts."""
-    lines = [(n, line) for n, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
-    rounds: dict[int, Round] = {}
+def _read_history(path: Path) -> tuple[tuple[Round, ...], list[str]]:
+    """Rounds in order, and what cannot be read; of a repeated round the later line counts.
+
+    A torn last line is dropped without a word: so a run leaves it that is writing, or was killed while it did.
+    """
+    text = _text(path)
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    rows: dict[int, dict[str, Any]] = {}
+    left_out: list[str] = []
     for at, line in lines:
         entry = _json(line)
         index = entry.get("round") if isinstance(entry, dict) else None
         if isinstance(entry, dict) and isinstance(index, int):
-            fields = {key: value for key, stored in entry.items() if (value := number(stored)) is not None}
-            rounds[index] = Round(
-                index, fields.get("test_accuracy"), fields.get("test_loss"), fields.get("seconds"), fields
-            )
+            rows[index] = entry
         elif at != lines[-1][0]:
             raise Misconfigured(
                 f"line {at} of '{path}' is not a round; expected a JSON object with 'round'. "
                 "Restore the file or leave this run out."
             )
-    return tuple(rounds[index] for index in sorted(rounds))
+        elif text.endswith("\n"):
+            left_out += broken_lines([at], _where(path))
+    return tuple(_round(rows[index]) for index in sorted(rows)), [*left_out, *broken_values(rows, _where(path))]
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file of lines; lines that are none are left out."""
-    for line in _text(path).split("\n"):
+def _round(entry: Mapping[str, Any]) -> Round:
+    fields = {key: value for key, stored in entry.items() if (value := number(stored)) is not None}
+    return Round(entry["round"], fields.get("test_accuracy"), fields.get("test_loss"), fields.get("seconds"), fields)
+
+
+def _read_lines(path: Path, *, keyed: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
+    """The JSON objects of a file of lines, with `keyed` those of rounds, and which lines are none.
+
+    A torn last line is dropped as in the history.
+    """
+    text = _text(path)
+    rows, broken = [], []
+    lines = text.split("\n")
+    for at, line in enumerate(lines, 1):
         entry = _json(line) if line.strip() else None
-        if isinstance(entry, dict):
-            yield entry
+        if isinstance(entry, dict) and (not keyed or isinstance(entry.get("round"), int)):
+            rows.append(entry)
+        elif line.strip() and at < len(lines):
+            broken.append(at)
+    return rows, broken_lines(broken, _where(path))
 
 
-def _read_diagnostics(path: Path) -> dict[int, dict[str, Any]]:
+def _by_round(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """Arrays by round and name, of a repeated round the later line."""
-    found = {row["round"]: row for row in _rows(path) if isinstance(row.get("round"), int)}
+    found = {row["round"]: row for row in rows}
     return {round_: {k: v for k, v in row.items() if k != "round"} for round_, row in sorted(found.items())}
+
+
+def _where(path: Path) -> str:
+    """A file by its run, wherever that lies."""
+    return f"{path.resolve().parent.name}/{path.name}"
 
 
 def _read_partition(path: Path) -> Partition | None:

@@ -36,7 +36,7 @@ class RunRecord:
     """One run as it stands on disk.
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
-    `clients` the lines of `clients.jsonl`.
+    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read.
     """
 
     path: Path
@@ -46,6 +46,7 @@ class RunRecord:
     partition: Partition | None
     diagnostics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     clients: tuple[Mapping[str, Any], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -99,13 +100,26 @@ class RunRecord:
 
     @property
     def personal_accuracy(self) -> float | None:
-        """Mean accuracy of the clients' own models on their own test samples, where the run measured them."""
+        """Mean accuracy of the clients' own models, where the run measured them; `tests_apart` says on what."""
         return number(self.summary.get("personal_accuracy"))
+
+    @property
+    def tests_apart(self) -> bool:
+        """Whether each client's own model is measured on samples of that client, and not all on the same test set."""
+        return self._setting("evaluation", "on") == "validation" or self._setting("dataset", "test_split") not in (
+            None,
+            "global",
+        )
 
     @property
     def last10_accuracy(self) -> float | None:
         """Mean test accuracy over the last ten evaluated rounds, or as many as there are, before any calibration."""
         return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
+
+    @property
+    def rounds_evaluated(self) -> int:
+        """Rounds with a test accuracy."""
+        return len(protocols.accuracies(self.evaluated()))
 
     @property
     def best_accuracy(self) -> float | None:
@@ -136,6 +150,10 @@ class RunRecord:
     def evaluated(self) -> protocols.History:
         """Rounds and accuracies as the protocols read them."""
         return [{"round": r.number, "test_accuracy": r.accuracy} for r in self.history]
+
+    def _setting(self, section: str, key: str) -> object:
+        table = self.config.get(section)
+        return table.get(key) if isinstance(table, Mapping) else None
 
     def _settled(self, key: str, from_history: float | None) -> float | None:
         """The summary's value of a finished run; otherwise the history is fresher."""

@@ -6,6 +6,8 @@ from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group, differing_keys, flatten
 from fedblade.report._health import health
 from fedblade.report._html import Column, details, name_cell, paragraph, section, table
+from fedblade.report._last import last_heading, last_rounds, over_last
+from fedblade.report._own import measured_on
 from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape
 from fedblade.report._words import MISSING, duration, percent, plural, size
@@ -21,7 +23,7 @@ def results(rows: Sequence[ComparisonRow]) -> str:
     columns = [
         Column("method", numeric=False),
         Column("seeds"),
-        Column("last 10 rounds, %"),
+        Column(f"{last_rounds(_evaluations(rows))}, %"),
         Column("final round, %"),
         *([Column("own models, %")] if own else []),
         Column(f"rounds to {rows[0].threshold:g} %"),
@@ -34,20 +36,21 @@ def results(rows: Sequence[ComparisonRow]) -> str:
 
 def runs(groups: Sequence[Group]) -> str:
     """One line per run."""
+    counts = [(run.rounds_evaluated, run.rounds_done) for group in groups for run in group.runs]
     columns = [
         Column("run", numeric=False),
         Column("seed"),
         Column("status", numeric=False),
         Column("rounds"),
         Column("final, %"),
-        Column("last 10, %"),
+        Column(f"{last_heading(counts)}, %"),
         Column("best, % (optimistic)"),
         Column("training seconds"),
     ]
     body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
-        note += f" {_CALIBRATED}; the last ten rounds and the best one are before it."
+        note += f" {_CALIBRATED}; {over_last(counts)} and the best one are before it."
     return section("runs", "Runs", table("Every run", columns, body), paragraph(note), health(groups))
 
 
@@ -121,21 +124,31 @@ def _marked(mean: float | None, std: float | None, rank: int | None, several: bo
 
 
 def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    several = any(len(row.seeds) > 1 for row in rows)
-    notes = ["Last 10 rounds: the mean of the test accuracy after each of the last ten evaluated rounds."]
+    several, counts = any(len(row.seeds) > 1 for row in rows), _evaluations(rows)
+    notes = [f"{last_rounds(counts).capitalize()}: {_mean_of_last(counts)}."]
     if several:
         notes.append("Numbers are means over seeds ± the population standard deviation of the seeds' values.")
-        notes.append("Pooled: the standard deviation over the last ten rounds of all seeds together.")
+        notes.append(f"Pooled: the standard deviation over {over_last(counts)} of all seeds together.")
     if any(row.calibrated for row in rows):
         notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
-    if any(row.own_mean is not None for row in rows):
-        notes.append("Own models: the mean over clients of their own models' accuracy on their own test samples.")
+    own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
+    if own:
+        notes.append(f"Own models: the mean over clients of their own models' accuracy on {measured_on(own)}.")
     if any(row.rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
     if any(row.rounds_to_mean is None for row in rows):
         notes.append("T+ means that not every seed reached the level within T rounds.")
     return [paragraph(" ".join(notes))]
+
+
+def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
+    return [count for row in rows for count in row.evaluations]
+
+
+def _mean_of_last(counts: Sequence[tuple[int, int]]) -> str:
+    said = over_last(counts)
+    return f"the test accuracy after {said}" if "only" in said else f"the mean of the test accuracies after {said}"
 
 
 def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:

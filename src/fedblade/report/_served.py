@@ -23,6 +23,7 @@ _INTRO = (
     "One accuracy can hide much: a model may be right on average and useless for a class that few clients have, or for "
     "a client whose labels are rare."
 )
+_EXPECTED_OF_OWN = "what each client can expect of its own model's accuracies by class"
 _MEASURES = (
     Measure(
         "worst_class_accuracy",
@@ -40,6 +41,7 @@ _MEASURES = (
         "its mix of labels can expect of these accuracies by class.",
         ".1f",
         _PERCENT,
+        own=_EXPECTED_OF_OWN,
     ),
     Measure(
         "client_accuracy_mean",
@@ -49,6 +51,7 @@ _MEASURES = (
         "worst tenth.",
         ".1f",
         _PERCENT,
+        own=_EXPECTED_OF_OWN,
     ),
 )
 
@@ -138,7 +141,7 @@ def _mistakes(groups: Sequence[Group], last: Sequence[Vector | None], names: Seq
     """The most frequent mistake of each method at the last round."""
     worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, last, strict=True)]
     told = [
-        f"{names[found[1]]} taken for {names[found[2]]} by {label} ({100 * found[0]:.0f} %)"
+        f"{names[found[1]]} taken for {names[found[2]]} by {label} ({100 * found[0]:.1f} %)"
         for label, found in worst
         if found is not None and found[0] > 0
     ]

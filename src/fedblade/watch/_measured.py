@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fedblade.protocols import CALIBRATED
 from fedblade.report import RunRecord
 from fedblade.report._health import STATES
+from fedblade.report._losses import losses
 from fedblade.watch._draw import Point, number, printable
 
 _FIRST = (
@@ -98,8 +99,9 @@ def _has_test_loss(run: RunRecord) -> bool:
 
 def warnings(run: RunRecord) -> list[str]:
     """What is wrong with the run by its own account."""
-    lost = not_finite(run)
+    lost, unread = not_finite(run), losses([run])
     return [
         *([f"failed: {printable(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
         *([f"not finite in the last round: {', '.join(lost)}"] if lost else []),
+        *([printable(unread)] if unread else []),
     ]

@@ -1,7 +1,7 @@
 """How fast rounds come, how long the rest will take, and when a run has been silent for too long."""
 
 from collections import deque
-from itertools import islice
+from collections.abc import Sequence
 from statistics import fmean
 
 from fedblade.report import RunRecord
@@ -12,6 +12,11 @@ _PATIENCE = 5
 """A run is silent when this many usual rounds pass without a new one."""
 _LEAST_SILENCE = 10.0
 """Seconds below which silence means nothing: rounds of milliseconds pause for checkpoints and busy machines."""
+
+
+def recent_mean(seconds: Sequence[float]) -> float:
+    """The mean of the last few rounds."""
+    return fmean(seconds[-_ROUNDS:])
 
 
 class Pace:
@@ -36,13 +41,18 @@ class Pace:
         while len(self._seen) > 2 and self._seen[1][0] <= round_ - _ROUNDS:
             self._seen.popleft()
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether rounds were seen to arrive, so that estimates cover all that a round takes."""
+        return len(self._seen) > 1
+
     def per_round(self, run: RunRecord) -> float | None:
         """Seconds a round takes lately, or None before the first."""
-        if len(self._seen) > 1:
+        if self.by_clock:
             (first, began), (last, ended) = self._seen[0], self._seen[-1]
             return max(ended - began, 0.0) / (last - first)
         stated = [round_.seconds for round_ in run.history if round_.seconds is not None]
-        return fmean(islice(reversed(stated), _ROUNDS)) if stated else None
+        return recent_mean(stated) if stated else None
 
     def left(self, run: RunRecord, age: float) -> float | None:
         """Seconds until the last round ends, `age` seconds after the newest one; None while nothing can be said."""

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from fedblade.report import RunRecord
+from fedblade.report._last import last_word
 from fedblade.report._record import IN_PROGRESS
 from fedblade.report._words import duration, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
 from fedblade.watch._folder import Watched
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
+from fedblade.watch._pace import recent_mean
 
 STATUS_STYLES = {IN_PROGRESS: BLUE, "finished": GREEN, "interrupted": ORANGE, "failed": RED}
 WIDE = 100
@@ -41,15 +43,16 @@ def time_left(watched: Watched, now: float) -> str:
     if run.rounds_planned is not None and run.rounds_done >= run.rounds_planned:
         return "all rounds done, not yet finished"
     left = watched.pace.left(run, watched.age(now))
-    return "" if left is None else f"about {clock(left)} left"
+    included = " with evaluation" if watched.pace.by_clock else ""
+    return "" if left is None else f"about {clock(left)} left{included}"
 
 
 def _headline(watched: Watched, now: float, width: int) -> list[Text]:
+    """Title, progress and times: of training so far and per round, as rounds state them, and what is left."""
     run, status = watched.record, watched.status(now)
-    times = [f"{clock(sum(round_.seconds or 0.0 for round_ in run.history))} elapsed in rounds"]
-    per_round = watched.pace.per_round(run)
-    if per_round is not None:
-        times.append(f"{duration(per_round)} s per round")
+    trained = [round_.seconds for round_ in run.history if round_.seconds is not None]
+    per_round = f", {duration(recent_mean(trained))} s per round" if trained else ""
+    times = [f"training {clock(sum(trained))}{per_round}"]
     if status == IN_PROGRESS:
         times.append(time_left(watched, now))
     return [
@@ -87,7 +90,8 @@ def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
     rows = _USUAL_ROWS if room is None else room // 2 // (1 if wide or tight else 2) - 2
     area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
     whose = "accuracy of own models" if run.accuracy_of == "personal" else "accuracy"
-    facts = f" · last ten {percent(run.last10_accuracy)}"
+    evaluated = run.rounds_evaluated
+    facts = f" · {last_word(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
     facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""
     last = run.rounds_planned or run.rounds_done
     first = _plot(f"test {whose}, %", series(run, "test_accuracy"), last, area, BLUE, facts)

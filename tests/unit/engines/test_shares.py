@@ -10,7 +10,7 @@ from small_federation import build
 
 from fedblade.core.cohort import Cohort
 from fedblade.core.plan import PhasePlan
-from fedblade.engines._shares import estimated_costs, owned_shares, owner, share_out
+from fedblade.engines.ranks._shares import estimated_costs, owned_shares, owner, share_out
 
 COSTS = st.dictionaries(st.integers(0, 10**7), st.floats(0, 1e6), max_size=40)
 RANKS = st.integers(1, 9)

@@ -7,16 +7,18 @@ import sys
 import xml.etree.ElementTree as ET
 
 import pytest
+from matplotlib.colors import to_hex
 
 from fedblade.core.errors import Misconfigured
 from fedblade.figures import write_figures
 from fedblade.figures._draw import draw
 from fedblade.figures._panels import Line, LinePanel, MatrixPanel, build_panels
 from fedblade.figures._series import Series
-from fedblade.figures._specs import general_figures
-from fedblade.figures._style import ONE_COLUMN, TWO_COLUMNS
+from fedblade.figures._specs import general_figures, paper_figure
+from fedblade.figures._style import COLOURS, ONE_COLUMN, TWO_COLUMNS
 from fedblade.report import read_runs
 from fedblade.report._groups import group_runs
+from fedblade.report._svg import COLOURS as PAGE_COLOURS
 
 SVG = "{http://www.w3.org/2000/svg}"
 CROWDED = ("alignment", "class-cosines", "confusion", "fairness", "label-map", "nc2-variants")
@@ -284,3 +286,41 @@ def test_a_place_that_cannot_be_written_is_an_error(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match="cannot write"):
         write_figures([tmp_path / "runs"], tmp_path / "file", formats=["svg"], columns="1", paper="fe-f7")
+
+
+def test_a_method_has_one_colour_whichever_methods_a_figure_draws(make_run, tmp_path):
+    """FedETF comes after FedAvg, which has no error of neural collapse here, and keeps the second colour."""
+    make_run("fedavg", drop=("nc_error", "nc_error_centred"))
+    make_run("fedetf")
+    groups = group_runs(read_runs([tmp_path / "runs"]))
+    parts = {part.name: part for part in general_figures()}
+    colours = {}
+    for name in ("accuracy", "nc-error-variants"):
+        figure = draw(build_panels(parts[name], groups, strict=False), TWO_COLUMNS)
+        [found] = figure.legends
+        texts = [text.get_text() for text in found.get_texts()]
+        colours[name] = dict(zip(texts, (handle.get_color() for handle in found.legend_handles), strict=True))
+        assert {line.get_color() for line in figure.axes[0].lines} == set(colours[name].values())
+    assert colours == {
+        "accuracy": {"FedAvg": COLOURS[0], "FedETF": COLOURS[1]},
+        "nc-error-variants": {"FedETF": COLOURS[1]},
+    }
+
+
+def test_a_papers_figure_has_the_colours_of_all_runs_of_the_folder(make_run, tmp_path):
+    for method in ("fedavg", "fedetf", "fedblade"):
+        make_run(method)
+    groups = group_runs(read_runs([tmp_path / "runs"]))
+    [panel] = build_panels(paper_figure("fb-f3")[0], groups[1:], strict=True, among=groups)
+    figure = draw([panel], TWO_COLUMNS)
+    assert [line.get_color() for line in figure.axes[0].lines] == [COLOURS[1], COLOURS[2]]
+
+
+def test_cosines_have_the_colours_of_the_page(make_run, tmp_path):
+    make_run()
+    part = next(part for part in general_figures() if part.name == "class-cosines")
+    figure = draw(build_panels(part, group_runs(read_runs([tmp_path / "runs"])), strict=False), TWO_COLUMNS)
+    [image] = figure.axes[0].get_images()
+    shades = [to_hex(image.cmap(image.norm(value))) for value in (-1.0, 1.0)]
+    assert shades == [PAGE_COLOURS[1], PAGE_COLOURS[0]]
+    assert min(image.cmap(image.norm(0.0))[:3]) > 0.98

@@ -10,7 +10,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.figures._panels import LinePanel, MatrixPanel, Panel, build_panels
 from fedblade.figures._specs import Part, general_figures, paper_figure
-from fedblade.report import read_runs
+from fedblade.report import _geometry, read_runs
 from fedblade.report._groups import group_runs
 
 DRIFT = ("drift_norm", "drift_relative", "update_cosine")
@@ -300,8 +300,8 @@ def test_cosines_have_a_panel_per_method(make_run, tmp_path):
 def test_general_figures_leave_out_what_no_run_has(make_run, tmp_path):
     make_run(drop=("nc_error", "nc_error_centred", "local_spectrum", "clients", "partition", *DRIFT))
     assert [panel.y_label for panel in panels(tmp_path, general("neural-collapse"))] == [
-        "NC1 (within classes)",
-        "NC2 (distance to ETF)",
+        "NC1 of features, unit",
+        "NC2 of features, normalised",
     ]
     for name in ("local-global-spectrum", "client-accuracy", "label-map", "drift"):
         assert panels(tmp_path, general(name)) == []
@@ -316,7 +316,8 @@ def test_general_figures_leave_out_what_no_run_has(make_run, tmp_path):
         ("fr-f5", ("alignment_gap_observed", "alignment_gap_unobserved"), ["alignment_gap_observed", '"alignment"']),
         ("fr-f3", ("test_accuracy",), ["test_accuracy", '"accuracy"']),
         ("fe-f7", ("partition",), ["label_counts", "partition"]),
-        ("fg-f4", (), ["method.E_W", "fedblade sweep"]),
+        ("fg-f4", (), ["method.E_W", "none of these has it as a number", "fedblade sweep"]),
+        ("fr-f7", (), ["federation.clients_per_round", "these have 4,", "fedblade sweep"]),
     ],
 )
 def test_a_papers_figure_without_its_numbers_says_how_to_have_them(make_run, tmp_path, figure, drop, said):
@@ -325,3 +326,56 @@ def test_a_papers_figure_without_its_numbers_says_how_to_have_them(make_run, tmp
         panels(tmp_path, paper_figure(figure)[0], strict=True)
     for words in (figure, *said):
         assert words in str(error.value)
+
+
+@pytest.mark.parametrize(("figure", "key"), [("fb-f6", "lambda_decorr"), ("fb-f7", "gamma_pba")])
+def test_runs_without_a_sweep_are_refused_and_two_values_are_enough(make_run, tmp_path, figure, key):
+    part = paper_figure(figure)[0]
+    for seed in (1, 2):
+        make_run("fedblade", seed, method={key: 0.5})
+    make_run("fedblade", 1, method={key: 0.1}, dataset={"name": "cifar10"})
+    with pytest.raises(
+        Misconfigured, match=rf"'{figure}' needs runs that differ in method.{key}; these have 0.1, 0.5, and"
+    ):
+        panels(tmp_path, part, strict=True)
+    make_run("fedblade", 1, method={key: 0.1})
+    assert (0.1, 0.5) in [panel.lines[0].series.x for panel in panels(tmp_path, part, strict=True)]
+
+
+def test_a_method_without_numbers_keeps_its_place_among_the_colours(make_run, tmp_path):
+    make_run("fedavg", drop=("nc_error", "nc_error_centred"))
+    make_run("fedblade")
+    first, second, third = panels(tmp_path, general("neural-collapse"))
+    assert [panel.names for panel in (first, second, third)] == [("FedAvg", "FedBlade")] * 3
+    assert [line.name for line in third.lines] == ["FedBlade"]
+
+
+def test_panels_of_variants_name_theirs(make_run, tmp_path):
+    make_run()
+    for figure, kinds in (("nc1-variants", ("unit", "ratio", "pinv")), ("nc2-variants", ("distance", "normalised"))):
+        labels = [panel.y_label for panel in panels(tmp_path, general(figure))]
+        assert [label.endswith(kind) for label, kind in zip(labels, kinds, strict=False)] == [True] * len(kinds)
+        assert len(set(labels)) == len(labels)
+
+
+def test_the_page_and_the_figure_draw_the_same_measures_of_neural_collapse():
+    drawn = [field.key for fields in general("neural-collapse").panels for field in fields]
+    assert drawn == [_geometry._TIGHT[0].key, _geometry._EVEN[0].key, _geometry._ERROR.key]
+
+
+def test_alignment_has_the_gap_of_erased_classes(make_run, tmp_path):
+    run = make_run("fedbabu")
+    _, gap = panels(tmp_path, general("alignment"))
+    assert by_name(gap)["FedBABU", "erased"] == tuple(row["alignment_gap_erased"] for row in history(run))
+
+
+def test_nothing_is_estimated_or_called_reliable_where_there_is_no_global_model(make_run, tmp_path):
+    make_run("fedavg")
+    own = make_run("local_ce")
+    (own / "summary.json").write_text(
+        json.dumps({"method": "local_ce", "status": "finished", "accuracy_of": "personal"})
+    )
+    assert [line.name for line in panels(tmp_path, general("reliability"))[0].lines] == ["FedAvg"]
+    [estimated], [measured] = (panels(tmp_path, general(f"client-accuracy{kind}")) for kind in ("-estimated", ""))
+    assert [line.name for line in estimated.lines] == ["FedAvg"]
+    assert [line.name for line in measured.lines] == ["FedAvg", "Local-CE"]

@@ -7,9 +7,10 @@ import pytest
 
 from fedblade.figures import paper_ids, write_figures
 from fedblade.figures._cells import choose_cells
-from fedblade.figures._specs import Part, general_figures, paper_figure, published_names
+from fedblade.figures._specs import Part, general_figures, paper_figure
 from fedblade.report import read_runs
 from fedblade.report._groups import group_runs
+from fedblade.report._order import published_names
 
 PAPERS = files("fedblade") / "experiment" / "presets" / "papers"
 VALUES = (1, 2, 5)

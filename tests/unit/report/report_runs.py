@@ -12,6 +12,7 @@ seed = {seed}
 engine = "stacked"
 [dataset]
 name = {dataset}
+test_split = "{test_split}"
 [partition]
 name = "dirichlet"
 alpha = {alpha}
@@ -70,12 +71,18 @@ def write_run(
     folder: str | None = None,
     summary: dict[str, Any] | None = None,
     counts: list[list[int]] | None = None,
+    test_split: str = "global",
 ) -> Path:
     """Write one run below a folder and return its own."""
     values = curve(method + knobs, seed, rounds) if accuracies is None else list(accuracies)
     run = below / (folder or f"{len(list(below.glob('*'))):03d}")
     run.mkdir(parents=True)
-    quoted = {"method": json.dumps(method), "dataset": json.dumps(dataset), "planned": planned or len(values)}
+    quoted = {
+        "test_split": test_split,
+        "method": json.dumps(method),
+        "dataset": json.dumps(dataset),
+        "planned": planned or len(values),
+    }
     (run / "config.toml").write_text(
         CONFIG.format(seed=seed, alpha=alpha, knobs=knobs, checkpoint=checkpoint, **quoted)
     )
@@ -149,7 +156,7 @@ SCALARS = {
     "prototype_consistency": (0.3, 0.9),
     "classifier_consistency": (0.9, 0.95),
     **{f"alignment_{side}": (0.3, 0.9) for side in ("observed", "unobserved", "erased")},
-    **{f"alignment_gap_{side}": (0.1, -0.2) for side in ("observed", "unobserved")},
+    **{f"alignment_gap_{side}": (0.1, -0.2) for side in ("observed", "unobserved", "erased")},
     **{f"feature_distance_{side}": (3.0, 2.0) for side in ("observed", "unobserved")},
     **{f"feature_angle_{side}": (40.0, 20.0) for side in ("observed", "unobserved")},
     **{f"angle_{side}_{of}": (60.0, 95.0) for side in ("existing", "missing") for of in ("local", "global")},

@@ -1,11 +1,15 @@
 """Grouping, means over seeds, ranks, rounds to a level, curves."""
 
+import math
+
 import numpy as np
 import pytest
 
-from fedblade.report import comparison_rows, read_runs
+from fedblade.core.errors import Misconfigured
+from fedblade.report import build_report, comparison_rows, read_runs
 from fedblade.report._compare import suggest_threshold
 from fedblade.report._groups import group_runs
+from fedblade.report._last import last_heading, last_rounds, over_last
 
 
 def test_means_and_population_deviations_match_numpy(make_run, tmp_path):
@@ -58,9 +62,9 @@ def test_same_method_with_different_settings_is_labelled_by_what_differs(make_ru
     rows = comparison_rows([tmp_path / "runs"])
 
     assert [(row.label, row.runs) for row in rows] == [
+        ("fedavg", 1),
         ("fedprox (mu=0.01)", 2),
         ("fedprox (mu=0.1)", 1),
-        ("fedavg", 1),
     ]
 
 
@@ -71,8 +75,8 @@ def test_labels_name_sections_and_full_paths_where_needed(make_run, tmp_path):
     labels = [row.label for row in comparison_rows([tmp_path / "runs"])]
 
     assert labels == [
-        "fedavg (dataset=digits, method.epochs=1)",
         "fedavg (dataset=svhn, method.epochs=2)",
+        "fedavg (dataset=digits, method.epochs=1)",
     ]
 
 
@@ -82,7 +86,7 @@ def test_labels_stay_distinct_when_the_first_keys_agree(make_run, tmp_path):
 
     labels = [row.label for row in comparison_rows([tmp_path / "runs"])]
 
-    assert labels == ["x (a=1, b=1, c=1, d=1)", "x (a=2, b=2, c=2, d=1)", "x (a=1, b=1, c=1, d=2)"]
+    assert labels == ["x (a=1, b=1, c=1, d=1)", "x (a=1, b=1, c=1, d=2)", "x (a=2, b=2, c=2, d=1)"]
 
 
 def test_unfinished_runs_do_not_enter_the_mean_of_finished_ones(make_run, tmp_path):
@@ -187,3 +191,49 @@ def test_without_a_threshold_the_suggested_one_counts(make_run, tmp_path):
     (row,) = comparison_rows([tmp_path / "runs"])
 
     assert (row.threshold, row.rounds_to) == (70.0, (2,))
+
+
+def test_groups_have_one_order_whatever_order_their_runs_come_in(make_run):
+    """Methods as papers list them and unknown ones last by name, numbers by their size."""
+    runs = [
+        make_run("mine"),
+        make_run("fedblade"),
+        make_run("fedavg+feddecorr"),
+        make_run("fedavg"),
+        make_run("fedetf"),
+    ]
+    runs += [make_run("fedprox", knobs=f"mu = {mu}") for mu in (10, 9, 0.1)]
+    orders = {tuple(row.label for row in comparison_rows(given)) for given in (runs, runs[::-1], sorted(runs))}
+
+    proxes = ("fedprox (mu=0.1)", "fedprox (mu=9)", "fedprox (mu=10)")
+    assert orders == {("fedavg", "fedavg+feddecorr", *proxes, "fedetf", "fedblade", "mine")}
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf, 900.0, 100.1, 0.0, -5.0])
+def test_a_threshold_that_no_run_could_reach_is_refused(make_run, tmp_path, threshold):
+    run = make_run()
+    with pytest.raises(Misconfigured, match="expected an accuracy in percent, above 0 and at most 100"):
+        comparison_rows([run], threshold)
+    with pytest.raises(Misconfigured, match="expected an accuracy in percent"):
+        build_report([run], tmp_path / "page.html", threshold=threshold)
+    assert not (tmp_path / "page.html").exists()
+    assert comparison_rows([run], 100.0)[0].threshold == 100.0
+
+
+@pytest.mark.parametrize(
+    ("counts", "said", "heading"),
+    [
+        ([(10, 10), (60, 60)], "last 10 rounds", "last 10"),
+        ([(12, 60)], "last 10 evaluated rounds", "last 10"),
+        ([(8, 8), (8, 8)], "all 8 rounds", "all 8"),
+        ([(3, 12)], "all 3 evaluated rounds", "all 3"),
+        ([(1, 1)], "only round", "only"),
+        ([(8, 8), (20, 20)], "last 10 rounds at most", "last ≤10"),
+        ([(0, 0), (8, 8)], "all 8 rounds", "all 8"),
+        ([(0, 0)], "last 10 rounds", "last 10"),
+    ],
+)
+def test_the_rounds_of_the_mean_are_named_for_what_they_are(counts, said, heading):
+    assert last_rounds(counts) == said
+    assert last_heading(counts) == heading
+    assert over_last(counts) == (said if said.startswith("all") else f"the {said}")

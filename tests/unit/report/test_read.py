@@ -8,6 +8,7 @@ import pytest
 
 from fedblade.core.errors import Misconfigured
 from fedblade.report import read_runs
+from fedblade.report._losses import losses
 
 
 def test_finds_runs_at_any_depth_once_and_in_order(make_run, tmp_path):
@@ -133,3 +134,49 @@ def test_a_damaged_file_is_named_in_one_line(make_run, name: str, content: str, 
 
     assert str(run / name) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_is_left_out_and_named(make_run):
+    run = make_run(accuracies=[10.0, 20.0, 30.0], folder="mine")
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    rows[1] |= {"test_accuracy": "abc", "erank_feature": None, "nc_error": math.nan, "domain_accuracy": {"a": 1.0}}
+    rows[2] |= {"seconds": True}
+    (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run / "diagnostics.jsonl").write_text('{"round": 1}\ngarbage\n{"spectrum": [1.0]}\n{"round": 3}\n')
+    (run / "clients.jsonl").write_text('{"client": 0}\n[1]\n')
+
+    (record,) = read_runs([run])
+
+    assert list(record.diagnostics) == [1, 3]
+    assert record.left_out == (
+        "test_accuracy of round 2 in mine/history.jsonl",
+        "seconds of round 3 in mine/history.jsonl",
+        "lines 2, 3 of mine/diagnostics.jsonl",
+        "line 2 of mine/clients.jsonl",
+    )
+    assert losses([record]) == (
+        "Left out, because it cannot be read: test_accuracy of round 2 in mine/history.jsonl; seconds of round 3 in "
+        "mine/history.jsonl; lines 2, 3 of mine/diagnostics.jsonl; line 2 of mine/clients.jsonl."
+    )
+
+
+def test_many_losses_are_counted(make_run):
+    run = make_run(accuracies=[10.0], folder="mine")
+    (run / "diagnostics.jsonl").write_text("x\n" * 6)
+    bad = {"round": 1, "a": "x", "b": "x", "c": "x", "d": "x"}
+    (run / "history.jsonl").write_text(json.dumps(bad) + "\n")
+
+    said = losses(read_runs([run]))
+
+    assert said.endswith("d of round 1 in mine/history.jsonl; and 1 more.")
+    assert "lines 1, 2, 3, 4, … of mine/diagnostics.jsonl" in read_runs([run])[0].left_out
+
+
+def test_a_torn_last_line_is_no_loss(make_run):
+    run = make_run(accuracies=[10.0, 20.0], status=None)
+    for name in ("history.jsonl", "diagnostics.jsonl", "clients.jsonl"):
+        with (run / name).open("a") as file:
+            file.write('{"round": 3, "te')
+
+    assert read_runs([run])[0].left_out == ()
+    assert losses(read_runs([run])) == ""

@@ -136,7 +136,7 @@ def test_the_likest_classes_and_the_most_frequent_mistake_are_named(make_run, pa
 
     assert "Most alike at the last round: 1 and 2 for fedavg (0.30)." in html
     assert "the same value, -0.50 for 3 classes" in html
-    assert "Most frequent mistake at the last round: 0 taken for 1 by fedavg (40 %)." in html
+    assert "Most frequent mistake at the last round: 0 taken for 1 by fedavg (40.0 %)." in html
 
 
 def test_clients_are_estimated_from_classes_by_their_labels(make_run, groups):
@@ -177,6 +177,124 @@ def test_where_only_some_were_measured_all_are_estimated(make_run, groups):
     assert all(set(line["y"]) == {30} for line in data_of(picture)["lines"])
 
 
+def by_client(run, accuracies: list[float]) -> None:
+    rows = [{"client": k, "accuracy": value} for k, value in enumerate(accuracies)]
+    (run / "clients.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
+def with_own_models(make_run, split: str):
+    """A run with a global model, and one without whose own models were measured on what the split says."""
+    own = make_run("local_ce", accuracies=[20.0], summary={"accuracy_of": "personal"}, test_split=split)
+    for run in (own, make_run("fedavg", accuracies=[50.0], test_split=split)):
+        (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [20.0] * 10}))
+    by_client(own, [70.0, 90.0])
+
+
+def test_own_models_are_measured_where_there_is_no_global_model_to_estimate_by(make_run, groups):
+    with_own_models(make_run, "proportional")
+
+    picture = client_figure(groups())
+
+    fedavg, local = data_of(picture)["lines"]
+    assert (fedavg["g"], set(fedavg["y"])) == (0, {20})
+    assert (local["g"], local["y"][0], local["y"][-1]) == (1, 70, 90)
+    assert "Estimated: the final global model's accuracy" in picture.reading
+    assert "Measured for local_ce, without a global model: own models on their clients' samples." in picture.reading
+
+
+def test_own_models_measured_on_everything_are_not_set_beside_estimates(make_run, groups):
+    with_own_models(make_run, "global")
+
+    picture = client_figure(groups())
+
+    assert [line["g"] for line in data_of(picture)["lines"]] == [0]
+    assert "Left out: local_ce, without a global model to estimate by" in picture.reading
+    assert "own test samples" not in picture.reading
+
+
+@pytest.mark.parametrize(
+    ("split", "on"),
+    [
+        ("global", "the whole test set, the same for all clients"),
+        ("matched", "their own test samples"),
+        ("proportional", "their own test samples"),
+        ("holdout", "their own test samples"),
+    ],
+)
+def test_what_own_models_were_measured_on_is_said_as_it_is(make_run, page, groups, split, on):
+    own = {"accuracy_of": "personal", "personal_accuracy": 80.0}
+    by_client(make_run("local_ce", accuracies=[50.0], summary=own, test_split=split), [70.0, 90.0])
+
+    assert f"Own models: the mean over clients of their own models' accuracy on {on}." in unescape(page())
+    assert client_figure(groups()).reading.endswith(f"Measured: the clients' own models on {on}.")
+
+
+def test_own_models_on_validation_are_on_samples_of_their_clients(make_run, groups):
+    run = make_run(accuracies=[50.0])
+    config = run / "config.toml"
+    config.write_text(config.read_text() + '[evaluation]\non = "validation"\n')
+    by_client(run, [70.0])
+
+    assert client_figure(groups()).reading.endswith("the clients' own models on their own test samples.")
+
+
+def test_splits_that_differ_are_told_apart(make_run, page):
+    for method, split in (("fedavg-ft", "matched"), ("local_ce", "global")):
+        make_run(method, summary={"personal_accuracy": 80.0}, test_split=split)
+
+    on = "their own test samples (fedavg-ft) or on the whole test set, the same for all clients (local_ce)"
+    assert f"own models' accuracy on {on}." in unescape(page())
+
+
+def test_means_over_seeds_are_not_rounded_to_whole_directions(make_run, page):
+    for method, value in (("fedavg", 8.6), ("fedblade", 9.4)):
+        run = make_run(method, accuracies=[50.0])
+        (run / "history.jsonl").write_text(json.dumps({"round": 1, "significant_values": value}))
+
+    assert "After round 1: fedavg 8.6 and fedblade 9.4." in page()
+
+
+def test_alignment_is_of_what_the_classifier_receives(make_run, page):
+    diagnose(make_run())
+
+    said = captions(page())
+
+    for name in ("alignment-observed", "alignment-erased"):
+        assert "what the classifier receives" in said[name]
+        assert "projected" in said[name]
+    assert "features of a test sample" not in said["alignment-observed"]
+
+
+@pytest.mark.parametrize(("rounds", "last", "sentence"), [
+    (8, "all 8 rounds", "after all 8 rounds."),
+    (1, "only round", "after the only round."),
+    (20, "last 10 rounds", "after the last 10 rounds."),
+])  # fmt: skip
+def test_the_page_says_which_rounds_the_mean_is_over(make_run, page, rounds, last, sentence):
+    for method in ("fedavg", "fedblade"):
+        for seed in (1, 2):
+            make_run(method, seed, rounds=rounds)
+
+    html = page()
+
+    over = last if last.startswith("all") else f"the {last}"
+    assert f"Highest mean accuracy over {over}: " in html
+    assert f">{last}, %</th>" in html
+    assert sentence in html
+    assert f"standard deviation over {over} of all seeds" in html
+    assert rounds == 20 or not re.search("last (10|ten)", html)
+
+
+def test_what_was_left_out_is_a_notice(make_run, page):
+    run = make_run(folder="mine")
+    (run / "diagnostics.jsonl").write_text('{"round": 1}\ngarbage\n')
+
+    assert (
+        '<p class="notice" role="note">Left out, because it cannot be read: line 2 of mine/diagnostics.jsonl.</p>'
+        in page()
+    )
+
+
 def captions(html: str) -> dict[str, str]:
     """What each small picture says, by its name."""
     found = re.findall(r"<figure[^>]*>(.*?)</figure>", html, re.DOTALL)
@@ -199,7 +317,10 @@ def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, 
     said = captions(html)
     means = "local has no global model; shown for it is the mean over the clients' own models."
     of_model = ("accuracy-wide", "loss-wide", "spectrum-wide", "erank-feature", "nc-error", "angle-existing-global")
-    assert all(means in said[name] for name in (*of_model, "by-class", "by-client", "ece", "per-second"))
+    assert all(means in said[name] for name in (*of_model, "by-class", "ece", "per-second"))
+    assert "Left out: local, without a global model to estimate by" in said["by-client"]
+    expected = "local has no global model; shown for it is what each client can expect of its own model's accuracies"
+    assert all(expected in said[name] for name in ("worst-decile-accuracy", "client-accuracy-mean"))
     assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))
     assert "Left out: local, where clients send no model." in said["drift-norm"]
     assert "Left out: local, where each client has a model of its own." in said["reliability"]

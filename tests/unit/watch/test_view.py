@@ -35,7 +35,7 @@ def test_a_run_in_progress(run, width, tail):
     assert lines[0].endswith("in progress")
     assert lines[1].startswith("round 23 of 60 ━")
     assert lines[1].endswith(" 38 %")
-    assert "0:34 elapsed in rounds · 1.50 s per round · about 0:54 left" in text
+    assert "training 0:34, 1.50 s per round · about 0:54 left\n" in re.sub(" +\n", "\n", text)
     assert re.search(r"test accuracy, % +now 86.96 · last ten 86.12", text)
     assert re.search(r"test loss +now 0.08696", text)
     assert re.search(r"erank_feature +33  ▁.*█", text)
@@ -45,6 +45,32 @@ def test_a_run_in_progress(run, width, tail):
     assert "scale clamped" not in text
     assert "up 23 kB · down 46 kB" in text
     assert "stale" not in text
+
+
+def test_times_of_training_are_on_one_clock_and_what_is_left_says_so_by_another(run):
+    """Rounds state 1.5 s of training, and are seen to arrive every 2 s."""
+    folder = Folder(run.path)
+    for rounds in (10, 11, 12):
+        at = run.rounds(rounds)
+        folder.refresh()
+    assert "training 0:18, 1.50 s per round · about 1:36 left with evaluation" in frame(folder, at, 80).plain
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(10, "last ten"), (9, "all nine"), (2, "all two")])
+def test_the_mean_says_which_rounds_it_is_over(run, rounds, said):
+    at = run.rounds(rounds)
+    mean = sum(90 - 70 / number for number in range(1, rounds + 1)) / rounds
+    assert f" · {said} {mean:.2f}" in "\n".join(drawn(run.path, at))
+
+
+def test_of_one_round_there_is_no_mean(run):
+    text = "\n".join(drawn(run.path, run.rounds(1)))
+    assert re.search(r"test accuracy, % +now 20\n", re.sub(" +\n", "\n", text))
+
+
+def test_what_cannot_be_read_is_named(run):
+    at = run.rounds(3, test_accuracy="abc")
+    assert "! Left out, because it cannot be read: test_accuracy of rounds 1, 2, 3 in" in "\n".join(drawn(run.path, at))
 
 
 @pytest.mark.parametrize("width", [*WIDTHS, 99, 100, 119, 120])

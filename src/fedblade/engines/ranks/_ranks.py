@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.tree import Tree
-from fedblade.engines._rank_bytes import Json, Leaves, as_bytes, decoded, encoded, from_bytes, leaves_of, num_bytes
+from fedblade.engines.ranks._bytes import Json, Leaves, as_bytes, decoded, encoded, from_bytes, leaves_of, num_bytes
 
 T = TypeVar("T")
 

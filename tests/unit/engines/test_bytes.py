@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedblade.engines._rank_bytes import as_bytes, decoded, encoded, from_bytes, leaves_of, num_bytes
+from fedblade.engines.ranks._bytes import as_bytes, decoded, encoded, from_bytes, leaves_of, num_bytes
 
 CPU = torch.device("cpu")
 KINDS = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16)

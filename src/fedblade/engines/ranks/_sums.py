@@ -12,10 +12,10 @@ from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Reduce, Sum
 from fedblade.core.tree import Tree
-from fedblade.engines._rank_bytes import Json, Leaves, leaves_of
-from fedblade.engines._ranks import Ranks
 from fedblade.engines._wire import pack, unpack
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.ranks._bytes import Json, Leaves, leaves_of
+from fedblade.engines.ranks._ranks import Ranks
 
 _KNOWN = (
     errors.NonFinite, errors.CorruptFile, errors.RunFailed, errors.Unsupported, errors.Misconfigured,

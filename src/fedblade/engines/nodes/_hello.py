@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade._version import __version__
-from fedblade.engines._in_short import in_short
+from fedblade.engines.nodes._in_short import in_short
 
 _MOST_SAMPLES = 2**40
 _MOST_CLASSES = 10**6

@@ -7,10 +7,10 @@ from typing import Any
 
 from fedblade.core.state import ServerState, flatten
 from fedblade.core.tree import Tree
-from fedblade.engines._admission import Template
-from fedblade.engines._arrivals import Order
-from fedblade.engines._post import Kind, Post, Reply, Request, replies
-from fedblade.engines._roster import LONGEST, Journal, Roster
+from fedblade.engines.nodes._admission import Template
+from fedblade.engines.nodes._arrivals import Order
+from fedblade.engines.nodes._post import Kind, Post, Reply, Request, replies
+from fedblade.engines.nodes._roster import LONGEST, Journal, Roster
 
 _REPEATED = ("client", "round", "is_first")
 """Facts of a request that its reply has to repeat."""

@@ -12,8 +12,8 @@ from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
-from fedblade.engines._admission import Template
 from fedblade.engines.base import Engine, RoundOutcome
+from fedblade.engines.nodes._admission import Template
 
 _SAMPLES = 2
 

@@ -11,10 +11,10 @@ import torch
 from fedblade.core.state import unflatten
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
-from fedblade.engines._in_short import SHOWN, in_short
-from fedblade.engines._post import Reply
 from fedblade.engines._wire import KINDS, pack
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.nodes._in_short import SHOWN, in_short
+from fedblade.engines.nodes._post import Reply
 
 MISSING, REFUSED = "count_missing_clients", "count_refused_replies"
 """What the server counts itself."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines._hello import Holding, Refused, holdings_of
-from fedblade.engines._post import Post, Reply, Request, replies
+from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
+from fedblade.engines.nodes._post import Post, Reply, Request, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Takes notice of what a user should be able to look up later."""

@@ -10,9 +10,9 @@ from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
 from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Sum, Sums
-from fedblade.engines._rank_bytes import as_bytes, decoded, encoded, from_bytes
-from fedblade.engines._rank_sums import added, described, merged, one_by_one, raise_described
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.ranks._bytes import as_bytes, decoded, encoded, from_bytes
+from fedblade.engines.ranks._sums import added, described, merged, one_by_one, raise_described
 
 CPU = torch.device("cpu")
 DECLARED = (
@@ -174,7 +174,7 @@ def test_a_bug_elsewhere_is_a_failed_run_with_its_traceback():
         told = decoded(encoded(described(error)))
     with pytest.raises(RunFailed, match="rank 2: unexpected KeyError: 'gone'") as raised:
         raise_described(2, told["error"])
-    assert "test_rank_sums.py" in raised.value.__notes__[0]
+    assert "test_sums_over_ranks.py" in raised.value.__notes__[0]
 
 
 def test_a_users_mistake_stays_one():

@@ -15,11 +15,11 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, flatten, unflatten
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
-from fedblade.engines._rank_bytes import Json, leaves_of
-from fedblade.engines._rank_sums import added, described, one_by_one
-from fedblade.engines._ranks import Ranks
-from fedblade.engines._shares import Shares, estimated_costs, owned_shares, share_out
 from fedblade.engines.base import Engine, OnClient, RoundOutcome
+from fedblade.engines.ranks._bytes import Json, leaves_of
+from fedblade.engines.ranks._ranks import Ranks
+from fedblade.engines.ranks._shares import Shares, estimated_costs, owned_shares, share_out
+from fedblade.engines.ranks._sums import added, described, one_by_one
 
 Order = Literal["any", "fixed"]
 
