@@ -392,7 +392,7 @@ def check_one_step(engine, case, method):
 ON_EVERY_MODEL = ("fedavg", "fedblade")
 
 
-@pytest.mark.parametrize("method", ON_EVERY_MODEL)
+@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=pytest.mark.slow), "fedblade"])
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_for_every_model(engine, case, method):

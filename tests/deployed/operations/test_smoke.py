@@ -3,7 +3,10 @@
 import json
 import subprocess
 
+import pytest
 
+
+@pytest.mark.slow
 def test_from_init_to_down(rehearsal):
     rehearsal.up(2)
     returned, status = rehearsal.status()
