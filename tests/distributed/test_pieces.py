@@ -15,8 +15,9 @@ from fedblade.core.state import DiskStore, MemoryStore
 from fedblade.engines.ranks import _ranks
 from fedblade.experiment import _distributed
 from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._distributed import refuse_ranks, threads_for, undisturbed
+from fedblade.experiment._distributed import refuse_ranks
 from fedblade.experiment._distributed_store import describe_store, is_owned, open_store
+from fedblade.experiment._rank_process import threads_for, undisturbed
 
 VARIABLES = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 

@@ -9,7 +9,7 @@ from local_post import LocalPost
 from fedblade.core.tree import tree_digest
 from fedblade.experiment._driver import Driver
 from fedblade.experiment._progress import Silent
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._setup import prepare
 from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node

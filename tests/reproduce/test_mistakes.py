@@ -7,7 +7,7 @@ from fedblade.experiment import execute
 from fedblade.experiment._paper import lines_of, select
 from fedblade.experiment._presets import load_preset, read_config
 from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._sweep import Axis, plan_sweep
 
 GRID = """

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.bench._child import report
-from fedblade.experiment._run import execute, load_config
+from fedblade.experiment._request import load_config
+from fedblade.experiment._run import execute
 
 _STATUS = Path("/proc/self/status")
 

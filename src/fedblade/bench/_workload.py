@@ -12,7 +12,7 @@ import torch
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._driver import Driver
 from fedblade.experiment._progress import Silent
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._setup import Setup, prepare
 
 

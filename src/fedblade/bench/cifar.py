@@ -11,7 +11,7 @@ from fedblade.bench._child import measured_alone
 from fedblade.bench._timing import median, paired_ratios
 from fedblade.data._status import status
 from fedblade.experiment._config import RunConfig
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._schema import Evaluation
 
 _SETTING = "MobileNetV2, CIFAR-10, Dirichlet(0.05), 20 of 100 clients, 5 epochs, batch 64, fb-t1 of FedBlade, one GPU"

@@ -11,7 +11,7 @@ from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_
 from fedblade.bench._one_thread import one_thread
 from fedblade.bench._timing import alternate, median, paired_ratios
 from fedblade.bench._workload import Workload, training_seconds
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._setup import prepare
 
 _DIGITS = "20 equal clients, small CNN on digits, batch 32, 1 epoch, FedAvg, float32, training only"

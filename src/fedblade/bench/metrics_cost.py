@@ -9,7 +9,7 @@ from fedblade.bench._timing import alternate, median, paired_ratios
 from fedblade.core.registry import metrics
 from fedblade.experiment._driver import Driver
 from fedblade.experiment._progress import Silent
-from fedblade.experiment._run import load_config
+from fedblade.experiment._request import load_config
 from fedblade.experiment._schema import Evaluation
 from fedblade.experiment._setup import Setup, prepare
 

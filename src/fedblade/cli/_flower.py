@@ -144,7 +144,7 @@ def run(
     from fedblade.experiment import next_run_folder
     from fedblade.experiment._directory import RunDirectory
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._run import check_folder
+    from fedblade.experiment._request import check_folder
     from fedblade.flower._app import read_app
     from fedblade.flower._follow import follow
 

@@ -32,9 +32,11 @@ def run(
 
     from fedblade.core.errors import Misconfigured
     from fedblade.experiment import execute, next_run_folder
-    from fedblade.experiment._distributed import agreed_config, agreed_folder, joined
+    from fedblade.experiment._agreed import agreed_config, agreed_folder
+    from fedblade.experiment._distributed import joined
     from fedblade.experiment._progress import shown
-    from fedblade.experiment._run import followed, requested_config
+    from fedblade.experiment._request import requested_config
+    from fedblade.experiment._run import followed
 
     def asked() -> "RunConfig":
         if resume and out is None:
@@ -61,7 +63,7 @@ def run(
 def _follow(work: "Callable[[], object]") -> NoReturn:
     """Serve rank 0 without a word, which is the one to speak; only if it is lost, rank 1 says so."""
     from fedblade.core.errors import FedbladeError
-    from fedblade.experiment._distributed import unheard
+    from fedblade.experiment._agreed import unheard
 
     try:
         work()

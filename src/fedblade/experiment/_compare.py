@@ -6,7 +6,7 @@ from typing import Any
 
 from fedblade.experiment._cells import Cell
 from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._run import check_folder, folder_name, load_config
+from fedblade.experiment._request import check_folder, folder_name, load_config
 
 
 def plan_comparison(

@@ -5,16 +5,11 @@ result or with what went wrong. Between two messages they only wait.
 """
 
 import contextlib
-import os
-import signal
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,18 +21,16 @@ from fedblade.core.tree import Tree, tree_digest
 from fedblade.data import Dataset
 from fedblade.engines.distributed import DistributedEngine
 from fedblade.engines.ranks._part import Part, serve
-from fedblade.engines.ranks._ranks import Lost, Ranks, join, launched
+from fedblade.engines.ranks._ranks import Ranks, join, launched
 from fedblade.engines.ranks._sums import described, raise_described, refuse_errors
-from fedblade.experiment._config import RunConfig, resolve
+from fedblade.experiment._agreed import leave_after_rank_0
+from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._distributed_store import check_store, describe_store, is_owned, open_store
 from fedblade.experiment._precision import float32_products
+from fedblade.experiment._rank_process import ending_together
 from fedblade.experiment._setup import Setup, find_device, prepare
 from fedblade.experiment._threads import fitting_threads
-
-T = TypeVar("T")
-_LEAVE_FIRST_SECONDS = 0.5
-"""How long others let rank 0 leave before them: torchrun stops everyone when the first process fails."""
 
 
 @dataclass(frozen=True)
@@ -60,67 +53,6 @@ def refuse_ranks() -> None:
             "torchrun shares out single runs: `fedblade run` and fedblade.run. Start compare, sweep, reproduce and "
             "everything else without torchrun."
         )
-
-
-def agreed_config(ranks: Ranks | None, make: Callable[[], RunConfig]) -> RunConfig:
-    """The configuration that rank 0 reads, for every rank; what it reads need not be everywhere."""
-    if ranks is None:
-        return make()
-    return followed_config(ranks) if not ranks.leads else _told(ranks, make, lambda config: config.table())
-
-
-def followed_config(ranks: Ranks) -> RunConfig:
-    """The configuration that rank 0 has read."""
-    return resolve(_heard(ranks))
-
-
-def agreed_folder(ranks: Ranks | None, make: Callable[[], Path]) -> Path:
-    """The folder that rank 0 chooses; the others hear of it by `followed_folder`."""
-    return make() if ranks is None else _told(ranks, make, str)
-
-
-def followed_folder(ranks: Ranks) -> Path:
-    """The folder that rank 0 has chosen."""
-    return Path(_heard(ranks))
-
-
-def _told(ranks: Ranks, make: Callable[[], T], plain: Callable[[T], Any]) -> T:
-    """What rank 0 makes, told to all others as plain values; its error, too."""
-    try:
-        made = make()
-    except Exception as error:
-        ranks.tell(described(error))
-        raise
-    ranks.tell({"made": plain(made)})
-    return made
-
-
-def _heard(ranks: Ranks) -> Any:
-    """What rank 0 has made, or its error."""
-    message, _ = ranks.listen()
-    if "error" in message:
-        leave_after_rank_0()
-        raise_described(None, message["error"])
-    return message["made"]
-
-
-@contextlib.contextmanager
-def ending_together(ranks: Ranks | None) -> Iterator[None]:
-    """Whatever way the block ends early, no other rank waits for this one: rank 0 tells them, or all break off."""
-    try:
-        yield
-    except BaseException as error:
-        if ranks is not None:
-            _dismiss(ranks, error)
-        raise
-
-
-def _dismiss(ranks: Ranks, error: BaseException) -> None:
-    if ranks.broken or ranks.busy or not ranks.leads:
-        ranks.abort()
-        return
-    with contextlib.suppress(Lost):
-        ranks.tell({"kind": "end"} | described(error))
 
 
 def lead_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
@@ -172,54 +104,6 @@ def follow(
         leave_after_rank_0()
         raise_described(None, message["error"])
     return setup or prepare(_inner(ranks, config), dataset, model), message["result"], tree
-
-
-def unheard(error: Exception) -> bool:
-    """Whether nobody else says what this rank, not rank 0, has met: if rank 0 is lost, rank 1 speaks."""
-    return isinstance(error, Lost) and os.environ["RANK"] == "1"
-
-
-def leave_after_rank_0() -> None:
-    """Give rank 0 the time to say what went wrong."""
-    time.sleep(_LEAVE_FIRST_SECONDS)
-
-
-@contextlib.contextmanager
-def threads_for(ranks: Ranks | None) -> Iterator[None]:
-    """The cores of a machine in equal parts for its ranks; torchrun gives each a single thread."""
-    before = torch.get_num_threads()
-    try:
-        if ranks is not None:
-            torch.set_num_threads(max(1, _cores() // ranks.local_world))
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def undisturbed(ranks: Ranks | None) -> Iterator[None]:
-    """Within, a signal waits: torchrun sends one to rank 0 just when it saves what the loss of another has left."""
-    if ranks is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
-
-    def remember(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if seen:
-        signal.raise_signal(seen[0])
 
 
 def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:

@@ -15,7 +15,7 @@ from fedblade.experiment._overrides import apply
 from fedblade.experiment._paper import Line, columns_of, lines_of, select
 from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
-from fedblade.experiment._run import folder_name
+from fedblade.experiment._request import folder_name
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint", "distributed")
 """What does not change a run's numbers, or is named beside the rest."""

@@ -19,7 +19,7 @@ from fedblade.experiment._grid import show
 from fedblade.experiment._measure import Value, read_finished
 from fedblade.experiment._overrides import apply, parse_assignment
 from fedblade.experiment._presets import read_config
-from fedblade.experiment._run import check_folder, folder_name
+from fedblade.experiment._request import check_folder, folder_name
 
 Values = dict[str, Any]
 

@@ -10,7 +10,7 @@ from fedblade.experiment import _toml
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
-from fedblade.experiment._run import folder_name
+from fedblade.experiment._request import folder_name
 from fedblade.experiment._validate import plain
 from fedblade.flower._app import FILE, TABLE, Deployment, split_tables
 from fedblade.flower._place import OWN

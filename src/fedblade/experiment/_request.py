@@ -1,0 +1,99 @@
+"""What a run is asked to be: its configuration, and a folder that can take it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured
+from fedblade.experiment._config import OBJECT, RunConfig, resolve
+from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._overrides import apply
+from fedblade.experiment._presets import read_config
+from fedblade.experiment._summary import check_sources
+from fedblade.methods import compose
+
+TRACKERS = "trackers"
+"""A key of a configuration that is no part of what the run is."""
+_DISTRIBUTED, _TIMEOUT = "distributed", "timeout_seconds"
+DEPLOYMENT = "flower"
+"""The table of an app's file that only a deployment reads."""
+
+
+def load_config(
+    source: str | Path | None, overrides: Mapping[str, Any], where: Sequence[str] = ()
+) -> tuple[RunConfig, list[int]]:
+    """A checked configuration, and the seeds its preset suggests for comparisons; `where` chooses a grid's cell."""
+    given = read_config(source, where)
+    if source is not None and Path(source).is_file():
+        for method in given.get("methods", {}):
+            compose(method)
+    # The terms of a deployment mean nothing to a run on one machine, so an app's file is a run's file too.
+    given.pop(DEPLOYMENT, None)
+    raw = apply(given, overrides)
+    seeds = raw.pop("seeds", None)
+    config = resolve(raw)
+    return config, [config.general.seed] if seeds is None else _check_seeds(seeds)
+
+
+def requested_config(
+    source: str | Path | None,
+    overrides: Mapping[str, Any],
+    where: Sequence[str] = (),
+    *,
+    out: str | Path | None,
+    resume: bool,
+) -> RunConfig:
+    """The configuration asked for; resuming without asking for any takes the one the folder was started with.
+
+    Trackers are no part of what is compared: they may be asked for, or not any more, when a run goes on.
+    """
+    asked = [value for key, value in overrides.items() if value != OBJECT and key != TRACKERS]
+    if resume and out is not None and source is None and not where and not asked:
+        directory = RunDirectory(Path(out))
+        if directory.exists:
+            return resolve(apply(directory.stored_config(), overrides))
+    return load_config(source, overrides, where)[0]
+
+
+def _check_seeds(seeds: Any) -> list[int]:
+    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
+        return seeds
+    raise Misconfigured(f"seeds = {seeds!r} is not allowed; expected a list of whole numbers, such as [1, 2, 3].")
+
+
+def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
+    """Refuse a folder that cannot take this run: another configuration, other contents, or a user's file edited."""
+    directory.check(comparable(directory, config), resume=resume)
+    check_sources(directory, config)
+
+
+def comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
+    """The configuration's table, with what a run in the folder was started with and may differ now.
+
+    Those are the trackers and how long ranks wait; a run of before there were ranks has no table of them.
+    """
+    table = config.table()
+    if directory.exists:
+        stored = directory.stored_config()
+        del table[TRACKERS]
+        table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
+        if _DISTRIBUTED in stored:
+            table[_DISTRIBUTED][_TIMEOUT] = stored[_DISTRIBUTED].get(_TIMEOUT)
+        elif config.distributed == type(config.distributed)():
+            del table[_DISTRIBUTED]
+    return table
+
+
+def folder_name(method: str) -> str:
+    """A method's name as a folder name; a reference to a file keeps its last part."""
+    return "".join(c if c.isalnum() or c in "+-_." else "-" for c in method.rpartition("/")[2])
+
+
+def next_run_folder(method: str, base: Path = Path("runs")) -> Path:
+    """`runs/<date>-<method>-<n>` with the first n that is free."""
+    stem = f"{date.today().isoformat()}-{folder_name(method)}"
+    number = 1
+    while (base / f"{stem}-{number}").exists():
+        number += 1
+    return base / f"{stem}-{number}"
