@@ -115,7 +115,7 @@ def _sentence(summary: dict[str, Any]) -> str:
     from fedblade.report import over_last
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
-    last = over_last([(summary["rounds_evaluated"], summary["rounds"])])
+    last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
         f"{percent('last10_accuracy')} ({kind}), {summary['rounds']} rounds in {summary['seconds']:.1f} s of training"

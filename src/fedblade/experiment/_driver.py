@@ -172,7 +172,7 @@ class Driver:
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         ended, calibrated = self._after_run(state, sent) if last else (state, {})
         row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
-        return ended, row | outcome.log.means() | gauges | calibrated, found
+        return ended, row | (outcome.log + sent.log).means() | gauges | calibrated, found
 
     def _cohort(self, round_: int) -> IntArray:
         """The clients of a round."""
@@ -203,6 +203,7 @@ class Driver:
                 tasks = self._tasks(max(state.round - 1, 0), chosen)
                 outcome = self._setup.engine.collect(state, tasks, self._store, exchange.sums)
                 sent.up += outcome.bytes_up
+                sent.log = sent.log + outcome.log
                 sent.down += len(chosen) * exchange_bytes_down(self._setup, state, exchange)
                 with stage("server"):
                     state = exchange.server(state, outcome.sums)

@@ -156,6 +156,9 @@ def _by_own_domain(setup: Setup, state: ServerState, store: ClientStore, groups:
     ]
     clients = ((_holder(setup, state, client, store), parts[group]) for client, group in pairs)
     values: dict[str, list[float]] = {}
-    for (_, group), (_, value) in zip(pairs, own_accuracies(setup, state, clients, setup.test), strict=True):
+    left = iter(pairs)
+    for client, value in own_accuracies(setup, state, clients, setup.test):
+        # In their order; an engine may have to leave some out.
+        group = next(group for other, group in left if other == client)
         values.setdefault(str(group), []).append(value)
     return {group: fmean(found) for group, found in sorted(values.items())}

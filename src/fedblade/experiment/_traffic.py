@@ -1,8 +1,9 @@
 """What travels between the server and its clients, in bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedblade.core.method import Exchange
+from fedblade.core.outcome import StepLog
 from fedblade.core.state import ServerState
 from fedblade.core.tree import tree_bytes, tree_select
 from fedblade.experiment._setup import Setup
@@ -10,10 +11,11 @@ from fedblade.experiment._setup import Setup
 
 @dataclass
 class Bytes:
-    """Traffic of a round so far."""
+    """Traffic of a round so far, and what the engine counted in its exchanges."""
 
     up: int = 0
     down: int = 0
+    log: StepLog = field(default_factory=StepLog)
 
 
 def model_bytes(setup: Setup, state: ServerState) -> int:

@@ -84,6 +84,7 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
     asked = {}
     summary = {
         "method": "fedblade", "final_accuracy": 50.0, "last10_accuracy": 40.0, "accuracy_of": "global", "rounds": 2,
+        "rounds_evaluated": 2,
         "seconds": 1.0, "flags": [],
     }  # fmt: skip
 
