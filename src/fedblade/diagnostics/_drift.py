@@ -8,7 +8,7 @@ import torch
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
-from fedblade.core.tree import Tree, tree_dot, tree_norm, tree_select
+from fedblade.core.tree import Tree
 from fedblade.core.views import EndView
 from fedblade.diagnostics._vectors import mean_pair_cosine, quotient
 
@@ -23,43 +23,39 @@ def drift() -> Metric:
     With Δ_k = w_k − w over the parameters that travel: `drift_norm` = mean_k ‖Δ_k‖, `drift_relative` = drift_norm/‖w‖,
     `update_cosine` = mean over k≠l of cos(Δ_k, Δ_l). NaN where nothing travels, and the cosine with one client.
     """
-    return Metric((), _finish, (_LENGTHS, _DIRECTIONS))
+    return Metric((), _finish, (_UPDATES,))
 
 
-def _update(view: EndView) -> Tree:
+def _of_updates(view: EndView) -> Tree:
+    """Length and direction of a client's update, as one vector: many small tensors cost more than one large one."""
+    names = [name for name in view.params if name in view.shared]
+    one = torch.ones((), dtype=torch.float64, device=view.counts.device)
+    if not names:
+        return {"clients": one}
+    anchor = _flat(view.anchor, names)
+    update = _flat(view.params, names) - anchor
+    length = update.norm()
     return {
-        name: leaf.detach().to(torch.float64) - view.anchor[name].detach().to(torch.float64)
-        for name, leaf in view.params.items()
-        if name in view.shared
-    }
-
-
-def _of_lengths(view: EndView) -> Tree:
-    length = tree_norm(_update(view))
-    return {
+        "clients": one,
         "update": length,
         "moved": (length > FLOOR).to(torch.float64),
-        "anchor": tree_norm(tree_select(view.anchor, view.shared)),
-        "clients": torch.ones_like(length),
+        "anchor": anchor.norm(),
+        "direction": torch.where(length > FLOOR, 1 / length.clamp(min=FLOOR), 0.0) * update,
     }
 
 
-def _of_directions(view: EndView) -> Tree:
-    update = _update(view)
-    length = tree_norm(update)
-    scale = torch.where(length > FLOOR, 1 / length.clamp(min=FLOOR), 0.0)
-    return {name: scale * leaf for name, leaf in update.items()}
+def _flat(tree: Tree, names: list[str]) -> torch.Tensor:
+    return torch.cat([tree[name].detach().reshape(-1) for name in names]).to(torch.float64)
 
 
-_LENGTHS = Sum("update_lengths", _of_lengths, bound=1e6)
-_DIRECTIONS = Sum("update_directions", _of_directions, bound=1.0)
+_UPDATES = Sum("updates", _of_updates, bound=1e6)
 
 
 def _finish(totals: Mapping[str, Tree]) -> Found:
-    sums, directions = totals[_LENGTHS.name], totals[_DIRECTIONS.name]
-    if not directions:
+    sums = totals[_UPDATES.name]
+    if "direction" not in sums:
         return dict.fromkeys(("drift_norm", "drift_relative", "update_cosine"), math.nan)
-    square = tree_dot(directions, directions)
+    square = sums["direction"].square().sum()
     return {
         "drift_norm": quotient(sums["update"], sums["clients"]),
         "drift_relative": quotient(sums["update"], sums["anchor"]),
