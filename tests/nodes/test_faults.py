@@ -1,6 +1,7 @@
 """Nodes that are slow, gone, back again or forgetful, and servers that stop: the run goes on or can be resumed."""
 
 import shutil
+import threading
 import time
 
 import pytest
@@ -82,6 +83,24 @@ def test_below_the_quorum_only_the_missing_are_asked_again(tmp_path):
     assert (event["event"], event["round"], event["replies"], event["wanted"]) == ("too few replies", 2, 2, 3)
     again = [r.facts["client"] for r in run.post.asked if r.kind == "train" and r.facts["attempt"] == 1]
     assert again == [0, 2, 4]
+
+
+def test_attempts_wait_for_a_node_that_is_on_its_way_back(tmp_path):
+    config = config_of("scaffold", rounds=2, **EVERYONE)
+    run = Far(config, tmp_path, Deployment(round_seconds=20, quorum=1.0, attempts=2))
+    setup = run.setup()
+    run.post.offline.add(102)
+
+    def back():
+        run.post.incarnations[102] += 1
+        run.post.offline.clear()
+
+    timer = threading.Timer(1.5, back)
+    timer.start()
+    far = trained(setup)
+    timer.join()
+    assert digest(far) == digest(alone(config))
+    assert [event["event"] for event in run.events] == ["no node", "too few replies"]
 
 
 def test_without_a_quorum_the_run_stops_and_can_be_resumed_to_the_undisturbed_model(tmp_path):

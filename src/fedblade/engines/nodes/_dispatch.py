@@ -1,7 +1,8 @@
 """Requests to the nodes of clients, and those of their replies that may be used."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from fedblade.engines.nodes._arrivals import Order
 from fedblade.engines.nodes._post import Kind, Post, Reply, Request, replies
 from fedblade.engines.nodes._roster import LONGEST, Journal, Roster
 
+_PAUSE = 0.5
+"""Seconds between two looks for nodes that are gone."""
 _REPEATED = ("client", "round", "is_first")
 """Facts of a request that its reply has to repeat."""
 
@@ -21,7 +24,8 @@ class Terms:
     """How long a round may last and how many of its clients must answer.
 
     A round ends when all have answered or after `round_seconds`. With fewer than `quorum` of the cohort the missing
-    ones are asked again, `attempts` times in all; then the run stops, resumable. In the fixed `order` sums are those of
+    ones are asked again, `attempts` times in all, when their nodes are back or that time is over; then the run stops,
+    resumable. In the fixed `order` sums are those of
     the sequential engine to the last bit; by arrival the last bits may differ from run to run. `oldest` says how many
     rounds back a run may have to go on from, so that nodes keep the state of clients as long.
     """
@@ -64,6 +68,12 @@ class Dispatch:
     def refresh(self) -> None:
         """Take notice of nodes that are new or have come back."""
         self._roster.refresh(self.terms.round_seconds)
+
+    def wait_for(self, clients: Collection[int], deadline: float) -> None:
+        """Wait until all of the clients have a node that can be reached, or the time is over."""
+        while time.monotonic() < deadline and any(self._roster.node_of(client) is None for client in clients):
+            time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
+            self.refresh()
 
     def note(self, event: str, kind: Kind, round_: int, **facts: Any) -> None:
         """Put down what happened; rounds count from 1 there, and what comes after a round belongs to it."""

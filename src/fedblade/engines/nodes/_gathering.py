@@ -1,6 +1,7 @@
 """One question to a cohort: its clients are asked, and what they send is added up."""
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,12 +60,16 @@ class Gathering:
             clients, terms.order, folder, lambda tree, facts: unpack(tree, facts, asked.declared, asked.watch)
         ) as arrivals:
             for attempt in range(terms.attempts):
+                deadline = time.monotonic() + terms.round_seconds
                 self._dispatch.refresh()
                 self._ask(attempt, arrivals, on_client)
                 if len(arrivals.clients) >= wanted:
                     return self._counted(arrivals)
                 found = {"replies": len(arrivals.clients), "wanted": wanted}
                 self._dispatch.note("too few replies", asked.kind, self._tasks.round, **found)
+                if attempt + 1 < terms.attempts:
+                    # A node that is gone may be on its way back; asking at once would use up all attempts.
+                    self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
             raise RunFailed(
                 f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients answered in "
                 f"{terms.attempts} attempts of {terms.round_seconds:g} s; {wanted} are needed "
