@@ -1,0 +1,177 @@
+"""A federation of real processes around a real app, whose clients wait where a test wants them to."""
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+from fedblade.flower import _processes
+from fedblade.flower._place import Place, app_place
+from fedblade.flower._record import Record, read_record
+
+CLIENTS = 3
+_CLIENT = '''\
+"""The client half of the app; before it trains it says so, and it waits while the test tells it to."""
+
+import time
+from pathlib import Path
+
+from fedblade.flower._node import Node
+from fedblade.flower.client_app import app
+
+__all__ = ["app"]
+GATES = Path({gates!r})
+_answer = Node.answer
+
+
+def answer(self, kind, facts, tensors):
+    if kind == "train":
+        gate = "client-%d-round-%d" % (facts["client"], facts["round"] + 1)
+        (GATES / f"reached-{{gate}}").touch()
+        while (GATES / f"hold-{{gate}}").exists():
+            time.sleep(0.1)
+    return _answer(self, kind, facts, tensors)
+
+
+Node.answer = answer
+'''
+
+
+def wait_for(what: Callable[[], object], seconds: float) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited for too long"
+        time.sleep(0.2)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """An app's folder, the gates of its clients and the commands for it."""
+
+    folder: Path
+    gates: Path
+    out: Path
+
+    @property
+    def place(self) -> Place:
+        """Where its files are."""
+        return app_place(self.folder)
+
+    @property
+    def record(self) -> Record:
+        """What its supervisor keeps running."""
+        found = read_record(self.place)
+        assert found is not None
+        return found
+
+    def make(self, **keys: object) -> None:
+        """Write the app: one client per node, small and quick unless told otherwise."""
+        quick = {"method": "fedavg", "model": "mlp", "num_clients": CLIENTS, "clients_per_round": CLIENTS, "epochs": 1}
+        quick |= {"rounds": 3, "evaluation.metrics": '["accuracy"]'}
+        settings = [f"{key}={value}" for key, value in (quick | keys).items()]
+        self.call("init", *(part for each in settings for part in ("--set", each)))
+        (self.folder / "client_app.py").write_text(_CLIENT.format(gates=str(self.gates)))
+
+    def start(self, command: str, *options: str) -> subprocess.Popen[str]:
+        """Begin `fedblade flower COMMAND FOLDER OPTIONS`."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "fedblade", "flower", command, str(self.folder), *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def call(self, command: str, *options: str, status: int = 0) -> str:
+        """Give a command and wait for it: what it printed, or its error if it was to fail."""
+        return self.ended(self.start(command, *options), status)
+
+    def ended(self, process: subprocess.Popen[str], status: int = 0) -> str:
+        """What a command printed, or its error if it was to fail."""
+        printed, error = process.communicate(timeout=400)
+        assert process.returncode == status, printed + error
+        return printed if status == 0 else error
+
+    def run(self) -> subprocess.Popen[str]:
+        """Begin the run."""
+        return self.start("run", "--out", str(self.out), "--quiet")
+
+    def hold(self, client: int, round_: int) -> None:
+        """Have a client wait before it trains in a round."""
+        (self.gates / f"hold-client-{client}-round-{round_}").touch()
+
+    def reached(self, client: int, round_: int) -> None:
+        """Wait until a client is about to train in a round."""
+        wait_for((self.gates / f"reached-client-{client}-round-{round_}").is_file, 180)
+
+    def let_go(self) -> None:
+        """Let all clients go on."""
+        for gate in self.gates.glob("hold-*"):
+            gate.unlink()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rounds that are done."""
+        path = self.out / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def events(self) -> list[str]:
+        """What the server put down of its nodes."""
+        path = self.out / "deployment.jsonl"
+        return [json.loads(line)["event"] for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def is_ready(self) -> bool:
+        """Whether a run could start now."""
+        process = self.start("status")
+        process.communicate(timeout=60)
+        return process.returncode == 0
+
+    def kill_node(self, number: int) -> None:
+        """End a node, and all it has started, as if its machine lost power."""
+        home = f"FLWR_HOME={self.place.node(number) / 'home'}".encode()
+        for process in _processes.running(self.place):
+            if home in _processes._environment_of(Path("/proc") / str(process)):
+                os.kill(process, signal.SIGKILL)
+
+    def kill_supervisor(self) -> None:
+        """From now on nothing is started again."""
+        for process in _processes.running(self.place):
+            if b"_supervise" in (Path("/proc") / str(process) / "cmdline").read_bytes():
+                os.kill(process, signal.SIGKILL)
+
+    def digest(self, folder: Path | None = None) -> str:
+        """The model that a run ended with."""
+        return hashlib.sha256(((folder or self.out) / "model.safetensors").read_bytes()).hexdigest()
+
+    def undisturbed(self) -> str:
+        """The model of the same run with everything in one process."""
+        alone = self.folder.with_name("alone")
+        lines = (self.folder / "fedblade.toml").read_text().partition("[flower]")[0]
+        config = self.folder.with_name("alone.toml")
+        config.write_text(lines)
+        command = [sys.executable, "-m", "fedblade", "run", str(config), "--engine", "sequential"]
+        subprocess.run([*command, "--out", str(alone), "--quiet"], check=True, capture_output=True)
+        return self.digest(alone)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    """An app that is not made yet; whatever a test leaves running is ended. One at a time, for deadlines' sake."""
+    found = Federation(tmp_path / "app", tmp_path / "gates", tmp_path / "out")
+    found.gates.mkdir()
+    with (Path(tempfile.gettempdir()) / "fedblade-federation.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield found
+        finally:
+            found.let_go()
+            _processes.end_all(Place(found.folder.resolve()), 5.0)
