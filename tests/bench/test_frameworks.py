@@ -71,7 +71,9 @@ def test_a_missing_package_says_what_to_install(monkeypatch, benchmark, package)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not installed("flwr", "ray"), reason="flwr is not installed")
+@pytest.mark.skipif(
+    not installed("flwr", "ray"), reason="flwr with Ray is not installed: pip install 'fedblade[bench]'"
+)
 def test_flower(tiny):
     ((label, result),) = frameworks.measure_flower(Options(repeat=1), [tiny])
     assert label == "2 rounds × 1 epoch"
@@ -79,7 +81,7 @@ def test_flower(tiny):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not installed("pfl"), reason="pfl is not installed")
+@pytest.mark.skipif(not installed("pfl"), reason="pfl is not installed: pip install 'fedblade[bench]'")
 def test_pfl(tiny):
     ((label, result),) = frameworks.measure_pfl(Options(repeat=1), [tiny])
     assert label == "2 rounds × 1 epoch"
