@@ -1,0 +1,154 @@
+"""What goes wrong in hospitals, with real processes, TLS and node keys: the run goes on, or can be resumed."""
+
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("flwr")
+from fedblade.flower import _certs, _processes
+from fedblade.flower._control import SuperLink
+from fedblade.flower._ports import free_ports
+
+from .conftest import wait_for
+
+pytestmark = pytest.mark.slow
+MISSING = "count_missing_clients"
+
+
+@contextmanager
+def another_node(federation, authority, key, clients):
+    """A node beside those of the rehearsal."""
+    settings = federation.folder.parent / "another.toml"
+    settings.write_text(f'clients = "{clients}"\nstate-dir = "{federation.folder.parent / "another"}"\n')
+    arguments = [
+        _processes.command("flower-supernode"), "--superlink", f"127.0.0.1:{federation.record.superlink.port}",
+        "--root-certificates", str(authority), "--auth-supernode-private-key", str(key), "--host", "127.0.0.1",
+        "--port", str(free_ports(1)[0]), "--node-config", str(settings), "--max-retries", "1",
+    ]  # fmt: skip
+    place = federation.place
+    process = _processes.start(place, arguments, "another.log", place.own / "another")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_node_killed_in_a_round_is_missed_and_the_run_goes_on(federation):
+    federation.make(**{"flower.round_seconds": 40})
+    federation.call("up")
+    federation.hold(1, 2)
+    run = federation.run()
+    federation.reached(1, 2)
+    federation.kill_supervisor()
+    federation.kill_node(2)
+    federation.ended(run)
+    rows = federation.rows()
+    assert [row.get(MISSING, 0) for row in rows] == [0, 1, 1]
+    # The deadline ends the round, or Flower, which misses a node's heartbeat for a minute at most.
+    assert all(row["seconds"] < 60 for row in rows)
+
+
+def test_a_node_killed_and_restarted_at_once_is_waited_for(federation):
+    """Flower refuses it for up to a minute; its supervisor tries until then, and the round is repeated with everybody."""
+    federation.make(**{"rounds": 2, "flower.round_seconds": 60, "flower.quorum": 1.0, "flower.attempts": 6})
+    federation.call("up")
+    federation.hold(1, 1)
+    run = federation.run()
+    federation.reached(1, 1)
+    federation.kill_node(2)
+    federation.let_go()
+    federation.ended(run)
+    assert federation.record.nodes[1].restarts > 0
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [0, 0]
+    assert federation.digest() == federation.undisturbed()
+
+
+def test_a_node_that_returns_into_an_open_round_does_not_stall_it(federation):
+    """It is asked again, or Flower answers in its place; the round does not last until its deadline."""
+    federation.make(**{"rounds": 2, "flower.round_seconds": 600, "flower.attempts": 1})
+    federation.call("up")
+    federation.hold(1, 1)
+    run = federation.run()
+    federation.reached(1, 1)
+    federation.kill_node(2)
+    federation.let_go()
+    federation.ended(run)
+    first, second = federation.rows()
+    assert first["seconds"] < 200
+    assert second["seconds"] < 200
+    assert first.get(MISSING, 0) in (0, 1)
+
+
+def test_a_straggler_past_the_deadline_is_missed_once(federation):
+    federation.make(**{"flower.round_seconds": 40})
+    federation.call("up")
+    federation.hold(2, 2)
+    run = federation.run()
+    federation.reached(2, 2)
+    wait_for(lambda: len(federation.rows()) == 2, 90)
+    federation.let_go()
+    federation.ended(run)
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [0, 1, 0]
+
+
+def test_a_run_whose_superlink_was_killed_is_resumed_to_the_same_model(federation):
+    federation.make(rounds=2)
+    federation.call("up")
+    federation.hold(1, 2)
+    run = federation.run()
+    federation.reached(1, 2)
+    os.kill(federation.record.superlink.pid, signal.SIGKILL)
+    assert "--resume" in federation.ended(run, status=1)
+    federation.let_go()
+    wait_for(federation.is_ready, 120)
+    assert len(federation.rows()) == 1
+    federation.call("run", "--out", str(federation.out), "--resume", "--quiet")
+    assert federation.record.superlink.restarts == 1
+    assert federation.digest() == federation.undisturbed()
+
+
+def test_a_node_that_lost_its_disk_is_counted(federation):
+    federation.make(method="scaffold", rounds=2)
+    federation.call("up")
+    federation.hold(0, 2)
+    run = federation.run()
+    federation.reached(0, 2)
+    shutil.rmtree(federation.place.node(1) / "state")
+    federation.let_go()
+    federation.ended(run)
+    assert [row.get("count_lost_states", 0) for row in federation.rows()] == [0, 1]
+
+
+def test_two_nodes_for_one_client_are_refused_by_name(federation):
+    federation.make()
+    federation.call("up")
+    place = federation.place
+    _certs.add_node_keys(place.certs, 4)
+    with SuperLink(place) as superlink:
+        second = superlink.register(place.certs / f"{_certs.node_key(4)}.pub")
+        with another_node(federation, place.certs / "ca.crt", place.certs / _certs.node_key(4), clients="0"):
+            wait_for(lambda: superlink.nodes()[second] == "online", 60)
+            error = federation.ended(federation.run(), status=1)
+    first = federation.record.nodes[0].node_id
+    assert first in error
+    assert second in error
+    assert "client 0" in error
+
+
+@pytest.mark.parametrize("fault", ["wrong CA", "unregistered key"])
+def test_a_stranger_is_refused_and_disturbs_no_run(federation, tmp_path, fault):
+    federation.make(rounds=1)
+    federation.call("up")
+    other, ours = tmp_path / "other", federation.place.certs / "ca.crt"
+    _certs.make_certs(other, nodes=1)
+    authority = other / "ca.crt" if fault == "wrong CA" else ours
+    with another_node(federation, authority, other / "node-1", clients="0") as stranger:
+        assert stranger.wait(60) != 0
+    said = (federation.place.logs / "another.log").read_text()
+    assert ("CERTIFICATE_VERIFY_FAILED" if fault == "wrong CA" else "Failed to activate SuperNode") in said
+    federation.ended(federation.run())
+    assert federation.digest() == federation.undisturbed()
