@@ -53,7 +53,7 @@ def test_a_node_killed_in_a_round_is_missed_and_the_run_goes_on(federation):
 
 
 def test_a_node_killed_and_restarted_at_once_is_waited_for(federation):
-    """Flower refuses it for up to a minute; its supervisor tries until then, and the round is repeated with everybody."""
+    """Flower refuses it for up to a minute; its supervisor tries until then and the round is repeated."""
     federation.make(**{"rounds": 2, "flower.round_seconds": 60, "flower.quorum": 1.0, "flower.attempts": 6})
     federation.call("up")
     federation.hold(1, 1)
