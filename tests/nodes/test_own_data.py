@@ -140,6 +140,7 @@ def test_own_models_are_measured_on_the_nodes_own_samples(tmp_path):
     for row, part in zip(far.clients, parts, strict=True):
         hits = row["accuracy"] / 100 * len(part[3])
         assert hits == pytest.approx(round(hits), abs=1e-6)
+        assert row["test_samples"] == len(part[3])
     mean = np.mean([row["accuracy"] for row in far.clients])
     assert far.history[-1]["test_accuracy"] == pytest.approx(mean)
 

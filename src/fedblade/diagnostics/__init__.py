@@ -1,6 +1,6 @@
 """Diagnostics of features: spectra, ranks, neural collapse and calibration, from sums that merge by addition."""
 
-from fedblade.diagnostics._accuracy import accuracy
+from fedblade.diagnostics._accuracy import accuracy, num_samples
 from fedblade.diagnostics._alignment import alignment, feature_drift
 from fedblade.diagnostics._angles import class_mean_angles, classifier_angles
 from fedblade.diagnostics._calibration import calibration, expected_calibration_error
@@ -37,6 +37,7 @@ __all__ = [
     "nc1",
     "nc2",
     "nc_error",
+    "num_samples",
     "prototype_consistency",
     "spectrum",
     "spectrum_ratio",

@@ -43,4 +43,9 @@ def _finish(totals: Mapping[str, Tree]) -> Found:
     }
 
 
+def num_samples(totals: Mapping[str, Tree]) -> int:
+    """How many samples the totals of `accuracy` are of."""
+    return int(totals[_PASS.name]["count"])
+
+
 _PASS = DataPass("accuracy", _of)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree
+from fedblade.diagnostics import num_samples
 from fedblade.engines.base import Holder
 from fedblade.experiment._diagnose import finish, finish_own
 from fedblade.experiment._setup import Setup, shuffled
@@ -82,13 +83,23 @@ def own_part(setup: Setup, client: int) -> Tensor:
     return torch.from_numpy(mine).to(setup.test_order.device)
 
 
+class OwnAccuracy(NamedTuple):
+    """Accuracy of a client's own model in percent, and the number of samples it was measured on."""
+
+    percent: float
+    samples: int
+
+
 def own_accuracies(
     setup: Setup, state: ServerState, clients: Iterable[tuple[Holder, Tensor]], samples: Samples
-) -> Iterator[tuple[int, float]]:
-    """Accuracy in percent of the clients' own models, each on the samples at its indices, in the order given."""
+) -> Iterator[tuple[int, OwnAccuracy]]:
+    """Accuracy of the clients' own models, each on the samples at its indices, in the order given.
+
+    A client that holds its samples itself is measured on those, however many indices there were.
+    """
     accuracy = setup.metrics[0]
     for client, totals in setup.engine.measure_own(state, clients, samples, accuracy.passes):
-        yield client, accuracy.finish(totals)["test_accuracy"]
+        yield client, OwnAccuracy(accuracy.finish(totals)["test_accuracy"], num_samples(totals))
 
 
 def _mean_over_clients(
@@ -118,7 +129,8 @@ def _own_accuracies(setup: Setup, state: ServerState, store: ClientStore) -> dic
     """Accuracy of each client's own model on its test samples, where it has any."""
     parts = ((int(client), own_part(setup, int(client))) for client in setup.measured)
     clients = ((_holder(setup, state, client, store), mine) for client, mine in parts if len(mine))
-    return dict(own_accuracies(setup, state, clients, own_samples(setup)))
+    found = own_accuracies(setup, state, clients, own_samples(setup))
+    return {client: accuracy.percent for client, accuracy in found}
 
 
 def _mean_of_own(setup: Setup, values: Mapping[int, float]) -> dict[str, float]:
@@ -157,8 +169,8 @@ def _by_own_domain(setup: Setup, state: ServerState, store: ClientStore, groups:
     clients = ((_holder(setup, state, client, store), parts[group]) for client, group in pairs)
     values: dict[str, list[float]] = {}
     left = iter(pairs)
-    for client, value in own_accuracies(setup, state, clients, setup.test):
+    for client, accuracy in own_accuracies(setup, state, clients, setup.test):
         # In their order; an engine may have to leave some out.
         group = next(group for other, group in left if other == client)
-        values.setdefault(str(group), []).append(value)
+        values.setdefault(str(group), []).append(accuracy.percent)
     return {group: fmean(found) for group, found in sorted(values.items())}

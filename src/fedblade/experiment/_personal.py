@@ -9,7 +9,7 @@ from fedblade.core.cohort import Cohort
 from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
-from fedblade.experiment._evaluate import holder, own_accuracies, own_part, own_samples
+from fedblade.experiment._evaluate import OwnAccuracy, holder, own_accuracies, own_part, own_samples
 from fedblade.experiment._setup import Setup, plan_phases
 
 GAPA_EPOCHS = 10
@@ -46,7 +46,7 @@ def measure_clients(
     left = [int(client) for client in setup.measured if int(client) not in done]
     for chunk in (left[i : i + CHUNK] for i in range(0, len(left), CHUNK)):
         states = {client: store.get(client, setup.config.federation.rounds) for client in chunk}
-        curves: dict[int, list[float]] = {client: [] for client in chunk}
+        curves: dict[int, list[OwnAccuracy]] = {client: [] for client in chunk}
         first_epoch = 0
         for phases in stages:
             plans = plan_phases(setup.config, phases)
@@ -66,26 +66,29 @@ def _last_rate(setup: Setup) -> float:
 
 
 def _record(
-    setup: Setup, state: ServerState, states: Mapping[int, State | None], curves: Mapping[int, list[float]]
+    setup: Setup, state: ServerState, states: Mapping[int, State | None], curves: Mapping[int, list[OwnAccuracy]]
 ) -> None:
     """Add the accuracy of each client's own model to its curve, if the client has samples to measure it on."""
     parts = {client: own_part(setup, client) for client in states}
     clients = ((holder(setup, state, client, states[client]), mine) for client, mine in parts.items() if len(mine))
-    for client, value in own_accuracies(setup, state, clients, own_samples(setup)):
-        curves[client].append(value)
+    for client, accuracy in own_accuracies(setup, state, clients, own_samples(setup)):
+        curves[client].append(accuracy)
 
 
-def _row(setup: Setup, state: ServerState, client: int, curve: list[float]) -> dict[str, Any]:
-    """What is known of a client at the end; `curve` only where there is more than one stage."""
+def _row(setup: Setup, state: ServerState, client: int, curve: list[OwnAccuracy]) -> dict[str, Any]:
+    """What is known of a client at the end; `curve` only where there is more than one stage.
+
+    `test_samples` are those that its own model was measured on, none where it was not measured.
+    """
     counts = setup.clients.train.counts(client, max(state.round - 1, 0))
     row: dict[str, Any] = {
         "client": client,
         "train_samples": int(counts.sum()),
         "num_classes": int((counts > 0).sum()),
-        "test_samples": len(setup.clients.part(client)),
-        "accuracy": curve[-1] if curve else None,
+        "test_samples": curve[-1].samples if curve else 0,
+        "accuracy": curve[-1].percent if curve else None,
     }
-    return row | ({"curve": curve} if len(curve) > 1 else {})
+    return row | ({"curve": [each.percent for each in curve]} if len(curve) > 1 else {})
 
 
 def spread(rows: Sequence[Mapping[str, Any]], key: str = "accuracy") -> dict[str, Any]:
