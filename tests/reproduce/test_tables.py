@@ -171,3 +171,22 @@ def test_measures_of_history_fields_and_domains():
 def test_cells_that_a_paper_averages_are_averaged_seed_by_seed():
     first, second = [run([10.0]), run([20.0]), run([60.0])], [run([40.0]), run([50.0]), run([60.0])]
     assert measure("final", [first, second]) == Value(40.0, 10.0, 2)
+
+
+def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_path):
+    text = """
+    paper = "FedBlade"
+    [presets.mine]
+    tables = ["1"]
+    seeds = [1]
+    partition = {name = "dirichlet", alpha = 0.05}
+    federation = {num_clients = 100, clients_per_round = 20, rounds = 200}
+    model.name = "mobilenet_v2"
+    grid = {dataset = "cifar10", method = ["fedavg", {label = "Mine", method = {name = "fedavg"}}]}
+    measures = {accuracy_last10 = "last10"}
+    """
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    theirs, mine = plan_reproduction(path, out=tmp_path).lines
+    assert (theirs.columns["method"], theirs.published.mean, theirs.published.std) == ("FedAvg", 55.19, 3.81)
+    assert mine.published is None

@@ -134,12 +134,18 @@ def load_preset(source: str | Path) -> Preset:
         raise Misconfigured(f"'{name}' is a single run; expected a grid. Use `fedblade run` for it, or add [grid].")
     if "presets" not in raw:
         raw = {"presets": {path.stem: raw}}
-    results = raw.get("results")
-    found = _Source(path.stem, raw, path.parent / results if results else None)
+    found = _Source(path.stem, raw, _results_of(raw, path))
     chosen = id_ or (next(iter(found.presets)) if len(found.presets) == 1 else "")
     if chosen not in found.presets and chosen not in raw.get("aliases", {}):
         raise Misconfigured(f"'{file}' has no preset '{chosen}'.{nearest(chosen, found.presets)}")
     return found.preset(chosen)
+
+
+def _results_of(raw: Mapping[str, Any], path: Path) -> Traversable | None:
+    """The published numbers for a file: the table it names, or the shipped one where it names a paper alone."""
+    if "results" in raw:
+        return path.parent / str(raw["results"])
+    return _RESULTS if "paper" in raw else None
 
 
 @cache

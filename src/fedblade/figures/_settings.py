@@ -14,7 +14,7 @@ _FACTS = ("method", "dataset", "split", "model", *_KEYS)
 # These always have a panel of their own; the others only where they tell apart what would fall together.
 _SEPARATE = ("method", "dataset", "split")
 # They change which numbers were taken, or how fast, and not what was trained.
-_ASIDE = ("seed", "seeds", "id", "checkpoint", "engine", "device", "evaluation")
+_ASIDE = ("seed", "seeds", "id", "checkpoint", "distributed", "engine", "device", "evaluation")
 _MOST_KNOBS = 3
 
 

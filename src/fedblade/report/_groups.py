@@ -9,7 +9,7 @@ from fedblade.report._order import Key, place
 from fedblade.report._record import Round, RunRecord
 
 # Keys that do not change what a run computes, only which repetition it is and how it is kept.
-_BOOKKEEPING = ("seed", "seeds", "id", "checkpoint")
+_BOOKKEEPING = ("seed", "seeds", "id", "checkpoint", "distributed")
 # Results are ranked only against results that share these sections.
 _SETTING = ("dataset", "partition", "federation", "model")
 _LABEL_KEYS = 3

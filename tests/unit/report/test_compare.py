@@ -53,6 +53,15 @@ def test_a_seed_that_never_arrives_shows_as_rounds_plus(make_run, tmp_path):
     assert row.rounds_to_seeds_text == ("2", "2+")
 
 
+def test_how_a_run_was_shared_out_makes_no_group_of_its_own(make_run, tmp_path):
+    make_run("fedprox", 1, knobs="mu = 0.01")
+    make_run("fedprox", 2, knobs='mu = 0.01\n[distributed]\norder = "any"\nstore = "shared"')
+
+    (row,) = comparison_rows([tmp_path / "runs"])
+
+    assert (row.label, row.seeds) == ("fedprox", (1, 2))
+
+
 def test_same_method_with_different_settings_is_labelled_by_what_differs(make_run, tmp_path):
     make_run("fedprox", 1, knobs="mu = 0.01")
     make_run("fedprox", 2, knobs="mu = 0.01", checkpoint=5)
