@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
@@ -52,6 +53,17 @@ def test_states_of_unused_rounds_do_not_push_the_used_one_out(tmp_path):
     assert all("count_lost_states" not in row for row in far.history)
     (kept,) = (tmp_path / "node2").glob("*/*/2")
     assert sorted(path.stem for path in kept.iterdir()) == ["000000", "000008"]
+
+
+def test_nodes_observe_at_the_same_time_and_not_for_longer_than_a_round(tmp_path):
+    """What diagnostics take is no part of a round's time; five clocks that ran beside each other are not added up."""
+    config = config_of("fedavg", rounds=1, **EVERYONE)
+
+    def observing(request, reply):
+        return [replace(reply, facts={**reply.facts, "seconds": 1e6}) if request.kind == "train" else reply]
+
+    (row,) = Far(config, tmp_path, tamper=observing).trained().history
+    assert 0 <= row["seconds"] < 10
 
 
 def test_a_round_ends_by_its_deadline(tmp_path):
@@ -237,5 +249,5 @@ def test_a_node_that_lost_its_disk_starts_afresh_and_says_so(tmp_path):
 def test_own_models_need_someone_to_measure_them(tmp_path):
     config = config_of("ditto", rounds=1, **EVERYONE)
     run = Far(config, tmp_path, tamper=lambda request, reply: [] if request.kind == "measure" else [reply])
-    with pytest.raises(RunFailed, match="no node could measure the model after round 1"):
+    with pytest.raises(RunFailed, match="0 of 5 clients measured the model after round 1"):
         run.trained()

@@ -183,8 +183,47 @@ def test_someone_must_measure(tmp_path):
     config = config_of("fedavg", rounds=1, **CHANGES)
     run = apart(tmp_path, saved(tmp_path / "data", [ward(k) for k in range(3)]), config=config)
     run.post.tamper = lambda request, reply: [] if request.kind == "measure" else [reply]
-    with pytest.raises(RunFailed, match=r"no node could measure the model after round 1.*--resume"):
+    with pytest.raises(RunFailed, match=r"0 of 3 clients measured the model after round 1.*--resume"):
         run.trained()
+
+
+def test_a_quorum_must_measure_and_who_does_not_is_named(tmp_path):
+    config = config_of("fedavg", rounds=1, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    files = saved(tmp_path / "data", parts)
+
+    def silent(*clients):
+        return lambda request, reply: (
+            [] if request.kind == "measure" and request.facts["client"] in clients else [reply]
+        )
+
+    one = apart(tmp_path / "one", files, config=config)
+    one.post.tamper = silent(1)
+    row = one.trained().history[0]
+    assert [(event["event"], event["client"]) for event in one.events] == [("not measured", 1)]
+    hits = row["test_accuracy"] / 100 * (len(parts[0][3]) + len(parts[2][3]))
+    assert hits == pytest.approx(round(hits), abs=1e-6)
+    two = apart(tmp_path / "two", files, config=config)
+    two.post.tamper = silent(0, 1)
+    with pytest.raises(RunFailed, match=r"1 of 3 clients measured.*flower.quorum"):
+        two.trained()
+
+
+def test_clients_that_were_silent_are_asked_to_measure_again(tmp_path):
+    config = config_of("fedavg", rounds=1, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    asked = []
+
+    def late(request, reply):
+        if request.kind == "measure":
+            asked.append(request.facts["client"])
+            return [] if asked.count(request.facts["client"]) == 1 and request.facts["client"] > 0 else [reply]
+        return [reply]
+
+    run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
+    run.post.tamper = late
+    assert run.trained().history[0]["test_accuracy"] == together(parts, config).history[0]["test_accuracy"]
+    assert sorted(asked) == [0, 1, 1, 2, 2]
 
 
 def test_data_may_come_from_a_function(tmp_path, monkeypatch):

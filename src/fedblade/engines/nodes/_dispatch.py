@@ -1,6 +1,7 @@
 """Requests to the nodes of clients, and those of their replies that may be used."""
 
 import functools
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from fedblade.core.state import ServerState, flatten
 from fedblade.core.tree import Tree
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._arrivals import Order
+from fedblade.engines.nodes._in_short import printable
 from fedblade.engines.nodes._post import Kind, Post, Reply, Request, replies
 from fedblade.engines.nodes._roster import LONGEST, Journal, Roster
 
 _PAUSE = 0.5
 """Seconds between two looks for nodes that are gone."""
+_ROUNDING = 1e-9
 _REPEATED = ("client", "round", "is_first")
 """Facts of a request that its reply has to repeat."""
 
@@ -25,9 +28,9 @@ class Terms:
 
     A round ends when all have answered or after `round_seconds`. With fewer than `quorum` of the cohort the missing
     ones are asked again, `attempts` times in all, when their nodes are back or that time is over; then the run stops,
-    resumable. In the fixed `order` sums are those of
-    the sequential engine to the last bit; by arrival the last bits may differ from run to run. `oldest` says how many
-    rounds back a run may have to go on from, so that nodes keep the state of clients as long.
+    resumable. In the fixed `order` sums are those of the sequential engine to the last bit; by arrival the last bits
+    may differ from run to run. `oldest` says how many rounds back a run may have to go on from, so that nodes keep the
+    state of clients as long.
     """
 
     round_seconds: float = 600.0
@@ -35,6 +38,10 @@ class Terms:
     attempts: int = 3
     order: Order = "fixed"
     oldest: int = 2
+
+    def wanted(self, asked: int) -> int:
+        """How many of the clients that are asked must answer."""
+        return math.ceil(self.quorum * asked - _ROUNDING)
 
 
 class Dispatch:
@@ -110,4 +117,4 @@ class Dispatch:
             yield request, reply if reason is None else None
 
     def _refuse(self, kind: Kind, round_: int, client: int | None, node: int | None, reason: str) -> None:
-        self.note("refused reply", kind, round_, client=client, node=str(node), reason=reason[:LONGEST])
+        self.note("refused reply", kind, round_, client=client, node=str(node), reason=printable(reason, LONGEST))

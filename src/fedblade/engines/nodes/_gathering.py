@@ -1,6 +1,5 @@
 """One question to a cohort: its clients are asked, and what they send is added up."""
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,8 +20,6 @@ from fedblade.engines.nodes._arrivals import Arrivals
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._ledger import held, put_down
 from fedblade.engines.nodes._post import Kind, Request
-
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -51,20 +48,20 @@ class Gathering:
         self._ledger = {client: held(store.get(client, server.round)).used for client in tasks.clients}
         self._first: int | None = None
         self._refused = self._bytes_up = 0
+        self._observing: dict[int, float] = {}
 
     def outcome(self, folder: Path, on_client: OnClient) -> RoundOutcome:
         """The sum of what came, once a quorum has answered; what is missing or was refused is counted in its log."""
         terms, asked, clients = self._dispatch.terms, self._question, self._tasks.clients
-        wanted = math.ceil(terms.quorum * len(clients) - _ROUNDING)
-        with Arrivals(
-            clients, terms.order, folder, lambda tree, facts: unpack(tree, facts, asked.declared, asked.watch)
-        ) as arrivals:
+        wanted = terms.wanted(len(clients))
+        began = time.monotonic()
+        with Arrivals(clients, terms.order, folder, self._unpacked) as arrivals:
             for attempt in range(terms.attempts):
                 deadline = time.monotonic() + terms.round_seconds
                 self._dispatch.refresh()
                 self._ask(attempt, arrivals, on_client)
                 if len(arrivals.clients) >= wanted:
-                    return self._counted(arrivals)
+                    return self._counted(arrivals, time.monotonic() - began)
                 found = {"replies": len(arrivals.clients), "wanted": wanted}
                 self._dispatch.note("too few replies", asked.kind, self._tasks.round, **found)
                 if attempt + 1 < terms.attempts:
@@ -87,6 +84,7 @@ class Gathering:
             client = int(request.facts["client"])
             arrivals.put(client, reply.tensors, reply.facts)
             self._bytes_up += tree_bytes(reply.tensors)
+            self._observing[request.node] = self._observing.get(request.node, 0.0) + float(reply.facts["seconds"])
             if question.kind == "train":
                 put_down(self._store, client, round_, kept=reply.facts.get("kept") is True)
             on_client(client)
@@ -107,9 +105,15 @@ class Gathering:
                 self._first = client if is_first else self._first
         return found
 
-    def _counted(self, arrivals: Arrivals) -> RoundOutcome:
+    def _unpacked(self, tree: Mapping[str, Any], facts: Mapping[str, Any]) -> RoundOutcome:
+        return unpack(dict(tree), {**facts, "seconds": 0.0}, self._question.declared, self._question.watch)
+
+    def _counted(self, arrivals: Arrivals, elapsed: float) -> RoundOutcome:
+        """The sum with what is missing; nodes observe at the same time, and none for longer than the round took."""
         outcome = arrivals.total()
+        observing = min(max(self._observing.values(), default=0.0), elapsed)
         counted = {MISSING: len(self._tasks) - len(arrivals.clients), REFUSED: self._refused}
         seen = {name: float(count) for name, count in counted.items() if count}
         log = outcome.log + StepLog(seen, dict.fromkeys(seen, 1))
-        return replace(outcome, log=log, bytes_up=self._bytes_up)
+        observed = replace(outcome.observed, seconds=observing)
+        return replace(outcome, log=log, bytes_up=self._bytes_up, observed=observed)

@@ -14,6 +14,11 @@ def in_short(given: object) -> str:
     return _single(given)
 
 
+def printable(text: str, most: int) -> str:
+    """A text of a node's, cut to `most` characters and without those that would act on a terminal."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:most])
+
+
 def _single(given: object) -> str:
     match given:
         case str():

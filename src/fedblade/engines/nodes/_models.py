@@ -1,5 +1,6 @@
 """Models that nodes measure and tune: the global one on their samples, and their clients' own."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,23 +27,39 @@ _Errand = tuple[int, Mapping[str, Any], Tree]
 
 
 class NodeModels:
-    """What nodes find out about models where their samples are. Clients that do not answer are left out."""
+    """What nodes find out about models where their samples are. Clients that do not answer are noted and left out."""
 
     def __init__(self, dispatch: Dispatch, templates: Templates) -> None:
         self._dispatch, self._templates = dispatch, templates
 
     def measure(self, server: ServerState, passes: Sequence[DataPass]) -> Mapping[str, Tree]:
-        """Run passes with the global model over the test samples of every node."""
-        everyone: list[_Errand] = [(client, {}, {}) for client in self._dispatch.everyone]
+        """Run passes with the global model over the test samples of every node; a quorum of them must answer."""
+        everyone, terms = self._dispatch.everyone, self._dispatch.terms
         total: Mapping[str, Tree] | None = None
-        for _, each in self._measured(server, everyone, passes, own=False):
-            if total is None:
-                total = each
-            else:
-                total = {name: tree_map(torch.add, tree, each[name]) for name, tree in total.items()}
-        if total is None:
-            raise _nobody(server.round)
+        found = 0
+        for begin in range(0, len(everyone), _AT_A_TIME):
+            for each in self._of_group(server, everyone[begin : begin + _AT_A_TIME], passes):
+                total = each if total is None else _added(total, each)
+                found += 1
+        if total is None or found < terms.wanted(len(everyone)):
+            raise _too_few(server.round, found, len(everyone))
         return total
+
+    def _of_group(
+        self, server: ServerState, clients: Sequence[int], passes: Sequence[DataPass]
+    ) -> list[Mapping[str, Tree]]:
+        """What clients measure, in their order; those that are silent are asked again while they are too many."""
+        terms = self._dispatch.terms
+        found: dict[int, Mapping[str, Tree]] = {}
+        for attempt in range(terms.attempts):
+            deadline = time.monotonic() + terms.round_seconds
+            left = [client for client in clients if client not in found]
+            found |= dict(self._measured(server, [(client, {}, {}) for client in left], passes, own=False))
+            if len(found) >= terms.wanted(len(clients)):
+                break
+            if attempt + 1 < terms.attempts:
+                self._dispatch.wait_for(set(left) - found.keys(), deadline)
+        return [found[client] for client in clients if client in found]
 
     def measure_own(
         self,
@@ -69,7 +86,7 @@ class NodeModels:
             found += 1
             yield each
         if not found and asked >= len(self._dispatch.everyone):
-            raise _nobody(server.round)
+            raise _too_few(server.round, 0, asked)
 
     def tune(self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float) -> Iterator[tuple[int, State]]:
         """Have clients tune their own models and keep them; what comes back says only how often they were tuned."""
@@ -110,11 +127,18 @@ class NodeModels:
             if request is not None and reply is not None and reply.tensors:
                 totals = unflatten(reply.tensors).items()
                 found[id(request)] = {name.partition("/")[2]: tree for name, tree in totals}
-        return [(int(each.facts["client"]), found[id(each)]) for each in requests if id(each) in found]
+        heard = [(int(each.facts["client"]), found[id(each)]) for each in requests if id(each) in found]
+        for client in sorted({client for client, _, _ in errands} - {client for client, _ in heard}):
+            self._dispatch.note("not measured", "measure", server.round, client=client)
+        return heard
 
 
-def _nobody(round_: int) -> RunFailed:
+def _added(total: Mapping[str, Tree], more: Mapping[str, Tree]) -> dict[str, Tree]:
+    return {name: tree_map(torch.add, tree, more[name]) for name, tree in total.items()}
+
+
+def _too_few(round_: int, found: int, asked: int) -> RunFailed:
     return RunFailed(
-        f"no node could measure the model after round {round_}. Look at deployment.jsonl in the run's folder, then go "
-        f"on with --resume."
+        f"{found} of {asked} clients measured the model after round {round_}, which are too few (flower.quorum). Look "
+        f"at deployment.jsonl in the run's folder, then go on with --resume."
     )
