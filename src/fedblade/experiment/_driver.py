@@ -16,6 +16,7 @@ from fedblade.experiment._checkpoints import Checkpoints
 from fedblade.experiment._diagnose import metrics_due, watch_for
 from fedblade.experiment._directory import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.experiment._evaluate import Evaluation, evaluate, measured_state
+from fedblade.experiment._memory import lack_of_memory_told
 from fedblade.experiment._own_models import OwnModels
 from fedblade.experiment._precision import float32_products
 from fedblade.experiment._setup import MOST_MEASURED, Setup
@@ -83,7 +84,8 @@ class Driver:
 
     def run(self) -> None:
         """Do the rounds that are left, with as many threads as the network can use and the run's precision."""
-        with fitting_threads(self._setup), float32_products(tf32=self._setup.config.general.tf32):
+        products = float32_products(tf32=self._setup.config.general.tf32)
+        with lack_of_memory_told(), fitting_threads(self._setup), products:
             self._run()
 
     def _run(self) -> None:

@@ -14,13 +14,14 @@ import pytest
 import torch
 
 import fedblade
-from fedblade.core.errors import Misconfigured, NonFinite
+from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
 from fedblade.core.metric import Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tensorfile import read_tensors
 from fedblade.core.tree import tree_digest
 from fedblade.data import Dataset, Part
+from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment import _summary, load_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import split_clients
@@ -404,6 +405,22 @@ def test_a_run_that_turns_non_finite_fails_with_its_history(small_run, tmp_path)
     assert summary["status"] == "failed"
     assert summary["rounds"] == len(read_history(tmp_path / "run") if summary["rounds"] else [])
     assert "client" in summary["error"]
+
+
+def test_a_lack_of_memory_on_a_gpu_says_what_to_do_and_the_run_goes_on(small_run, tmp_path, monkeypatch):
+    def full(self, *arguments):
+        if arguments[0].round == 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return train(self, *arguments)
+
+    train = SequentialEngine.train
+    with monkeypatch.context() as patch:
+        patch.setattr(SequentialEngine, "train", full)
+        with pytest.raises(RunFailed, match=r"the GPU's memory is too small.*local\.batch_size.*--resume"):
+            small_run(out=tmp_path / "run", engine="sequential")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("failed", 1)
+    assert small_run(out=tmp_path / "run", engine="sequential", resume=True).summary["status"] == "finished"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "", "\x00"])
