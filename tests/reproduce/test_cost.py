@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 from fedblade.experiment import load_config
-from fedblade.experiment._cost import (
-    Speed,
-    Work,
-    count_work,
-    duration,
-    epoch_steps,
-    estimate,
-    guess_work,
-    probe,
-    training_split,
-)
+from fedblade.experiment._cost import Speed, duration, estimate, probe
 from fedblade.experiment._setup import prepare
+from fedblade.experiment._work import Work, count_work, epoch_steps, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 

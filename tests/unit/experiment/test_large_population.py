@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from fedblade.experiment import _cost, _driver, _setup, load_config
+from fedblade.experiment import _driver, _setup, _work, load_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import choose_measured, prepare
 
@@ -16,7 +16,7 @@ LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_ro
 @pytest.fixture(autouse=True)
 def limit(monkeypatch):
     """Twelve clients are many here."""
-    for module in (_setup, _driver, _cost):
+    for module in (_setup, _driver, _work):
         monkeypatch.setattr(module, "MOST_MEASURED", 12)
 
 
