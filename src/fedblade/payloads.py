@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from fedblade.core.sums import DataPass, Sum
+from fedblade.core.sums import DataPass, Sum, own_weight
 from fedblade.core.tree import Tree, tree_select
 from fedblade.core.views import EndView, StepView
 
@@ -31,14 +31,10 @@ def _travelling(view: EndView) -> Tree:
     return tree_select(view.buffers, view.shared)
 
 
-def _weight(view: EndView) -> Tree:
-    return {"weight": torch.as_tensor(view.weight, dtype=torch.float64)}
-
-
 delta = Sum("delta", _delta, bound=1e3)
 buffers = Sum("buffers", _buffers, bound=1e6)
 counters = Sum("counters", _counters, bound=2.0**31, reduce="max")
-weight = Sum("weight", _weight, bound=1e6)
+weight = Sum("weight", own_weight, bound=1e6)
 
 MODEL: tuple[Sum, ...] = (delta, buffers, counters, weight)
 """What every method with averaged weights and statistics sends."""

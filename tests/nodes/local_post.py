@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_clone
-from fedblade.engines.nodes._post import Reply, Request
+from fedblade.engines.nodes._post import Reply, Request, Size
 from fedblade.flower._node import Node
 
 Tamper = Callable[[Request, Reply], Sequence[Reply]]
@@ -32,7 +32,7 @@ class LocalPost:
     def nodes(self) -> Mapping[int, str]:
         return {node: str(self.incarnations.get(node, 0)) for node in self.there if node not in self.offline}
 
-    def send(self, requests: Sequence[Request]) -> list[str | None]:
+    def send(self, requests: Sequence[Request], seconds: float) -> list[str | None]:
         ids: list[str | None] = []
         for request in requests:
             self._number += 1
@@ -43,7 +43,7 @@ class LocalPost:
             self.asked.append(request)
         return ids
 
-    def receive(self, waiting: Collection[str]) -> Iterator[Reply]:
+    def receive(self, waiting: Collection[str], largest: Size) -> Iterator[Reply]:
         for id_ in self._order([each for each in waiting if each in self._sent]):
             request = self._sent.pop(id_)
             if request.node in self.offline:

@@ -224,8 +224,29 @@ def test_a_carrier_that_answers_for_a_node_says_why(tmp_path):
     run = Far(config, tmp_path, tamper=tamper)
     far = run.trained()
     assert digest(far) == digest(alone(config, {0: [3]}))
-    (event,) = run.refused()
-    assert (event["node"], event["reason"]) == ("103", "Flower: node is unavailable (code 5)")
+    (event,) = run.events
+    assert (event["event"], event["node"]) == ("lost", "103")
+    assert event["reason"] == "Flower: node is unavailable (code 5)"
+    assert far.history[0]["count_missing_clients"] == 1
+    assert "count_refused_replies" not in far.history[0]
+
+
+def test_a_node_that_is_gone_but_still_listed_does_not_use_up_the_attempts(tmp_path):
+    """For a while Flower both lists a node and answers in its place that it is gone."""
+    config = config_of("fedavg", rounds=1, **EVERYONE)
+    run = Far(config, tmp_path, Deployment(round_seconds=20, quorum=1.0, attempts=2))
+
+    def tamper(request, reply):
+        gone = request.kind == "train" and request.node == 103 and not run.post.incarnations[103]
+        return [Reply(reply.request, None, error="Flower: node is unavailable (code 5)")] if gone else [reply]
+
+    run.post.tamper = tamper
+    back = threading.Timer(1.0, lambda: run.post.incarnations.update({103: 1}))
+    back.start()
+    far = run.trained()
+    back.join()
+    assert digest(far) == digest(alone(config))
+    assert [event["event"] for event in run.events] == ["lost", "too few replies"]
 
 
 def test_a_node_that_lost_its_disk_starts_afresh_and_says_so(tmp_path):

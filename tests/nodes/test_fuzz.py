@@ -12,9 +12,10 @@ from runs import Far, config_of, trained
 
 from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
-from fedblade.core.tree import tree_digest
+from fedblade.core.tree import tree_digest, tree_norm
 from fedblade.engines._wire import unpack
 from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
+from fedblade.engines.nodes._post import Reply
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment._diagnose import watch_for
@@ -45,10 +46,11 @@ def honest(tmp_path_factory):
     request, reply = next(each for each in seen if each[0].facts.get("is_first"))
     declared, watch = setup.method.sums, watch_for(setup, setup.metrics)
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
-    template = Templates(setup.problem, SequentialEngine(setup.problem)).of_training(
-        setup.start, cohort, declared, watch, 0.1
-    )
-    made = {"template": template, "declared": declared, "watch": watch}
+    templates = Templates(setup.problem, SequentialEngine(setup.problem))
+    template = templates.of_training(setup.start, cohort, declared, watch, 0.1)
+    measures = templates.of_passes(setup.start, setup.metrics[0].passes)
+    made = {"template": template, "declared": declared, "watch": watch, "measures": measures}
+    made["model"] = setup.start.params
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
     assert template.refusal(reply, asked) is None
     assert reply.facts["sent"]["every"]
@@ -123,6 +125,44 @@ def test_changed_tensors(honest, data):
             assert leaf.dtype == reply.tensors[each].dtype
             assert bool(torch.isfinite(leaf).all())
         assert effect(made, told)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_scaled_tensors(honest, data):
+    """Whatever is admitted has the client's weight and updates that are not longer than they may be."""
+    made, asked, reply, _ = honest
+    key = data.draw(st.sampled_from(sorted(reply.tensors)))
+    factor = data.draw(st.floats() | st.sampled_from([-1.0, 0.0, 1e3, 1e6]))
+    told = replace(reply, tensors={**reply.tensors, key: reply.tensors[key] * factor})
+    if made["template"].refusal(told, asked) is None:
+        weight = reply.tensors["sums/weight/weight"]
+        assert torch.equal(told.tensors["sums/weight/weight"], weight)
+        delta = {name: leaf for name, leaf in told.tensors.items() if name.startswith("sums/delta/")}
+        limit = 100 * max(1.0, float(tree_norm(made["model"]))) * max(1.0, float(weight))
+        assert float(tree_norm(delta)) <= limit
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_changed_measures(honest, data):
+    """Whatever is admitted gives an accuracy from 0 to 100 and a loss that is not below zero."""
+    made, _, _, _ = honest
+    numbers = st.floats() | st.integers(-3, 12).map(float)
+    tensors = {
+        f"sums/accuracy/{leaf}": torch.tensor(data.draw(numbers), dtype=torch.float64)
+        for leaf in ("count", "correct", "loss")
+    }
+    asked = {"client": 0, "round": 1, "kind": "measure"}
+    told = {"totals": {}, "steps": {}, "bytes_up": 0, "seconds": 0.0, "is_first": None}
+    sent = {"sums": ["accuracy"], "every": [], "first": []}
+    reply = Reply("1", 7, {**asked, **told, "sent": sent}, tensors)
+    if made["measures"].refusal(reply, asked) is None:
+        count, correct, loss = (float(leaf) for leaf in tensors.values())
+        assert 0 <= correct <= count <= 1e9
+        assert count >= 1
+        assert count == int(count)
+        assert not loss < 0
 
 
 HELLO = {str(k): {"counts": [3, 0, 4], "input_shape": [1, 8, 8]} for k in range(2)}

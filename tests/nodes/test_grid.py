@@ -12,15 +12,17 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from google.protobuf.message import DecodeError
 from runs import QUICK, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes._post import Request
+from fedblade.engines.nodes._post import Request, Size
 from fedblade.flower._messages import answer, asked, to_message, to_reply
 from fedblade.flower._post import GridPost
 from fedblade.flower._server import deployed_setup
 from fedblade.flower.client_app import app
 
+SOME = Size(6, 1000)
 TENSORS = {
     "params/a.b": torch.randn(3, 2),
     "extra/none": torch.zeros(0, 4, dtype=torch.float64),
@@ -40,25 +42,37 @@ def identity(monkeypatch):
 
 def sent(facts, tensors=None):
     """A message that a node answers to request 7."""
-    request = to_message(Request("train", 5, {"round": 0}))
+    request = to_message(Request("train", 5, {"round": 0}), 1.0)
     request.metadata.__dict__["_message_id"] = "7"
     return answer(request, facts, tensors or {})
 
 
+def got(message, largest=SOME):
+    """The reply that a message is to request 7, which went to node 5."""
+    return to_reply(message, "7", 5, largest)
+
+
 def test_requests_and_replies_come_through_as_they_are():
     request = Request("train", 5, {"round": 3, "lr": 0.1, "used": None, "more": [1, {"x": "ü"}]}, TENSORS)
-    message = to_message(request)
+    message = to_message(request, 1.0)
     assert message.metadata.dst_node_id == 5
     kind, facts, tensors = asked(message)
     assert (kind, facts) == ("train", request.facts)
-    reply = to_reply(sent({"kept": True}, TENSORS))
+    reply = got(sent({"kept": True}, TENSORS), Size.of(TENSORS))
     assert (reply.request, reply.facts, reply.error) == ("7", {"kept": True}, None)
-    for got in (tensors, reply.tensors):
-        assert got.keys() == TENSORS.keys()
+    for each in (tensors, reply.tensors):
+        assert each.keys() == TENSORS.keys()
         for name, leaf in TENSORS.items():
-            assert got[name].dtype == leaf.dtype
-            assert got[name].shape == leaf.shape
-            assert torch.equal(got[name], leaf)
+            assert each[name].dtype == leaf.dtype
+            assert each[name].shape == leaf.shape
+            assert torch.equal(each[name], leaf)
+
+
+def answering(content):
+    """A message with any content that answers request 7."""
+    request = to_message(Request("train", 5, {"round": 0}), 1.0)
+    request.metadata.__dict__["_message_id"] = "7"
+    return Message(content=content, reply_to=request)
 
 
 def content(arrays, text="{}"):
@@ -110,23 +124,22 @@ def zipped():
     ],
 )
 def test_messages_that_cannot_be_read_are_replies_with_an_error(broken):
-    message = Message(content=broken(), reply_to=sent({}))
-    reply = to_reply(message)
+    reply = got(answering(broken()))
     assert reply.error is not None
     assert reply.error.startswith("it cannot be read (")
     assert (reply.facts, reply.tensors) == ({}, {})
 
 
 def test_errors_are_told_whatever_their_type():
-    assert to_reply(sent({"error": "no disk"})).error == "no disk"
-    assert to_reply(sent({"error": {"a": 1}})).error == "{'a': 1}"
-    assert to_reply(sent({"error": None})).error == "None"
+    assert got(sent({"error": "no disk"})).error == "no disk"
+    assert got(sent({"error": {"a": 1}})).error == "{'a': 1}"
+    assert got(sent({"error": None})).error == "None"
 
 
 def test_what_flower_says_in_place_of_a_node_has_no_node():
-    request = to_message(Request("train", 5, {"round": 0}))
+    request = to_message(Request("train", 5, {"round": 0}), 1.0)
     request.metadata.__dict__["_message_id"] = "7"
-    reply = to_reply(Message(error=Error(code=5, reason="gone"), reply_to=request))
+    reply = got(Message(error=Error(code=5, reason="gone"), reply_to=request))
     assert (reply.request, reply.node, reply.error) == ("7", None, "Flower: gone (code 5)")
 
 
@@ -191,13 +204,69 @@ def test_a_run_through_a_grid_gives_the_sequential_model(tmp_path):
     setup = deployed_setup(config, QUICK, GridPost(grid), tmp_path / "run", events.append)
     assert digest(trained(setup)) == digest(alone(config))
     assert events == []
-    assert max(grid.pulled + grid.pushed) <= 4
+    assert max(grid.pushed) <= 4
+    assert max(grid.pulled) == 1
 
 
 def test_a_failure_on_a_node_is_told_in_words(tmp_path):
     contexts = {20: context(20, clients="0", data=str(tmp_path / "gone.npz"))}
     config = config_of("fedavg", num_clients=1, clients_per_round=1)
+    apart = QUICK.model_copy(update={"data": "nodes", "num_classes": 10})
     events = []
     with pytest.raises(RunFailed, match=r"gone.npz' does not exist"):
-        deployed_setup(config, QUICK, GridPost(HereGrid(contexts)), tmp_path / "run", events.append)
+        deployed_setup(config, apart, GridPost(HereGrid(contexts)), tmp_path / "run", events.append)
     assert [event["node"] for event in events] == ["20"]
+
+
+class HostileGrid(HereGrid):
+    """What node 22 sends after training is not what it says; the others are honest."""
+
+    def __init__(self, contexts, change):
+        super().__init__(contexts)
+        self._change = change
+
+    def pull_messages(self, message_ids):
+        return [self._changed(message) for message in super().pull_messages(message_ids)]
+
+    def _changed(self, message):
+        is_hostile = message.metadata.src_node_id == 22 and message.content["tensors"]
+        return self._change(message) if is_hostile else message
+
+
+def undecodable(message):
+    raise DecodeError("Error parsing message with type 'flwr.proto.ConfigRecord'")
+
+
+def oversized(message):
+    message.content["tensors"]["more"] = Array(np.zeros(10**7))
+    return message
+
+
+def forged(message):
+    """In the name of another node, to what that one was asked."""
+    message.metadata.__dict__["_reply_to_message_id"] = str(int(message.metadata.reply_to_message_id) - 1)
+    message.metadata.__dict__["_src_node_id"] = 21
+    return message
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (undecodable, "Flower cannot unpack it (DecodeError)"),
+        (oversized, " arrays in 800"),
+        (forged, "it says that it answers another request"),
+    ],
+)
+def test_what_a_node_sends_is_refused_and_the_run_goes_on(change, reason, tmp_path):
+    config = config_of("fedavg", num_clients=3, clients_per_round=3, rounds=1, **{"evaluation.metrics": []})
+    contexts = {
+        20 + k: context(20 + k, clients=k, **{"state-dir": str(tmp_path / str(k)), "device": "cpu"}) for k in range(3)
+    }
+    events = []
+    setup = deployed_setup(config, QUICK, GridPost(HostileGrid(contexts, change)), tmp_path / "run", events.append)
+    far = trained(setup)
+    (event,) = events
+    assert (event["event"], event["client"], event["node"]) == ("refused reply", 2, "22")
+    assert reason in event["reason"]
+    assert far.history[0]["count_refused_replies"] == 1
+    assert digest(far) == digest(alone(config, {0: {2}}))

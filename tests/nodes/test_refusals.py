@@ -11,7 +11,7 @@ from runs import Far, alone, config_of, digest
 from fedblade.core.tree import tree_map
 from fedblade.engines.nodes._post import Reply
 
-METHOD = "fedavg"
+METHOD, LOSS = "fedavg", "loss_supervised"
 
 
 def tensors(change):
@@ -23,6 +23,13 @@ def one(leaf, change):
     """Changes the tensors whose name ends so."""
     return lambda reply: replace(
         reply, tensors={name: change(each) if name.endswith(leaf) else each for name, each in reply.tensors.items()}
+    )
+
+
+def of(start, change):
+    """Changes the tensors whose name begins so."""
+    return lambda reply: replace(
+        reply, tensors={name: change(each) if name.startswith(start) else each for name, each in reply.tensors.items()}
     )
 
 
@@ -55,7 +62,11 @@ REPLIES = {
     "minus infinity": (one(".bias", lambda t: t - math.inf), "NaN or infinity"),
     "a large norm": (one(".bias", lambda t: t + 1e4), "largest allowed"),
     "a large weight": (one("weight/weight", lambda t: t + 1e7), "largest allowed"),
-    "a weight below zero": (one("weight/weight", lambda t: -t), "below zero"),
+    "a weight below zero": (one("weight/weight", lambda t: -t), "the client's samples give"),
+    "a weight of zero": (one("weight/weight", lambda t: t * 0), "is 0.0; the client's samples give"),
+    "a weight that drowns others": (one("weight/weight", lambda t: t * 0 + 1e6), "is 1000000.0; the client's samples"),
+    "a weight a little larger": (one("weight/weight", lambda t: t * (1 + 1e-6)), "the client's samples give"),
+    "a long update": (of("sums/delta", lambda t: t * 0 + 999.0), "(flower.max_norm)"),
     "another type": (tensors(lambda t: t.float()), "type torch.float32"),
     "whole numbers": (tensors(lambda t: t.long()), "type torch.int64"),
     "complex numbers": (tensors(lambda t: t.to(torch.complex128)), "type torch.complex128"),
@@ -83,21 +94,30 @@ REPLIES = {
     "the round's time": (log("seconds", 1e9), "'seconds'"),
     "the server's counters": (log("count_refused_replies", 1e6), "'count_refused_replies'"),
     "a long name": (log("loss_" + "x" * 10_000), "no loss or counter"),
-    "an infinite loss": (log("loss_x", math.inf), "inf"),
-    "a NaN loss": (log("loss_x", math.nan), "nan"),
-    "a loss as text": (log("loss_x", "0.1"), "'0.1'"),
-    "a loss as a truth value": (log("loss_x", True), "True"),
-    "a loss without end": (log("loss_x", 10**4000), "type int"),
-    "half a step": (log("loss_x", 1.0, 0.5), "0.5 steps"),
-    "steps below zero": (log("loss_x", 1.0, -1), "-1 steps"),
+    "an infinite loss": (log(LOSS, math.inf), "inf"),
+    "a NaN loss": (log(LOSS, math.nan), "nan"),
+    "a loss as text": (log(LOSS, "0.1"), "'0.1'"),
+    "a loss as a truth value": (log(LOSS, True), "True"),
+    "a loss without end": (log(LOSS, 10**4000), "type int"),
+    "half a step": (log(LOSS, 1.0, 0.5), "0.5 steps"),
+    "steps below zero": (log(LOSS, 1.0, -1), "-1 steps"),
     "a count below zero": (log("count_idle_clients", -5.0), "no count"),
+    "an invented loss": (log("loss_evil"), "'loss_evil', which is no loss or counter"),
+    "an invented counter": (log("count_evil", 1e30), "'count_evil', which is no loss or counter"),
+    "steps without end": (log(LOSS, 1e30, 10**29), "which cannot be; the client's samples give"),
+    "more steps than planned": (log(LOSS, 1.0, 1000), "in 1000 steps"),
+    "many lost states": (log("count_lost_states", 2.0), "no count from 0 to 1"),
+    "many times a lost state": (log("count_lost_states", 1.0, 2), "in 2 steps"),
+    "idle after steps": (log("count_idle_clients", 1.0, 0), "no count from 0 to 0"),
+    "batches left out that are not": (log("count_skipped_singletons", 5.0, 0), "no count from 0 to 0"),
     "many names": (facts(totals=dict.fromkeys(map("loss_{}".format, range(9999)), 1.0)), "its log"),
     "huge facts": (facts(more="x" * 10_000_000), "states 'more'"),
     "deep facts": (facts(more=deep(900)), "states 'more'"),
-    "a deep log": (log("loss_x", deep(900)), "[a value of type list]"),
+    "a deep log": (log(LOSS, deep(900)), "[a value of type list]"),
     "bytes as text": (facts(bytes_up="many"), "no numbers"),
     "no seconds": (without("seconds"), "no numbers"),
     "NaN seconds": (facts(seconds=math.nan), "no numbers"),
+    "seconds without end": (facts(seconds=1e30), "no numbers that can be"),
     "seconds below zero": (facts(seconds=-1.0), "no numbers"),
     "bytes as a truth value": (facts(bytes_up=True), "no numbers"),
     "kept in words": (facts(kept="yes"), "kept"),

@@ -57,14 +57,13 @@ def init(
     """Write a ready Flower app around a configuration; its terms of deployment are set as flower.KEY."""
     from fedblade.flower._project import make_app
 
-    config = make_app(folder, source, opt.overrides(assignments))
-    shown = shlex.quote(str(folder))
-    typer.echo(
-        f"{config.method.name} with {config.federation.num_clients} clients. Rehearse it on this machine:\n"
-        f"  fedblade flower up {shown}\n"
-        f"  fedblade flower run {shown}\n"
-        f"  fedblade flower down {shown}"
-    )
+    config, deployment = make_app(folder, source, opt.overrides(assignments))
+    about, shown = f"{config.method.name} with {config.federation.num_clients} clients", shlex.quote(str(folder))
+    if deployment.data == "nodes":
+        typer.echo(f"{about} that have data of their own. {folder / 'README.md'} says how to deploy it")
+    else:
+        commands = "\n".join(f"  fedblade flower {each} {shown}" for each in ("up", "run", "down"))
+        typer.echo(f"{about}. Rehearse it on this machine:\n{commands}")
     typer.echo(str(folder))
 
 
@@ -130,7 +129,7 @@ def run(
 ) -> None:
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
-    from fedblade.flower._place import app_place
+    from fedblade.flower._place import app_place, importable
     from fedblade.flower._rehearsal import record_of
 
     if resume and out is None:
@@ -148,7 +147,8 @@ def run(
     from fedblade.flower._app import read_app
     from fedblade.flower._follow import follow
 
-    config, _ = read_app(place.folder)
+    with importable(place.folder):
+        config, _ = read_app(place.folder)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))

@@ -36,6 +36,9 @@ class DataPass:
     as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches. With
     `by_round` it may read `view.round`; engines may capture a pass that does not for all rounds. With `anchored` the
     view's `teachers` have what the received model says of the batch, under `Teacher()`; only sums' passes may.
+
+    Totals that another machine has measured are believed only if no entry passes `bound`, if those of a leaf `count`
+    are whole numbers from 0 on, and if `check` has nothing to say against them.
     """
 
     name: str
@@ -43,6 +46,8 @@ class DataPass:
     augmented: bool = False
     by_round: bool = False
     anchored: bool = False
+    bound: float = 1e30
+    check: Callable[[Tree], str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,3 +155,8 @@ def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_
 
 def _as_float64(leaf: Tensor) -> Tensor:
     return leaf.detach().to(torch.float64)
+
+
+def own_weight(view: EndView) -> Tree:
+    """a_k, by which most payloads of a client are multiplied and the server divides."""
+    return {"weight": torch.as_tensor(view.weight, dtype=torch.float64)}

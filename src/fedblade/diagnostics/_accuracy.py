@@ -48,4 +48,14 @@ def num_samples(totals: Mapping[str, Tree]) -> int:
     return int(totals[_PASS.name]["count"])
 
 
-_PASS = DataPass("accuracy", _of)
+def _wrong(sums: Tree) -> str | None:
+    """What cannot be about totals; a diverged model's loss may be NaN or infinite."""
+    count, correct, loss = (float(sums[name]) for name in ("count", "correct", "loss"))
+    if count < 1:
+        return "no sample is said to be measured"
+    if not 0 <= correct <= count or correct != int(correct):
+        return f"{correct:g} of {count:g} samples are said to be right"
+    return f"the loss is said to be {loss:g}, which is below zero" if loss < 0 else None
+
+
+_PASS = DataPass("accuracy", _of, check=_wrong)

@@ -34,7 +34,7 @@ class DeployedEngine:
 
     def __init__(self, problem: Problem, local: Engine, dispatch: Dispatch, folder: Path, test: Samples | None) -> None:
         self._problem, self._local, self._dispatch, self._folder, self._test = problem, local, dispatch, folder, test
-        self._templates = Templates(problem, local)
+        self._templates = Templates(problem, local, dispatch.terms.max_norm)
         self._models = NodeModels(dispatch, self._templates)
 
     def train(

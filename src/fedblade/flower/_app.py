@@ -24,7 +24,8 @@ class Deployment(Section):
     there. A run begins when all clients have a node, or fails after `wait_seconds`. A round ends when all of its
     clients have answered, or after `round_seconds` if a `quorum` of them has; otherwise those that are missing are
     asked again, `attempts` times in all. `order` "fixed" adds replies in the order of the clients' ids, so that the
-    same replies give the same model to the last bit.
+    same replies give the same model to the last bit. A client's update, times its weight if that is above 1, may be at
+    most `max_norm` times as long as the model; a model shorter than 1 counts as 1.
     """
 
     data: Literal["shares", "nodes"] = "shares"
@@ -35,6 +36,7 @@ class Deployment(Section):
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
     attempts: Annotated[int, Field(gt=0)] = 3
     order: Literal["fixed", "arrival"] = "fixed"
+    max_norm: Annotated[float, Field(gt=0)] = 100.0
 
 
 def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
@@ -52,6 +54,8 @@ def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
 def split_tables(raw: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     """The run and its deployment, from the tables of one file."""
     own = raw.pop(TABLE, {})
+    if not isinstance(own, dict):
+        raise Misconfigured(f"{TABLE} = {own!r} is not a table; expected keys under [{TABLE}].")
     check_keys(TABLE, own, tuple(Deployment.model_fields))
     deployment = validate(Deployment, own, TABLE)
     if deployment.data == "nodes" and deployment.num_classes < 2:

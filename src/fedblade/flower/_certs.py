@@ -16,9 +16,10 @@ try:
 except ImportError as error:
     raise MissingExtra("cryptography", "flower", "making certificates") from error
 
-CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = "ca.crt", "ca.key", "server.crt", "server.key"
+CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = _ALWAYS = ("ca.crt", "ca.key", "server.crt", "server.key")
 _LOCAL = ("localhost", "127.0.0.1")
 _OWNER, _EVERYONE = 0o600, 0o644
+_MOST_DAYS = 36500
 
 
 def node_key(number: int) -> str:
@@ -28,7 +29,7 @@ def node_key(number: int) -> str:
 
 def make_certs(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: int = 365) -> list[Path]:
     """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; nothing is replaced."""
-    names = [CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY]
+    names = list(_ALWAYS)
     names += [name for number in range(1, nodes + 1) for name in (node_key(number), f"{node_key(number)}.pub")]
     there = [name for name in names if (folder / name).exists()]
     if there:
@@ -36,11 +37,13 @@ def make_certs(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: in
             f"'{folder}' already holds {', '.join(there[:4])}{' …' if len(there) > 4 else ''}, and keys in use are not "
             f"replaced. Choose another folder; keys of further nodes may come from there too, whatever its authority."
         )
+    if not 0 < days <= _MOST_DAYS:
+        raise Misconfigured(f"--days {days} is not between 1 and {_MOST_DAYS}. Give how long certificates are valid.")
     subject_names = _alternative_names(hosts)
-    _make_folder(folder)
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _authority(authority_key, days)
     server = _server(server_key, authority, authority_key, subject_names, days)
+    _make_folder(folder)
     _write(folder / CA_CERTIFICATE, authority.public_bytes(serialization.Encoding.PEM), _EVERYONE)
     _write(folder / CA_KEY, _pem(authority_key), _OWNER)
     _write(folder / SERVER_CERTIFICATE, server.public_bytes(serialization.Encoding.PEM), _EVERYONE)
@@ -59,8 +62,16 @@ def add_node_keys(folder: Path, nodes: int) -> None:
         encoding, nothing = serialization.Encoding, serialization.NoEncryption()
         private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, nothing)
         public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(path.with_name(f"{path.name}.pub"), public + b"\n", _EVERYONE)
+        published = path.with_name(f"{path.name}.pub")
+        # Written first, so that a private key always has its public one; one without is left from a killed command.
+        published.unlink(missing_ok=True)
+        _write(published, public + b"\n", _EVERYONE)
         _write(path, private, _OWNER)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds the authority and the server's certificate, with both keys."""
+    return all((folder / name).is_file() for name in _ALWAYS)
 
 
 def days_left(folder: Path) -> float:

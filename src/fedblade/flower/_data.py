@@ -1,10 +1,9 @@
 """Where a node's samples come from: a file, a function of the user's, or a share of a data set, for rehearsals."""
 
+import contextlib
 import importlib
 import sys
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,30 @@ def own_dataset(source: str, num_classes: int) -> Dataset:
     The function takes nothing and gives what `fedblade.run` takes as a data set. A function is looked up in the folder
     of the node's process first.
     """
-    given = _read(source) if source.endswith(".npz") else _call(source)
+    if source.endswith(".npz"):
+        return _as_own(_read(source), num_classes)
+    with _without_their_words(source):
+        return _as_own(_call(source), num_classes)
+
+
+@contextlib.contextmanager
+def _without_their_words(source: str) -> Iterator[None]:
+    """Name errors of a user's code by their type: what they say may hold data, which must not leave the node.
+
+    An error of ours repeats what caused it, if anything did.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, FedbladeError) and error.__cause__ is None:
+            raise
+        raise Misconfigured(
+            f"{DATA} = '{source}' failed with a {type(error.__cause__ or error).__name__}. The node's log says more."
+        ) from error
+
+
+def _as_own(given: Any, num_classes: int) -> Dataset:
+    """What was read or given as a data set of `num_classes` classes."""
     if isinstance(given, tuple | list) and len(given) == len(NAMES):
         x, y, x_test, y_test = given
         labels, test_labels = _checked(y, num_classes), _checked(y_test, num_classes)
@@ -63,16 +85,20 @@ def _read(path: str) -> tuple[Any, ...]:
         raise Misconfigured(f"'{path}' does not exist. Give the path of an .npz file with {', '.join(NAMES)}.")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            missing = [name for name in NAMES if name not in archive]
-            if missing:
-                raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.")
-            return tuple(archive[name] for name in NAMES)
-    except (ValueError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error).partition("\n")[0]
-        raise Misconfigured(f"'{path}' cannot be read as an .npz file of plain arrays: {reason}.") from error
+            found = {name: archive[name] for name in NAMES if name in archive}
+    except Exception as error:  # a file can be broken in any way, and what is said then may repeat parts of it
+        raise Misconfigured(
+            f"'{path}' cannot be read as an .npz file of plain arrays ({type(error).__name__}). Write it with "
+            f"numpy.savez, with {', '.join(NAMES)} as arrays of numbers."
+        ) from error
+    missing = [name for name in NAMES if name not in found]
+    if missing:
+        raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.")
+    return tuple(found[name] for name in NAMES)
 
 
 def _call(source: str) -> Any:
+    """What a function of the user's gives; whatever it raises comes through."""
     module, colon, function = source.partition(":")
     if not colon:
         raise Misconfigured(
@@ -82,19 +108,20 @@ def _call(source: str) -> Any:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise Misconfigured(f"{DATA} = '{source}' cannot be found ({error}). Start the node where it is.") from error
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise _not_found(source, f"No module named '{error.name}'") from None
     finally:
         sys.path.remove(here)
-    try:
-        return found()
-    except FedbladeError:
-        raise
-    except Exception as error:  # what a user's code says may hold data, which must not leave the node
-        raise Misconfigured(
-            f"{DATA} = '{source}' failed with a {type(error).__name__}. The node's log says more."
-        ) from error
+    if not hasattr(found, function):
+        raise _not_found(source, f"module '{module}' has no attribute '{function}'")
+    return getattr(found, function)()
+
+
+def _not_found(source: str, why: str) -> Misconfigured:
+    return Misconfigured(f"{DATA} = '{source}' cannot be found ({why}). Start the node where it is.")
 
 
 def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:

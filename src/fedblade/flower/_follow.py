@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from fedblade.core.errors import FedbladeError, RunFailed
 from fedblade.core.files import write_atomic
+from fedblade.engines.nodes._in_short import printable
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import HISTORY, SUMMARY, RunDirectory
 from fedblade.experiment._driver import Row, Watcher
@@ -24,6 +25,8 @@ _LOST_SECONDS = 60.0
 """How long a SuperLink may be gone: it is started again within seconds."""
 _STOP_SECONDS = 20.0
 _FINISHED = "finished"
+_LONGEST = 10_000
+"""Characters of what is shown of an event or of a failure."""
 
 
 def follow(place: Place, config: RunConfig, out: Path, watcher: Watcher, *, resume: bool) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _in_words(line: bytes) -> str:
     try:
         event = json.loads(line)
         facts = [f"{key} {event[key]}" for key in ("round", "client", "node", "reason") if event.get(key) is not None]
-        return f"{event['event']}: {', '.join(facts)}" if event["event"] != "failed" else ""
+        return printable(f"{event['event']}: {', '.join(facts)}", _LONGEST) if event["event"] != "failed" else ""
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
 
@@ -142,7 +145,7 @@ def _stopped_with_us(superlink: SuperLink, number: str) -> Iterator[None]:
 
 def _why(ended: dict[str, Any], out: Path) -> str:
     details = " ".join(str(ended.get("status-details") or "").split())
-    said = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
+    said = printable(details.removeprefix("ServerApp failed with exception: "), _LONGEST).rstrip(".")
     if not said or said == "N/A":
         said = f"Flower says '{ended['status']}', and the run's summary does not say that it finished"
     return f"the run in '{out}' failed: {said}. To go on with it, add --resume --out {shlex.quote(str(out))}"

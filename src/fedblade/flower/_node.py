@@ -24,7 +24,7 @@ from fedblade.experiment._precision import float32_products
 from fedblade.experiment._setup import Setup, plan_phases, prepare
 from fedblade.experiment._threads import fitting_threads
 from fedblade.flower._data import own_clients, own_dataset
-from fedblade.flower._used import UsedStore
+from fedblade.flower._used import UsedStore, make_run_folder
 
 Answer = tuple[dict[str, Any], Tree]
 
@@ -40,7 +40,7 @@ class Node:
 
     def answer(self, kind: str, facts: Mapping[str, Any], tensors: Tree) -> Answer:
         """The facts and tensors that answer a request; what cannot be done raises."""
-        self._check(facts["config"]["federation"]["num_clients"])
+        self._check(facts["config"]["federation"]["num_clients"], facts["data"])
         if kind == "hello":
             return {"clients": {str(client): self._held(client, facts) for client in self.clients}}, {}
         client = int(facts["client"])
@@ -58,13 +58,23 @@ class Node:
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
         return found | repeated, {name: leaf.cpu() for name, leaf in answer.items()}
 
-    def _check(self, num_clients: int) -> None:
-        """Refuse clients that the run does not have, and data that several clients would train on."""
+    def _check(self, num_clients: int, data: str) -> None:
+        """Refuse clients that the run does not have, data other than it expects, and data that clients would share."""
         outside = [client for client in self.clients if not 0 <= client < num_clients]
         if outside:
             raise Misconfigured(
                 f"this node speaks for client {outside[0]}, but the run has clients 0 to {num_clients - 1}. "
                 f"Mend `clients` in the node's configuration."
+            )
+        if data == "nodes" and self.data is None:
+            raise Misconfigured(
+                'this node has no data of its own, and the run expects them (flower.data = "nodes"). Give the node '
+                '`data` in its configuration, such as data="/path/to/samples.npz".'
+            )
+        if data != "nodes" and self.data is not None:
+            raise Misconfigured(
+                f"this node has data of its own, and the run gives every client a share of its data set (flower.data = "
+                f'"{data}"). Set flower.data = "nodes" in the app, or leave `data` out of the node\'s configuration.'
             )
         if self.data is not None and len(self.clients) > 1:
             raise Misconfigured(
@@ -118,6 +128,7 @@ class Node:
         )
         server = _server(setup, facts, tensors)
         ((_, state),) = setup.engine.adapt(server, cohort, lambda _: own, facts["lr"], phases)
+        make_run_folder(self._folder(facts))
         tuned.put(client, stage, state)
         answer, found = pack(RoundOutcome())
         return found, answer

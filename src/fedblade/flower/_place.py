@@ -1,9 +1,11 @@
 """Where the files of an app and of its rehearsal are."""
 
+import contextlib
 import json
 import shlex
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,16 @@ def app_place(folder: Path) -> Place:
             f"Make one: fedblade flower init {shlex.quote(str(folder))}"
         )
     return Place(folder.resolve())
+
+
+@contextlib.contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Within, modules of the app in a folder are found first, as they are where Flower runs it."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
 
 
 def _app_table(folder: Path) -> Any:

@@ -11,11 +11,14 @@ from fedblade.experiment._config import RunConfig
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._request import folder_name
+from fedblade.experiment._schema import NAMED
 from fedblade.experiment._validate import plain
 from fedblade.flower._app import FILE, TABLE, Deployment, split_tables
 from fedblade.flower._place import OWN
 from fedblade.flower._server import check_deployable
 
+PARTS = "own_parts"
+"""Package of an app with the user's files that parts of the run are taken from; Flower packs no folder `parts`."""
 _LONGEST_NAME = 40
 _PYPROJECT = """\
 [project]
@@ -58,7 +61,8 @@ _README = """\
 # {method} with Flower
 
 `fedblade.toml` is the run ({clients} clients, {rounds} rounds); its table `[flower]` says on which terms nodes take
-part. All other files stay as they are.
+part. All other files stay as they are. Files of your own that the run needs (a method, a model) are in `{parts}`; a
+module that they import is installed everywhere, or lies beside this file.
 
 ## Rehearse on this machine
 
@@ -74,52 +78,85 @@ is in `{own}`. While it is up, `FLWR_HOME={own}/home flwr run .` starts a run to
 
     fedblade flower certs certs --host flower.example.org --nodes {clients}
 
-says what goes to whom. Node keys are registered with `flwr supernode register`, nodes are started with
-`flower-supernode --node-config 'clients="0" data="/path/to/samples.npz"'`, the run with `flwr run .`, which returns 0
-even for a run that fails: `flwr list` tells. Set `FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
+says what goes to whom. Where nodes have data of their own, set `data = "nodes"` (`flower.data`) and `num_classes`, the
+number of classes of all of them together, under `[flower]` in `fedblade.toml`; `fedblade flower up` is for `data =
+"shares"` alone. Node keys are registered with `flwr supernode register`, nodes are started with `flower-supernode
+--node-config 'clients="0" data="/path/to/samples.npz"'`, the run with `flwr run .`, which returns 0 even for a run that
+fails: `flwr list` tells. Set `FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
 """
 
 
-def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> RunConfig:
+def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
     """Write an app for a preset or file with changes into an empty or new folder; keys `flower.…` are its terms."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
     config, deployment = app_config(source, overrides)
     check_deployable(config)
+    tables, own_files = _with_own_files(config.table())
     facts = {
         "name": _project_name(config.method.name),
-        "method": config.method.name,
+        "method": tables["method"]["name"],
         "clients": config.federation.num_clients,
         "rounds": config.federation.rounds,
         "own": OWN,
+        "parts": PARTS,
     }
-    files = {
+    files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        FILE: _toml.dumps(config.table() | {TABLE: plain(deployment)}),
+        FILE: _toml.dumps(tables | {TABLE: plain(deployment)}),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),
         # Flower leaves out of the app what git is told to leave out.
-        ".gitignore": f"{OWN}/\nruns/\n__pycache__/\n",
-    }
+        ".gitignore": f"{OWN}/\ncerts/\nruns/\n__pycache__/\n",
+    } | own_files
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             write_atomic(folder / name, content)
     except OSError as error:
         raise Misconfigured(f"cannot write the app to '{folder}': {error.strerror}. Choose another folder.") from error
-    return config
+    return config, deployment
 
 
 def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
     """The run and the terms of its deployment that a preset or file and changes ask for."""
     prefix = f"{TABLE}."
     given = read_config(source)
-    terms = dict(given.pop(TABLE, {}))
-    terms |= {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
+    terms = given.pop(TABLE, {})
+    if not isinstance(terms, Mapping):
+        raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
+    changes = {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
     raw = apply(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
     raw.pop("seeds", None)
-    return split_tables(raw | {TABLE: terms})
+    return split_tables(raw | {TABLE: {**terms, **changes}})
+
+
+def _with_own_files(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The tables with parts from files of the user's as modules of the app, and these files by their new names.
+
+    A path means nothing on another machine, while modules of an app are found wherever Flower runs it.
+    """
+    found: dict[str, Path] = {}
+
+    def moved(name: str) -> str:
+        place, _, rest = name.rpartition(":")
+        if not place.endswith(".py"):
+            return name
+        path = Path(place).resolve()
+        if not path.stem.isidentifier() or path.stem == "__init__":
+            raise Misconfigured(f"'{path}' cannot be a module of the app. Rename the file, such as my_method.py.")
+        other = found.setdefault(path.stem, path)
+        if other != path:
+            raise Misconfigured(f"'{other}' and '{path}' have the same name, and the app holds both. Rename one.")
+        return f"{PARTS}.{path.stem}:{rest}"
+
+    named = {kind: table[kind] | {"name": moved(table[kind]["name"])} for kind in NAMED}
+    evaluation = table["evaluation"] | {"metrics": [moved(name) for name in table["evaluation"]["metrics"]]}
+    files = {f"{PARTS}/{stem}.py": path.read_bytes() for stem, path in found.items()}
+    package = {f"{PARTS}/__init__.py": b'"""Parts of the run from files of the user\'s."""\n'} if files else {}
+    return table | named | {"evaluation": evaluation}, package | files
 
 
 def _project_name(method: str) -> str:

@@ -4,12 +4,14 @@ import re
 import shutil
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.files import write_atomic
 from fedblade.flower import _certs, _processes
+from fedblade.flower._app import FILE, TABLE
 from fedblade.flower._control import SuperLink, write_connection
 from fedblade.flower._place import Place, toml_table
 from fedblade.flower._ports import LOOPBACK, free_ports
@@ -31,7 +33,7 @@ def up(place: Place, nodes: int | None, *, secure: bool, note: Callable[[str], N
     _processes.require_flower()
     if _processes.running(place):
         raise Misconfigured(f"'{place.folder}' is already up. End it first: fedblade flower down {place.quoted}")
-    clients = _shared_out(_num_clients(place), nodes)
+    clients = _shared_out(_num_clients(_app_tables(place)), nodes)
     ports = free_ports(len(clients) + 1)
     plan = Plan(secure, ports[0], tuple(PlannedNode(*each) for each in zip(clients, ports[1:], strict=True)))
     _lay_out(place, plan)
@@ -67,15 +69,32 @@ def record_of(place: Place) -> Record:
     return record
 
 
-def _num_clients(place: Place) -> int | None:
-    """How many clients the app's configuration has; None for an app of another kind."""
+def _app_tables(place: Place) -> Mapping[str, Any]:
+    """The app's configuration, not yet checked; empty for an app of another kind."""
+    path = place.folder / FILE
     try:
-        table = tomllib.loads((place.folder / "fedblade.toml").read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return None
+        return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"'{place.folder / 'fedblade.toml'}' is not valid TOML: {error}. Mend the file.") from error
-    number = table.get("federation", {}).get("num_clients")
+        raise Misconfigured(f"'{path}' is not valid TOML: {error}. Mend the file.") from error
+    for name in ("federation", TABLE):
+        if not isinstance(found.get(name, {}), Mapping):
+            raise Misconfigured(
+                f"{name} = {found[name]!r} in '{path}' is not a table; expected keys under [{name}]. Mend the file."
+            )
+    return found
+
+
+def _num_clients(tables: Mapping[str, Any]) -> int | None:
+    """How many clients share the run's data set; None for an app of another kind."""
+    if tables.get(TABLE, {}).get("data") == "nodes":
+        raise Misconfigured(
+            'flower.data is "nodes", and nodes of a rehearsal have no data of their own. Set flower.data = "shares" in '
+            f"{FILE} to rehearse with shares of dataset.name, or start nodes that have data by hand: "
+            'flower-supernode --node-config \'clients="0" data="/path/to/samples.npz"\', as docs/flower.md shows.'
+        )
+    number = tables.get("federation", {}).get("num_clients")
     return number if isinstance(number, int) and number > 0 else None
 
 
@@ -107,9 +126,9 @@ def _lay_out(place: Place, plan: Plan) -> None:
 
 
 def _keys(folder: Path, nodes: int) -> None:
-    if (folder / _certs.SERVER_CERTIFICATE).exists() and _certs.days_left(folder) < 1:
-        shutil.rmtree(folder)
-    if not (folder / _certs.SERVER_CERTIFICATE).exists():
+    # A command that was killed may have left some of the files; none of them is of use without the others.
+    if not _certs.is_whole(folder) or _certs.days_left(folder) < 1:
+        shutil.rmtree(folder, ignore_errors=True)
         _certs.make_certs(folder)
     _certs.add_node_keys(folder, nodes)
 

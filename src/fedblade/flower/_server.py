@@ -38,7 +38,7 @@ def check_deployable(config: RunConfig) -> None:
 def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder: Path, journal: Journal) -> Setup:
     """A run whose clients are nodes: waits for them, and builds what the server needs."""
     check_deployable(config)
-    greeting = {"config": config.table(), "num_classes": deployment.num_classes}
+    greeting = {"config": config.table(), "num_classes": deployment.num_classes, "data": deployment.data}
     roster = Roster(post, greeting, config.federation.num_clients, journal)
     roster.gather(deployment.wait_seconds)
     shares = deployment.data == "shares"
@@ -49,6 +49,7 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
         attempts=deployment.attempts,
         order=deployment.order,
         oldest=config.checkpoint.every * (config.checkpoint.keep + 1),
+        max_norm=deployment.max_norm,
     )
 
     def facts() -> dict[str, Any]:
@@ -93,12 +94,7 @@ def _shared(config: RunConfig, held: Mapping[int, Holding]) -> Setup:
 
 def _apart(config: RunConfig, deployment: Deployment, held: Mapping[int, Holding]) -> Setup:
     """Nodes have data of their own; the server has a test set, or nothing."""
-    shape, *_ = shapes = _shapes(held)
-    dataset = _server_dataset(deployment, shape)
-    if len(shapes) > 1 or dataset.input_shape != shape:
-        told = [f"{list(each)} (client {client})" for each, client in shapes.items()]
-        told += [f"{list(dataset.input_shape)} (the server's test set)"] if deployment.test else []
-        raise Misconfigured(f"inputs have the shapes {', '.join(told)}; expected one. Resize them alike.")
+    dataset = _server_dataset(deployment, held)
     own = config.general.model_copy(update={"engine": "sequential"})
     counts = {client: list(holding.counts) for client, holding in held.items()}
     return prepare(replace(config, general=own), dataset, clients=reported_clients(counts, len(dataset.test)))
@@ -109,9 +105,15 @@ def _shapes(held: Mapping[int, Holding]) -> dict[tuple[int, ...], int]:
     return {held[client].input_shape: client for client in sorted(held, reverse=True)}
 
 
-def _server_dataset(deployment: Deployment, shape: tuple[int, ...]) -> Dataset:
-    if deployment.test:
-        given = own_dataset(deployment.test, deployment.num_classes)
+def _server_dataset(deployment: Deployment, held: Mapping[int, Holding]) -> Dataset:
+    """The server's test set or, once all clients have inputs of one shape, placeholders of that shape."""
+    given = own_dataset(deployment.test, deployment.num_classes) if deployment.test else None
+    shape, *others = shapes = _shapes(held)
+    if others or (given is not None and given.input_shape != shape):
+        told = [f"{list(each)} (client {client})" for each, client in shapes.items()]
+        told += [f"{list(given.input_shape)} (the server's test set)"] if given is not None else []
+        raise Misconfigured(f"inputs have the shapes {', '.join(told)}; expected one. Resize them alike.")
+    if given is not None:
         return replace(given, train=given.test)
     empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=np.float32), np.arange(_PLACEHOLDERS) % deployment.num_classes)
     return Dataset("nodes", empty, empty, deployment.num_classes)

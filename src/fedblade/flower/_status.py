@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.errors import RunFailed
+from fedblade.engines.nodes._in_short import printable
+from fedblade.engines.nodes._roster import LONGEST
 from fedblade.flower import _processes
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place
@@ -74,5 +76,5 @@ def _run(told: dict[str, Any]) -> dict[str, Any]:
         "run": str(told["run-id"]),
         "status": told["status"],
         "seconds": told.get("elapsed"),
-        "details": None if details in (None, "N/A") else details,
+        "details": None if details in (None, "N/A") else printable(str(details), LONGEST),
     }

@@ -1,12 +1,19 @@
 """A node's states of its clients, as the server knows them."""
 
+import os
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import CorruptFile
+from fedblade.core.files import cannot_write
 from fedblade.core.state import DiskStore
 from fedblade.core.tree import State
+
+_KEPT_RUNS = 16
+_RUN = re.compile(r"[0-9a-f]{16}")
 
 
 class _States(DiskStore):
@@ -27,7 +34,7 @@ class UsedStore:
     """
 
     def __init__(self, folder: Path, client: int, facts: Mapping[str, Any]) -> None:
-        self._store, self._used = _States(folder), facts["used"]
+        self._folder, self._store, self._used = folder, _States(folder), facts["used"]
         self._lost = self._kept = False
         round_ = int(facts["round"])
         # Unused states would push used ones out: of what is older than the server can go back to, only one is kept.
@@ -50,6 +57,7 @@ class UsedStore:
     def put(self, client: int, round_: int, state: State) -> None:
         """Keep the state after a round."""
         self._kept = True
+        make_run_folder(self._folder)
         self._store.put(client, round_, state)
 
     def forget_before(self, round_: int) -> None:
@@ -60,3 +68,28 @@ class UsedStore:
         if self._lost:
             found["totals"]["count_lost_states"], found["steps"]["count_lost_states"] = 1.0, 1
         return found | {"kept": self._kept}
+
+
+def make_run_folder(folder: Path) -> None:
+    """Make a run's folder, the owner's alone; beside a new one only the runs that were kept up last stay."""
+    is_new = not folder.is_dir()
+    try:
+        for each in (folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.utime(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    runs = sorted(filter(_is_run, folder.parent.iterdir()), key=_last_use) if is_new else []
+    for old in runs[:-_KEPT_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_run(path: Path) -> bool:
+    return _RUN.fullmatch(path.name) is not None and path.is_dir()
+
+
+def _last_use(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:  # another process of the node was faster
+        return 0.0

@@ -34,8 +34,10 @@ def server_app(folder: Path) -> ServerApp:
                 watcher=Silent(),
                 make=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
             )
-        except FedbladeError as error:
-            journal({"event": "failed", "reason": str(error)})
+        except Exception as error:
+            known = isinstance(error, FedbladeError)
+            reason = str(error) if known else f"a {type(error).__name__}, of which Flower's log of the run says more"
+            journal({"event": "failed", "reason": reason})
             raise
 
     return app

@@ -21,7 +21,7 @@ def _counted_once(each: Sum) -> Sum:
     def of(view: EndView) -> Tree:
         return each.of(replace(view, weight=1.0 * (view.num_steps > 0)))
 
-    return replace(each, of=of)
+    return replace(each, of=of, bound=1.0) if each.name == "weight" else replace(each, of=of)
 
 
 @methods.register(paper="arXiv:2002.07948")

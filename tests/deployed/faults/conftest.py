@@ -99,7 +99,7 @@ class Federation:
     def ended(self, process: subprocess.Popen[str], status: int = 0) -> str:
         """What a command printed, or its error if it was to fail."""
         printed, error = process.communicate(timeout=400)
-        assert process.returncode == status, printed + error
+        assert process.returncode == status, "\n".join((printed, error, *self.events()))
         return printed if status == 0 else error
 
     def run(self) -> subprocess.Popen[str]:
@@ -125,9 +125,9 @@ class Federation:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
     def events(self) -> list[str]:
-        """What the server put down of its nodes."""
+        """What the server put down of its nodes, line by line."""
         path = self.out / "deployment.jsonl"
-        return [json.loads(line)["event"] for line in path.read_text().splitlines()] if path.is_file() else []
+        return path.read_text().splitlines() if path.is_file() else []
 
     def is_ready(self) -> bool:
         """Whether a run could start now."""

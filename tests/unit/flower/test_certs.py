@@ -132,3 +132,23 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match="cannot make the folder"):
         _certs.make_certs(tmp_path / "file" / "certs")
+
+
+@pytest.mark.parametrize("days", [0, 36501, 10_000_000, 10**12])
+def test_certificates_for_longer_than_a_date_can_say_are_refused(tmp_path, days):
+    with pytest.raises(Misconfigured, match=rf"--days {days} is not between 1 and 36500"):
+        _certs.make_certs(tmp_path / "certs", days=days)
+    assert not (tmp_path / "certs").exists()
+    _certs.make_certs(tmp_path / "certs", days=36500)
+
+
+def test_a_public_key_without_its_private_one_is_made_again(tmp_path):
+    """As left by a command that was killed between the two."""
+    _certs.make_certs(tmp_path / "certs", nodes=2)
+    kept, before = ((tmp_path / "certs" / f"node-{number}.pub").read_bytes() for number in (1, 2))
+    (tmp_path / "certs" / "node-2").unlink()
+    _certs.add_node_keys(tmp_path / "certs", 2)
+    assert (tmp_path / "certs" / "node-1.pub").read_bytes() == kept
+    private = serialization.load_ssh_private_key((tmp_path / "certs" / "node-2").read_bytes(), None)
+    assert try_load_public_key(tmp_path / "certs" / "node-2.pub") == public_key_to_bytes(private.public_key())
+    assert (tmp_path / "certs" / "node-2.pub").read_bytes() != before

@@ -1,11 +1,14 @@
 """`fedblade flower` without processes: what it prints, and mistakes in one line."""
 
 import json
+import shutil
+import sys
 
 import pytest
 
 pytest.importorskip("flwr")
 from fedblade.cli._main import _status
+from fedblade.core.errors import RunFailed
 from fedblade.flower import _follow, _rehearsal
 from fedblade.flower._record import Kept, Record
 
@@ -62,13 +65,53 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("init", "app"), "'app' is not an empty folder"),
         (("init", "new", "nothing"), "nothing"),
         (("certs", "new", "--host", "a b"), "--host 'a b' is neither"),
+        (("certs", "new", "--days", "10000000"), "--days 10000000 is not between 1 and 36500"),
+        (("init", "new", "flower.toml"), "flower = 3 is not a table"),
+        (("up", "apart"), "nodes of a rehearsal have no data of their own"),
+        (("up", "torn"), "federation = 'x' in"),
     ],
 )
-def test_mistakes_are_one_line(cli, app, arguments, said):
+def test_mistakes_are_one_line(cli, app, tmp_path, arguments, said):
+    (tmp_path / "flower.toml").write_text("flower = 3\n")
+    for name, content in (("apart", "flower.data = 'nodes'\n"), ("torn", "federation = 'x'\n")):
+        shutil.copytree(app, name)
+        (tmp_path / name / "fedblade.toml").write_text(content)
     status, printed, error = cli(*arguments)
     assert (status, printed) == (2, "")
     assert said in error
     assert error.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_app_for_nodes_with_data_is_not_sent_to_a_rehearsal(cli):
+    status, printed, _ = cli("init", "app", "--set", "flower.data=nodes", "--set", "flower.num_classes=10")
+    assert status == 0
+    assert "fedblade flower up" not in printed
+    assert "data of their own. app/README.md says how to deploy it" in printed
+
+
+def test_run_finds_parts_that_came_from_a_file(cli, monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from fedblade.methods.fedavg import fedavg\n\n\ndef own():\n    return fedavg()\n"
+    )
+    assert cli("init", "app", "--set", "method=mine.py:own")[0] == 0
+    (tmp_path / "mine.py").unlink()
+    asked = []
+
+    def follow(place, config, out, watcher, *, resume):
+        asked.append(config.method.name)
+        raise RunFailed("far enough")
+
+    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
+    monkeypatch.setattr(_follow, "follow", follow)
+    before = list(sys.path)
+    try:
+        _, _, error = cli("run", "app", "--out", "there")
+    finally:
+        for name in ("own_parts", "own_parts.mine"):
+            sys.modules.pop(name, None)
+    assert asked == ["own_parts.mine:own"], error
+    assert sys.path == before
 
 
 def test_what_is_not_up_has_a_status_too(cli, app):

@@ -219,3 +219,18 @@ def test_what_happens_to_nodes_is_told(monkeypatch, place, tmp_path):
         "refused reply: round 2, client 1, node 9, reason not finite",
         "no node: client 3",
     ]
+
+
+def test_nothing_that_is_shown_can_act_on_a_terminal(monkeypatch, place, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    event = {"event": "refused reply", "client": "\x1b[2J", "node": "9\r", "reason": "\x1b]0;owned\x07 ü"}
+    steps = [
+        going(lambda: (out / "deployment.jsonl").write_text(json.dumps(event) + "\n")),
+        going(),
+        ended("failed", "ServerApp failed with exception: node 9 said \x1b[2Jthis."),
+    ]
+    _, heard, run = follow(monkeypatch, place, out, steps)
+    with pytest.raises(RunFailed, match=r"node 9 said \\x1b\[2Jthis\. To go on"):
+        run()
+    assert heard.notes[1:] == [r"refused reply: client \x1b[2J, node 9\r, reason \x1b]0;owned\x07 ü"]

@@ -1,6 +1,7 @@
 """The app that `fedblade flower init` writes."""
 
 import io
+import sys
 import tomllib
 import zipfile
 
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr")
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
+from flwr.supercore.object_ref import load_app
 
 from fedblade.core.errors import Misconfigured
 from fedblade.flower._app import read_app
+from fedblade.flower._node import Node
+from fedblade.flower._place import importable
 from fedblade.flower._project import _project_name, make_app
 
 # Flower asks a library of its own for something that is on its way out.
@@ -43,7 +47,7 @@ def test_the_whole_configuration_is_written_and_read_back(app):
 
 def test_neither_keys_nor_runs_travel_with_the_app(app):
     before = build_fab_from_disk(app)
-    for name in (".flower/certs/node-1", ".flower/state.json", ".flower/nodes/1/node.toml", "runs/a/config.toml"):
+    for name in (".flower/certs/node-1", ".flower/nodes/1/node.toml", "certs/ca.toml", "runs/a/config.toml"):
         (app / name).parent.mkdir(parents=True, exist_ok=True)
         (app / name).write_text("secret = 1")
     assert build_fab_from_disk(app) == before
@@ -90,6 +94,99 @@ def test_a_folder_with_files_is_left_alone(tmp_path):
         with pytest.raises(Misconfigured, match="is not an empty folder"):
             make_app(folder, None, {})
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("3", "flower = 3 is not a table"), ("'x'", "flower = 'x' is not a table")]
+)
+def test_terms_that_are_no_table_are_refused(tmp_path, value, said):
+    (tmp_path / "own.toml").write_text(f"flower = {value}\nmethod.name = 'fedavg'\n")
+    with pytest.raises(Misconfigured, match=said):
+        make_app(tmp_path / "app", str(tmp_path / "own.toml"), {"flower.quorum": 1.0})
+    assert not (tmp_path / "app").exists()
+
+
+def test_the_readme_says_how_nodes_with_data_are_deployed(app):
+    text = " ".join((app / "README.md").read_text().split())
+    assert '`data = "nodes"` (`flower.data`) and `num_classes`' in text
+    assert "{" not in text.replace("{}", "")
+
+
+OWN = """\
+import fedblade.methods.fedavg
+import fedblade.models.mlp
+from fedblade.core.registry import metrics
+
+
+def own(my_knob: float = 0.5):
+    "Averages."
+    return fedblade.methods.fedavg.fedavg()
+
+
+def own_model(input_shape, hidden: tuple[int, ...] = (8,), dim: int = 4):
+    "A small one."
+    return fedblade.models.mlp.mlp(input_shape, hidden=hidden, dim=dim)
+
+
+def own_metric():
+    "As there is."
+    return metrics.get("accuracy").make()
+"""
+
+
+@pytest.fixture
+def fresh_modules(monkeypatch):
+    """What an app is imported as is forgotten again."""
+    before = dict(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in set(sys.modules) - set(before):
+        if name.partition(".")[0] in ("own_parts", "server_app", "client_app"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("fresh_modules")
+def test_files_of_the_users_are_copied_and_found_where_the_app_is_unpacked(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path / "here")
+    keys = {"method": "mine.py:own+feddecorr", "my_knob": 0.25, "model": "mine.py:own_model", "num_clients": 2}
+    keys |= {"clients_per_round": 2, "evaluation.metrics": ["mine.py:own_metric"]}
+    make_app(tmp_path / "app", None, keys)
+    packed = build_fab_from_disk(tmp_path / "app")
+    (tmp_path / "here" / "mine.py").unlink()
+    for folder in ("server", "node"):
+        zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / folder)
+    with importable(tmp_path / "server"):
+        config, _ = read_app(tmp_path / "server")
+    table = config.table()
+    assert (table["method"]["name"], table["method"]["my_knob"]) == ("own_parts.mine:own+feddecorr", 0.25)
+    assert (table["model"]["name"], table["evaluation"]["metrics"]) == (
+        "own_parts.mine:own_model",
+        ["own_parts.mine:own_metric"],
+    )
+    assert not [path for path in (tmp_path / "app").rglob("*.*") if str(tmp_path) in path.read_text()]
+    # A node has only its own copy.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_parts"]:
+        del sys.modules[name]
+    load_app("client_app:app", RuntimeError, tmp_path / "node")
+    hello = {"config": table, "num_classes": 0, "data": "shares"}
+    found, _ = Node((1,), None, tmp_path / "state", "cpu").answer("hello", hello, {})
+    assert sum(found["clients"]["1"]["counts"]) > 0
+    assert sys.modules["own_parts.mine"].__file__ == str(tmp_path / "node" / "own_parts" / "mine.py")
+
+
+def test_files_that_cannot_be_modules_of_the_app_are_refused(tmp_path):
+    for name in ("my-method.py", "a/mine.py", "b/mine.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(OWN)
+    for keys, said in (
+        ({"method": f"{tmp_path}/my-method.py:own"}, "my-method.py' cannot be a module of the app. Rename"),
+        ({"method": f"{tmp_path}/a/mine.py:own", "model": f"{tmp_path}/b/mine.py:own_model"}, "the same name"),
+    ):
+        with pytest.raises(Misconfigured, match=said):
+            make_app(tmp_path / "app", None, keys)
+        assert not (tmp_path / "app").exists()
 
 
 @given(st.sampled_from(["fedavg", "feddr_plus", "fedavg-ft", "fedprox+feddecorr", "fedbabu+kd", "/a/b c.py:mine"]))

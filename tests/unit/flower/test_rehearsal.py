@@ -97,6 +97,44 @@ def test_a_torn_configuration_is_named(place):
         _rehearsal.up(place, 2, secure=True, note=print)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            'federation = "x"',
+            r"federation = 'x' in '.*fedblade.toml' is not a table; expected keys under \[federation\]",
+        ),
+        ("flower = 3", r"flower = 3 in '.*fedblade.toml' is not a table"),
+        (
+            '[flower]\ndata = "nodes"',
+            r'nodes of a rehearsal have no data.*flower.data = "shares".*flower-supernode --node',
+        ),
+    ],
+)
+def test_a_configuration_that_no_rehearsal_can_have_is_refused_before_anything_is_written(place, content, said):
+    (place.folder / "fedblade.toml").write_text(content)
+    with pytest.raises(Misconfigured, match=said):
+        _rehearsal.up(place, 2, secure=True, note=print)
+    assert not list(place.own.iterdir())
+
+
+def test_how_many_clients_there_are_is_read_from_the_app(place):
+    assert _rehearsal._num_clients(_rehearsal._app_tables(place)) is None
+    (place.folder / "fedblade.toml").write_text("[federation]\nnum_clients = 7\n[flower]\ndata = 'shares'\n")
+    assert _rehearsal._num_clients(_rehearsal._app_tables(place)) == 7
+
+
+@pytest.mark.parametrize("left", [["ca.crt"], ["ca.crt", "ca.key", "server.crt"], ["node-1.pub"]])
+def test_certificates_that_were_left_half_made_are_made_again(place, left):
+    _rehearsal._keys(place.certs, 1)
+    for path in place.certs.iterdir():
+        if path.name not in left:
+            path.unlink()
+    _rehearsal._keys(place.certs, 1)
+    names = ["ca.crt", "ca.key", "node-1", "node-1.pub", "server.crt", "server.key"]
+    assert sorted(path.name for path in place.certs.iterdir()) == names
+
+
 def test_nodes_get_their_clients_and_places_from_files(place):
     spaced = Place(place.folder / "my app 'x'")
     spaced.folder.mkdir()

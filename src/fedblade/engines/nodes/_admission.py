@@ -1,89 +1,101 @@
 """Which replies of clients may touch the sums: everything else is refused, with a reason."""
 
 import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from fedblade.core.state import unflatten
-from fedblade.core.sums import Sum
-from fedblade.core.tree import Tree
+from fedblade.core.sums import DataPass, Sum, own_weight
+from fedblade.core.tree import Tree, tree_norm
 from fedblade.engines._wire import KINDS, pack
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.nodes._bounds import Due, beyond, wrong_classes, wrong_measure, wrong_weight
 from fedblade.engines.nodes._in_short import SHOWN, in_short
 from fedblade.engines.nodes._post import Reply
 
 MISSING, REFUSED = "count_missing_clients", "count_refused_replies"
 """What the server counts itself."""
-_SERVERS = frozenset({MISSING, REFUSED, "count_clients_without_test_samples"})
-"""Counters in a round's record that no client may write."""
-_LOGGED = re.compile(r"(loss|count)_\w{1,60}", re.ASCII)
-_FACTS = frozenset({"client", "round", "kind", "is_first", "sent", "totals", "steps", "bytes_up", "seconds", "kept"})
-_MOST_LOGGED = 1000
+_LOST = "count_lost_states"
+"""What a node adds to the log of its client itself."""
 _LARGEST = 1e30
-"""No honest loss, count or time comes near it, and sums of such numbers stay finite."""
-_ROUNDING = 1e-9
+"""No honest loss comes near it, and sums of such numbers stay finite."""
+_LONGEST = 1e6
+"""Seconds of diagnostics."""
 _WEIGHT = "sums/weight"
-"""What sums are divided by: with one below zero in it the total may vanish."""
+_FACTS = frozenset({"client", "round", "kind", "is_first", "sent", "totals", "steps", "bytes_up", "seconds", "kept"})
+_TOLD = {"seconds": _LONGEST, "bytes_up": _LARGEST}
 
 
 @dataclass(frozen=True)
 class Template:
     """What an honest reply looks like: names, shapes and types of its tensors, made by a client of the server's own.
 
-    `bounds` are the largest values that entries may have, by the name of the sum. The `loss` of a model that is only
-    `measured` may be NaN or infinite, as a diverged model's is.
+    `declared` are its sums by name, or `passes` where a model is only measured; `due` says what a client was asked for.
+    `longest` is how long sums may be, by `kind/name`, for weights up to 1.
     """
 
     tensors: Tree
     sent: Mapping[str, tuple[str, ...]]
     logged: frozenset[str]
-    bounds: Mapping[str, float]
-    measured: bool = False
+    declared: Mapping[str, Sum]
+    passes: Mapping[str, DataPass] = field(default_factory=dict)
+    due: Callable[[int], Due] | None = None
+    longest: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def of(outcome: RoundOutcome, declared: Iterable[Sum], *, measured: bool = False) -> "Template":
+    def of(outcome: RoundOutcome, declared: Iterable[Sum], passes: Iterable[DataPass] = ()) -> "Template":
         """The template that an outcome of one client is."""
         tensors, facts = pack(outcome)
         sent = {kind: tuple(names) for kind, names in facts["sent"].items()}
-        bounds = {each.name: each.bound for each in declared}
-        return Template(tensors, sent, frozenset(facts["totals"]), bounds, measured)
+        sums = {each.name: each for each in declared}
+        return Template(tensors, sent, frozenset(facts["totals"]), sums, {each.name: each for each in passes})
 
     def refusal(self, reply: Reply, asked: Mapping[str, Any]) -> str | None:
         """Why a reply must not be used, or None; `asked` are the facts that it has to repeat."""
         if reply.error is not None:
             return reply.error
+        due = None if self.due is None else self.due(int(asked["client"]))
         return (
             _wrong_facts(reply.facts, asked)
-            or self._wrong_log(reply.facts)
-            or self._wrong_names(reply.facts["sent"], bool(asked.get("is_first")))
+            or self._wrong_log(reply.facts, due)
+            or self._wrong_names(reply.facts["sent"], asked, due)
             or self._wrong_tensors(reply)
-            or self._wrong_values(reply)
+            or self._wrong_values(reply, due)
         )
 
-    def _wrong_log(self, facts: Mapping[str, Any]) -> str | None:
-        """A log may have no other names than a round's losses and counters, which stand beside its other numbers."""
+    def _wrong_log(self, facts: Mapping[str, Any], due: Due | None) -> str | None:
+        """A log has no other names than the server's own client would have, and what that client's plan allows."""
         totals, steps = facts["totals"], facts["steps"]
-        if totals.keys() != steps.keys() or len(totals) > _MOST_LOGGED:
+        if totals.keys() != steps.keys():
             return "its log has not one total and one number of steps for each of its names"
         for key, total in totals.items():
-            if (key not in self.logged and not _LOGGED.fullmatch(key)) or key in _SERVERS:
-                return f"its log has '{in_short(key)}', which is no loss or counter of a client"
-            if not _is_number(total) or type(steps[key]) is not int or not 0 <= steps[key] <= _LARGEST:
-                return f"its log has '{key}' {in_short(total)} in {in_short(steps[key])} steps, which cannot be"
-            if key.startswith("count_") and total < 0:
-                return f"its log has '{key}' {in_short(total)}, which is no count"
+            if key not in self.logged and key != _LOST:
+                return f"its log has {in_short(key)}, which is no loss or counter of a client"
+            most = 1 if key == _LOST or due is None else due.steps
+            if not _is_number(total, _LARGEST) or type(steps[key]) is not int or not 0 <= steps[key] <= most:
+                return (
+                    f"its log has '{key}' {in_short(total)} in {in_short(steps[key])} steps, which cannot be; the "
+                    f"client's samples give {most}"
+                )
+            largest = 1.0 if key == _LOST or due is None else due.most(key)
+            if key.startswith("count_") and not 0 <= total <= largest:
+                return f"its log has '{key}' {in_short(total)}, which is no count from 0 to {largest:g}"
         return None
 
-    def _wrong_names(self, sent: Mapping[str, Any], is_first: bool) -> str | None:
+    def _wrong_names(self, sent: Mapping[str, Any], asked: Mapping[str, Any], due: Due | None) -> str | None:
+        """Everything that was asked for is sent, unless there was no step to make."""
         for kind, names in sent.items():
             if not isinstance(names, list) or names not in ([], list(self.sent[kind])):
                 return f"it sends {in_short(names)} as {kind}; expected {list(self.sent[kind])}"
-        if sent["first"] and not is_first:
+        if sent["first"] and not asked.get("is_first"):
             return "it sends what only the first client of a cohort was asked for"
+        idle = asked.get("kind") == "train" and due is not None and due.is_idle
+        for kind, names in sent.items():
+            wanted = [] if idle or (kind == "first" and not asked.get("is_first")) else list(self.sent[kind])
+            if names != wanted:
+                steps = "" if due is None else f" of a client with {due.steps} steps"
+                return f"it sends {in_short(names)} as {kind}; expected {wanted}{steps}"
         return None
 
     def _wrong_tensors(self, reply: Reply) -> str | None:
@@ -100,19 +112,28 @@ class Template:
                 )
         return None
 
-    def _wrong_values(self, reply: Reply) -> str | None:
+    def _wrong_values(self, reply: Reply, due: Due | None) -> str | None:
         for name, tree in unflatten(reply.tensors).items():
-            for leaf, tensor in tree.items():
-                if self.measured and leaf == "loss":
-                    continue
-                if not bool(torch.isfinite(tensor).all()):
-                    return f"'{name}/{leaf}' holds NaN or infinity"
-                # A sum may round up to just above what it cannot pass.
-                bound = self.bounds.get(name.partition("/")[2], math.inf) * (1 + _ROUNDING)
-                if tensor.numel() and float(tensor.abs().max()) > bound:
-                    return f"'{name}/{leaf}' reaches {float(tensor.abs().max()):.3g}; the largest allowed is {bound:g}"
-                if name == _WEIGHT and bool((tensor < 0).any()):
-                    return f"'{name}/{leaf}' is below zero, which no weight is"
+            own = name.partition("/")[2]
+            if own in self.passes:
+                wrong = wrong_measure(name, tree, self.passes[own])
+            else:
+                wrong = beyond(name, tree, self.declared[own].bound)
+                wrong = self._wrong_sum(name, tree, due) if wrong is None and due is not None else wrong
+            if wrong is not None:
+                return wrong
+        return None
+
+    def _wrong_sum(self, name: str, tree: Tree, due: Due) -> str | None:
+        """What the client's own samples and the model rule out."""
+        declared = self.declared[name.partition("/")[2]]
+        if name == _WEIGHT:
+            return wrong_weight(name, tree, due, exact=declared.of is own_weight)
+        if declared.by_class and declared.reduce != "each":
+            return wrong_classes(name, tree, due.counts)
+        longest = self.longest.get(name, math.inf) * max(1.0, due.weight)
+        if name in self.longest and (norm := float(tree_norm(tree))) > longest:
+            return f"'{name}' has length {norm:.3g}; the longest allowed is {longest:.3g} (flower.max_norm)"
         return None
 
 
@@ -125,8 +146,8 @@ def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
             return f"it answers {key} {in_short(facts.get(key))}; asked was {value!r}"
     if not isinstance(facts.get("totals"), dict) or not isinstance(facts.get("steps"), dict):
         return "it has no log of its losses"
-    if not all(_is_number(facts.get(key)) and facts[key] >= 0 for key in ("seconds", "bytes_up")):
-        return "its seconds or its bytes are no numbers"
+    if not all(_is_number(facts.get(key), most) and facts[key] >= 0 for key, most in _TOLD.items()):
+        return "its seconds or its bytes are no numbers that can be"
     if not isinstance(facts.get("kept", False), bool):
         return "it does not say whether it has kept a state"
     sent = facts.get("sent")
@@ -135,6 +156,6 @@ def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _is_number(given: object) -> bool:
+def _is_number(given: object, most: float) -> bool:
     """Whether something is a number of a size that can be; JSON knows NaN, infinity and integers of any length."""
-    return type(given) in (int, float) and -_LARGEST <= given <= _LARGEST  # type: ignore[operator]
+    return type(given) in (int, float) and -most <= given <= most  # type: ignore[operator]

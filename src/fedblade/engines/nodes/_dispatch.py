@@ -12,7 +12,7 @@ from fedblade.core.tree import Tree
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._arrivals import Order
 from fedblade.engines.nodes._in_short import printable
-from fedblade.engines.nodes._post import Kind, Post, Reply, Request, replies
+from fedblade.engines.nodes._post import Kind, Post, Reply, Request, Size, replies
 from fedblade.engines.nodes._roster import LONGEST, Journal, Roster
 
 _PAUSE = 0.5
@@ -30,7 +30,7 @@ class Terms:
     ones are asked again, `attempts` times in all, when their nodes are back or that time is over; then the run stops,
     resumable. In the fixed `order` sums are those of the sequential engine to the last bit; by arrival the last bits
     may differ from run to run. `oldest` says how many rounds back a run may have to go on from, so that nodes keep the
-    state of clients as long.
+    state of clients as long. `max_norm` is how many times as long as the model an update may be.
     """
 
     round_seconds: float = 600.0
@@ -38,6 +38,7 @@ class Terms:
     attempts: int = 3
     order: Order = "fixed"
     oldest: int = 2
+    max_norm: float = 100.0
 
     def wanted(self, asked: int) -> int:
         """How many of the clients that are asked must answer."""
@@ -62,6 +63,8 @@ class Dispatch:
     ) -> None:
         self._post, self._roster, self.terms, self._facts = post, roster, terms, greeting
         self._journal, self._extra = journal, tuple(sent)
+        self._asked: dict[int, str | None] = {}
+        self._lost: dict[int, str | None] = {}
 
     @functools.cached_property
     def _greeting(self) -> Mapping[str, Any]:
@@ -78,9 +81,16 @@ class Dispatch:
 
     def wait_for(self, clients: Collection[int], deadline: float) -> None:
         """Wait until all of the clients have a node that can be reached, or the time is over."""
-        while time.monotonic() < deadline and any(self._roster.node_of(client) is None for client in clients):
+        while time.monotonic() < deadline and not all(self._is_back(client) for client in clients):
             time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
             self.refresh()
+
+    def _is_back(self, client: int) -> bool:
+        """Whether a client's node is there, and is not the one that was found to be gone though it is still listed."""
+        node = self._roster.node_of(client)
+        if node is None:
+            return False
+        return client not in self._lost or self._post.nodes().get(node) != self._lost[client]
 
     def note(self, event: str, kind: Kind, round_: int, **facts: Any) -> None:
         """Put down what happened; rounds count from 1 there, and what comes after a round belongs to it."""
@@ -99,21 +109,31 @@ class Dispatch:
         if node is None:
             self.note("no node", kind, round_, client=client)
             return None
+        self._asked[client] = self._post.nodes().get(node)
+        self._lost.pop(client, None)
         return Request(kind, node, {**self._greeting, **facts, "client": client, "round": round_}, tensors)
 
     def answers(
         self, kind: Kind, requests: Sequence[Request], template: Template, round_: int
     ) -> Iterator[tuple[Request | None, Reply | None]]:
-        """Each request with its reply, as replies come; None for a reply that is refused."""
-        for request, reply in replies(self._post, requests, self.terms.round_seconds):
+        """Each request with its reply, as replies come; None for a reply that is refused.
+
+        A node that turns out to be gone is noted and gives nothing.
+        """
+        for request, reply in replies(self._post, requests, self.terms.round_seconds, Size.of(template.tensors)):
             if request is None:
                 self._refuse(kind, round_, None, reply.node, reply.error or "")
                 yield None, None
                 continue
+            client = int(request.facts["client"])
+            if reply.node is None:
+                self._lost[client] = self._asked.get(client)
+                self.note("lost", kind, round_, client=client, node=str(request.node), reason=reply.error or "")
+                continue
             asked = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": kind}
             reason = template.refusal(reply, asked)
             if reason is not None:
-                self._refuse(kind, round_, int(request.facts["client"]), request.node, reason)
+                self._refuse(kind, round_, client, request.node, reason)
             yield request, reply if reason is None else None
 
     def _refuse(self, kind: Kind, round_: int, client: int | None, node: int | None, reason: str) -> None:

@@ -1,5 +1,6 @@
 """What a node says of its clients when it is greeted, checked before anything is built on it."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from fedblade.engines.nodes._in_short import in_short
 _MOST_SAMPLES = 2**40
 _MOST_CLASSES = 10**6
 _MOST_AXES = 8
+_MOST_VALUES = 2**27
+"""Numbers of one sample: a volume of 512 in every direction."""
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -52,6 +55,8 @@ def _holding(key: str, told: object, num_classes: int) -> Holding:
         raise Refused(f"client {key} counts samples of {len(counts)} classes; the run has {num_classes}")
     if not _are_whole(shape, 1, _MOST_SAMPLES) or not 0 < len(shape) <= _MOST_AXES:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; expected a list of sizes")
+    if math.prod(shape) > _MOST_VALUES:
+        raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; more than {_MOST_VALUES} numbers")
     return Holding(tuple(counts), tuple(shape))
 
 

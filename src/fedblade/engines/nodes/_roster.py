@@ -6,7 +6,8 @@ from typing import Any
 
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
-from fedblade.engines.nodes._post import Post, Reply, Request, replies
+from fedblade.engines.nodes._in_short import printable
+from fedblade.engines.nodes._post import Post, Reply, Request, Size, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Takes notice of what a user should be able to look up later."""
@@ -22,7 +23,8 @@ class Roster:
     """Nodes say for which clients they speak, and what each of these holds, when they are greeted.
 
     A client belongs to the first node that claims it. Another one takes its place only when that node is gone, and only
-    with the same samples once the run has begun. `greeting` are the facts that every node needs to answer.
+    with the same samples once the run has begun. A node that comes back with others speaks for that client no longer.
+    `greeting` are the facts that every node needs to answer.
     """
 
     def __init__(self, post: Post, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
@@ -30,6 +32,7 @@ class Roster:
         self._known: dict[int, str] = {}
         self._nodes: dict[int, int] = {}
         self._refused: dict[tuple[int, str], None] = {}
+        self._entered: set[int] = set()
         self._begun = False
         self.held: dict[int, Holding] = {}
 
@@ -67,17 +70,20 @@ class Roster:
         new = [node for node, incarnation in there.items() if self._known.get(node) != incarnation]
         requests = [Request("hello", node, self._greeting) for node in new]
         contested: list[str] = []
-        # A run that has begun greets a node once, so that one which never answers cannot hold up every round.
+        # A run that has begun greets a node once, so that one which never answers cannot hold up every round; only one
+        # that spoke for clients before and now fails is asked until it can.
         again = set() if self._begun else set(new)
-        for request, reply in replies(self._post, requests, min(seconds, _GREETING_SECONDS)):
+        for request, reply in replies(self._post, requests, min(seconds, _GREETING_SECONDS), Size(0, 0)):
             if request is None:
                 self._refuse(reply.node, reply.error or "")
-            elif reply.node is None:
+            elif reply.node is None or not reply.request:
                 again.add(request.node)
                 self._refuse(request.node, reply.error or "")
             elif (entered := self._enter(request.node, reply, there)) is not None:
                 again.discard(request.node)
                 contested += entered
+            elif request.node in self._entered:
+                again.add(request.node)
         self._known |= {node: there[node] for node in new if node not in again}
         return contested
 
@@ -89,7 +95,10 @@ class Roster:
             holdings = holdings_of(reply.facts, self._num_clients, int(self._greeting.get("num_classes", 0)))
         except Refused as refused:
             self._refuse(node, str(refused))
+            self._leave(node, list(self._nodes))
             return None
+        self._leave(node, [client for client in self._nodes if client not in holdings])
+        self._entered.add(node)
         contested = []
         for client, holding in holdings.items():
             owner = self._nodes.get(client)
@@ -98,14 +107,21 @@ class Roster:
                 self._refuse(node, contested[-1], client)
             elif self._begun and holding != self.held[client]:
                 self._refuse(node, f"client {client} holds other samples than when the run began", client)
+                self._leave(node, [client])
             else:
                 self._nodes[client] = node
                 self.held[client] = holding
         return contested
 
+    def _leave(self, node: int, clients: Iterable[int]) -> None:
+        """A node speaks no longer for those of the clients that it spoke for."""
+        for client in clients:
+            if self._nodes.get(client) == node:
+                del self._nodes[client]
+
     def _refuse(self, node: int | None, reason: str, client: int | None = None) -> None:
         """Note a reason, once for each node."""
-        short = reason[:LONGEST].removesuffix(".")
+        short = printable(reason, LONGEST).removesuffix(".")
         if (node or 0, short) not in self._refused:
             self._refused[node or 0, short] = None
             self._journal({"event": "refused node", "node": str(node), "client": client, "reason": short})

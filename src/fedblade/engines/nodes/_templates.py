@@ -8,12 +8,14 @@ import torch
 
 from fedblade.core.cohort import Cohort
 from fedblade.core.observe import Watch
-from fedblade.core.plan import IntArray
+from fedblade.core.plan import IntArray, PhasePlan, Planner
 from fedblade.core.problem import Problem
-from fedblade.core.state import MemoryStore, ServerState
+from fedblade.core.state import MemoryStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.tree import tree_norm
 from fedblade.engines.base import Engine, RoundOutcome
 from fedblade.engines.nodes._admission import Template
+from fedblade.engines.nodes._bounds import Due
 
 _SAMPLES = 2
 
@@ -39,10 +41,13 @@ class _Sample:
 
 
 class Templates:
-    """Templates of replies, each made when it is first needed."""
+    """Templates of replies, each made when it is first needed.
 
-    def __init__(self, problem: Problem, local: Engine) -> None:
-        self._problem, self._local = problem, local
+    A sum that is shaped as the model may be `max_norm` times as long as the model, or as a model of length 1.
+    """
+
+    def __init__(self, problem: Problem, local: Engine, max_norm: float = 100.0) -> None:
+        self._problem, self._local, self._max_norm = problem, local, max_norm
         self._made: dict[tuple[str, ...], Template] = {}
 
     def of_training(
@@ -51,19 +56,21 @@ class Templates:
         """The template of what a client of the cohort sends after training."""
         watched = () if watch is None else (*watch.every, *watch.first)
         few = None if watch is None else replace(watch, indices=watch.indices[:_SAMPLES])
-        return self._get(
+        template = self._get(
             ("train", *(each.name for each in watched)),
             (*declared, *watched),
             lambda: self._local.train(server, self._own(tasks), MemoryStore(), lr, lambda _: None, few),
         )
+        return self._bounded(template, server, tasks)
 
     def of_exchange(self, server: ServerState, tasks: Cohort, declared: tuple[Sum, ...]) -> Template:
         """The template of what a client of the cohort sends in an exchange."""
-        return self._get(
+        template = self._get(
             ("collect", *(each.name for each in declared)),
             declared,
             lambda: self._local.collect(server, self._own(tasks), MemoryStore(), declared),
         )
+        return self._bounded(template, server, tasks)
 
     def of_passes(self, server: ServerState, passes: Sequence[DataPass]) -> Template:
         """The template of what a client measures."""
@@ -72,7 +79,7 @@ class Templates:
             labels = self._problem.samples.labels
             some = torch.arange(_SAMPLES, device=labels.device) % len(labels)
             totals = self._local.measure(server, replace(self._problem.samples, augment=None), some, passes)
-            self._made[key] = Template.of(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))), (), measured=True)
+            self._made[key] = Template.of(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))), (), passes)
         return self._made[key]
 
     def _get(self, key: tuple[str, ...], declared: Sequence[Sum], make: Callable[[], RoundOutcome]) -> Template:
@@ -80,10 +87,54 @@ class Templates:
             self._made[key] = Template.of(make(), declared)
         return self._made[key]
 
+    def _bounded(self, template: Template, server: ServerState, tasks: Cohort) -> Template:
+        """The template with what this round's model and the clients' counts allow."""
+        model = {name: leaf.shape for name, leaf in server.params.items()}
+        longest = self._max_norm * max(1.0, float(tree_norm(server.params)))
+        shaped = {
+            name: longest
+            for name, tree in unflatten(template.tensors).items()
+            if all(model.get(leaf) == tensor.shape for leaf, tensor in tree.items())
+        }
+        return replace(template, due=lambda client: due(tasks, client), longest=shaped)
+
     def _own(self, tasks: Cohort) -> Cohort:
         """A cohort of one client with two samples and a step in every phase."""
         labels = self._problem.samples.labels.cpu().numpy()
         shards = _Sample(self._problem.network.num_classes, labels)
-        planner = replace(tasks.planner, shards=shards)
+        # Two samples may be less than a batch, and a client without a step shows nothing.
+        planner = replace(tasks.planner, shards=shards, last_batch="keep")
         phases = tuple(replace(phase, steps=1) for phase in planner.phases)
         return Cohort(planner, tasks.round, (0,), phases)
+
+
+def due(tasks: Cohort, client: int) -> Due:
+    """What a client has to do by its counts alone: the server plans for clients whose samples it does not have."""
+    planner = tasks.planner
+    counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
+    phases = planner.phases if tasks.phases is None else tasks.phases
+    made = [_batches(planner, phase, int(counts.sum())) for phase in phases]
+    steps = sum(kept for kept, _ in made)
+    weights = {
+        "samples": float(counts.sum()) / planner.mean_samples,
+        "uniform": 1.0,
+        "batches": float(sum(kept for phase, (kept, _) in zip(phases, made, strict=True) if phase.track is None)),
+    }
+    weight = weights[planner.weighting] if steps else 0.0
+    return Due(counts, steps, sum(skipped for _, skipped in made), weight)
+
+
+def _batches(planner: Planner, phase: PhasePlan, samples: int) -> tuple[int, int]:
+    """Steps of a phase with so many samples, and batches left out because they hold one of them."""
+    full, short = divmod(samples, planner.batch_size)
+    made = full + (short > 0 and planner.last_batch != "drop")
+    alone = made if planner.batch_size == 1 else int(short == 1 and planner.last_batch == "keep")
+    alone = alone if planner.skip_singletons else 0
+    kept = made - alone
+    kept = max(kept // 2, min(kept, 1)) if phase.paired else kept
+    steps = skipped = 0
+    for _ in range(phase.epochs):
+        if phase.steps is not None and steps >= phase.steps:
+            break
+        steps, skipped = steps + kept, skipped + alone
+    return steps if phase.steps is None else min(steps, phase.steps), skipped
