@@ -1,64 +1,14 @@
 """Nodes with data of their own: the model is that of one machine which has everything, and mistakes are told."""
 
-from dataclasses import replace
-from functools import cache
-
 import numpy as np
 import pytest
-from runs import QUICK, Far, Leaving, config_of, digest, trained
+from runs import Far, config_of, digest
+from three_wards import APART, CHANGES, apart, saved, together, ward
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.data import as_dataset
-from fedblade.experiment._setup import prepare
 from fedblade.flower._app import split_tables
 from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
-from fedblade.partitions import ClientTests
-from fedblade.partitions._split import Split
-
-CLASSES = ((0, 1, 2, 3), (3, 4, 5, 6, 7), (0, 6, 7, 8, 9))
-"""What each ward sees: nobody sees everything, and one class is seen by one of them alone."""
-APART = QUICK.model_copy(update={"data": "nodes", "num_classes": 10})
-CHANGES = {"num_clients": 3, "clients_per_round": 3, "evaluation.every": 1, "evaluation.metrics": []}
-
-
-@cache
-def digits():
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    return data.images.astype(np.float32)[:, None] / 16, data.target.astype(np.int64)
-
-
-@cache
-def ward(number):
-    """Training and test samples of one client."""
-    inputs, labels = digits()
-    mine = np.flatnonzero(np.isin(labels, CLASSES[number]))[number::3]
-    train, test = mine[:-40], mine[-40 + 7 * number :]
-    return inputs[train], labels[train], inputs[test], labels[test]
-
-
-def together(parts, config):
-    """A run of one machine that has the data of everyone."""
-    whole = as_dataset(tuple(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    whole = replace(whole, num_classes=10)
-    offsets = np.cumsum([0, *(len(part[1]) for part in parts)])
-    split = Split(np.arange(len(whole.train)), offsets, whole.train.labels, 10)
-    setup = prepare(config, whole, clients=ClientTests(split, "test", np.arange(len(whole.test))))
-    return trained(replace(setup, engine=Leaving(setup.engine, {})))
-
-
-def saved(folder, parts):
-    folder.mkdir(exist_ok=True)
-    for k, part in enumerate(parts):
-        np.savez(folder / f"{k}.npz", **dict(zip(("x_train", "y_train", "x_test", "y_test"), part, strict=True)))
-    return [str(folder / f"{k}.npz") for k in range(len(parts))]
-
-
-def apart(folder, sources, **given):
-    there = {50 + k: Node((k,), source, folder / f"n{k}", "cpu") for k, source in enumerate(sources)}
-    return Far(given.pop("config"), folder, APART.model_copy(update=given), there=there)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade", "scaffold", "fedgela"])
@@ -129,101 +79,6 @@ def test_a_ward_may_see_one_class_alone_or_few_samples(tmp_path):
         config = config_of(method, rounds=1, **CHANGES)
         run = apart(tmp_path / method, saved(tmp_path, parts), config=config)
         assert digest(run.trained()) == digest(together(parts, config))
-
-
-def test_own_models_are_measured_on_the_nodes_own_samples(tmp_path):
-    config = config_of("fedper", **CHANGES, **{"evaluation.protocol": "ft"})
-    parts = [ward(k) for k in range(3)]
-    far = apart(tmp_path, saved(tmp_path / "data", parts), config=config).trained()
-    assert len(far.clients) == 3
-    assert all(0 <= row["accuracy"] <= 100 for row in far.clients)
-    for row, part in zip(far.clients, parts, strict=True):
-        hits = row["accuracy"] / 100 * len(part[3])
-        assert hits == pytest.approx(round(hits), abs=1e-6)
-        assert row["test_samples"] == len(part[3])
-    mean = np.mean([row["accuracy"] for row in far.clients])
-    assert far.history[-1]["test_accuracy"] == pytest.approx(mean)
-
-
-def measured(change):
-    """What the first node measures, changed."""
-
-    def tamper(request, reply):
-        if request.kind == "measure" and request.facts["client"] == 0:
-            return [replace(reply, tensors={name: change(name, leaf) for name, leaf in reply.tensors.items()})]
-        return [reply]
-
-    return tamper
-
-
-def test_measures_that_cannot_be_are_left_out(tmp_path):
-    config = config_of("fedavg", rounds=1, **CHANGES)
-    parts = [ward(k) for k in range(3)]
-    files = saved(tmp_path / "data", parts)
-    whole = apart(tmp_path / "a", files, config=config).trained().history[0]
-    run = apart(tmp_path / "b", files, config=config)
-    run.post.tamper = measured(lambda name, leaf: leaf * np.nan if name.endswith("count") else leaf)
-    row = run.trained().history[0]
-    (event,) = run.refused()
-    assert (event["node"], event["round"]) == ("50", 1)
-    assert "count' holds NaN" in event["reason"]
-    others = sum(len(part[3]) for part in parts[1:])
-    hits = row["test_accuracy"] / 100 * others
-    assert hits == pytest.approx(round(hits), abs=1e-6)
-    # A diverged model's loss is infinite on an honest node too; its accuracy still counts.
-    run = apart(tmp_path / "c", files, config=config)
-    run.post.tamper = measured(lambda name, leaf: leaf * np.inf if name.endswith("loss") else leaf)
-    row = run.trained().history[0]
-    assert run.refused() == []
-    assert row["test_loss"] is None
-    assert row["test_accuracy"] == whole["test_accuracy"]
-
-
-def test_someone_must_measure(tmp_path):
-    config = config_of("fedavg", rounds=1, **CHANGES)
-    run = apart(tmp_path, saved(tmp_path / "data", [ward(k) for k in range(3)]), config=config)
-    run.post.tamper = lambda request, reply: [] if request.kind == "measure" else [reply]
-    with pytest.raises(RunFailed, match=r"0 of 3 clients measured the model after round 1.*--resume"):
-        run.trained()
-
-
-def test_a_quorum_must_measure_and_who_does_not_is_named(tmp_path):
-    config = config_of("fedavg", rounds=1, **CHANGES)
-    parts = [ward(k) for k in range(3)]
-    files = saved(tmp_path / "data", parts)
-
-    def silent(*clients):
-        return lambda request, reply: (
-            [] if request.kind == "measure" and request.facts["client"] in clients else [reply]
-        )
-
-    one = apart(tmp_path / "one", files, config=config)
-    one.post.tamper = silent(1)
-    row = one.trained().history[0]
-    assert [(event["event"], event["client"]) for event in one.events] == [("not measured", 1)]
-    hits = row["test_accuracy"] / 100 * (len(parts[0][3]) + len(parts[2][3]))
-    assert hits == pytest.approx(round(hits), abs=1e-6)
-    two = apart(tmp_path / "two", files, config=config)
-    two.post.tamper = silent(0, 1)
-    with pytest.raises(RunFailed, match=r"1 of 3 clients measured.*flower.quorum"):
-        two.trained()
-
-
-def test_clients_that_were_silent_are_asked_to_measure_again(tmp_path):
-    config = config_of("fedavg", rounds=1, **CHANGES)
-    parts = [ward(k) for k in range(3)]
-    asked = []
-
-    def late(request, reply):
-        if request.kind == "measure":
-            asked.append(request.facts["client"])
-            return [] if asked.count(request.facts["client"]) == 1 and request.facts["client"] > 0 else [reply]
-        return [reply]
-
-    run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
-    run.post.tamper = late
-    assert run.trained().history[0]["test_accuracy"] == together(parts, config).history[0]["test_accuracy"]
-    assert sorted(asked) == [0, 1, 1, 2, 2]
 
 
 def test_data_may_come_from_a_function(tmp_path, monkeypatch):
