@@ -202,6 +202,52 @@ def test_a_methods_own_weights_have_a_bound(weight, reason, tmp_path):
     assert reason in run.refused()[0]["reason"]
 
 
+OWN = """
+from dataclasses import dataclass, replace
+from typing import ClassVar
+import torch
+from fedblade import payloads
+from fedblade.core.sums import Sum
+from fedblade.core.terms import Term, TermValue
+from fedblade.core.tree import tree_map
+from fedblade.methods.fedavg import fedavg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(Term):
+    name: ClassVar[str] = "late"
+    by_round: ClassVar[bool] = True
+
+    def __call__(self, view):
+        value = 1e-3 * view.features.square().mean()
+        return TermValue(value, {} if view.round < 1 else {"count_late": torch.ones(())})
+
+
+def late():
+    usual = fedavg()
+    return replace(usual, losses=(*usual.losses, Late()))
+
+
+def by_samples():
+    size = lambda view: float(view.counts.sum())
+    delta = Sum("delta", lambda v: tree_map(lambda x: x * size(v) / v.weight, payloads.delta.of(v)), bound=1e6)
+    weight = Sum("weight", lambda v: {"weight": torch.tensor(size(v), dtype=torch.float64)}, bound=1e6)
+    usual = fedavg()
+    return replace(usual, sums=tuple({"delta": delta, "weight": weight}.get(each.name, each) for each in usual.sums))
+"""
+
+
+@pytest.mark.parametrize("name", ["late", "by_samples"])
+def test_methods_of_the_users_may_weigh_by_samples_and_log_by_round(name, tmp_path):
+    """Updates that are multiplied by hundreds are no longer than their weight allows."""
+    (tmp_path / "mine.py").write_text(OWN)
+    hard = {"epochs": 10, "optimizer.lr": 0.1, "batch_size": 16} if name == "by_samples" else {}
+    config = config_of(f"{tmp_path / 'mine.py'}:{name}", **EVERYONE | hard)
+    run = Far(config, tmp_path)
+    assert digest(run.trained()) == digest(alone(config))
+    assert run.events == []
+
+
 @pytest.mark.parametrize(("method", "name"), [("fedavg", "delta"), ("fednova", "normalised"), ("scaffold", "c")])
 def test_what_is_shaped_as_the_model_is_no_longer_than_it_may_be(method, name, tmp_path):
     config = config_of(method, rounds=1, **EVERYONE)

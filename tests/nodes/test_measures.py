@@ -8,6 +8,7 @@ from runs import config_of
 from three_wards import CHANGES, apart, saved, together, ward
 
 from fedblade.core.errors import RunFailed
+from fedblade.engines.nodes import _models
 
 
 def test_own_models_are_measured_on_the_nodes_own_samples(tmp_path):
@@ -103,3 +104,15 @@ def test_clients_that_were_silent_are_asked_to_measure_again(tmp_path):
     run.post.tamper = late
     assert run.trained().history[0]["test_accuracy"] == together(parts, config).history[0]["test_accuracy"]
     assert sorted(asked) == [0, 1, 1, 2, 2]
+
+
+def test_the_quorum_is_one_of_all_clients_however_they_are_asked(tmp_path, monkeypatch):
+    """Two at a time leave the third alone, who may be silent all the same."""
+    monkeypatch.setattr(_models, "_AT_A_TIME", 2)
+    config = config_of("fedavg", rounds=1, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
+    run.post.tamper = lambda request, reply: [] if request.kind == "measure" and request.node == 52 else [reply]
+    run.trained()
+    assert [request.node for request in run.post.asked if request.kind == "measure"] == [50, 51, 52]
+    assert [(event["event"], event["client"]) for event in run.events] == [("not measured", 2)]

@@ -115,8 +115,8 @@ def source(text):
 @pytest.mark.parametrize(
     ("sources", "reason"),
     [
-        (broken(lambda x, y, xt, yt: (x, y + 3, xt, yt)), "label 10; the run has classes 0 to 9"),
-        (broken(lambda x, y, xt, yt: (x, y - 9, xt, yt)), "there is a label -"),
+        (broken(lambda x, y, xt, yt: (x, y + 3, xt, yt)), "labels lie outside of the run's classes 0 to 9"),
+        (broken(lambda x, y, xt, yt: (x, y - 9, xt, yt)), "labels lie outside of the run's classes"),
         (broken(lambda x, y, xt, yt: (x * np.nan, y, xt, yt)), "NaN or infinite"),
         (broken(lambda x, y, xt, yt: (x[:0], y[:0], xt, yt)), "no training samples"),
         (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected inputs [n, …] and n labels"),

@@ -148,6 +148,29 @@ def test_a_node_is_greeted_again_without_coming_back_if_its_greeting_failed(tmp_
     assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
 
 
+def test_a_node_that_returns_and_misses_its_greeting_trains_when_it_has_answered(tmp_path):
+    """What it holds is not known until then."""
+    config = config_of("fedavg", rounds=3, **EVERYONE)
+    run = Far(config, tmp_path)
+    setup = run.setup()
+    greetings = []
+
+    def tamper(request, reply):
+        if request.kind == "train" and request.facts["client"] == 4 and request.facts["round"] == 0:
+            run.post.incarnations[102] += 1
+        if request.kind == "hello":
+            greetings.append(request.node)
+            return [] if len(greetings) == 1 else [reply]
+        return [reply]
+
+    run.post.tamper = tamper
+    far = trained(setup)
+    assert greetings == [102, 102]
+    assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 0]
+    assert [event["event"] for event in run.events] == ["refused node", "no node"]
+    assert digest(far) == digest(alone(config, {1: {2}}))
+
+
 def test_a_greeting_that_could_not_be_sent_costs_a_node_no_client(tmp_path):
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)

@@ -73,7 +73,7 @@ def _checked(given: Any, num_classes: int) -> NDArray[np.int64]:
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):
         raise Misconfigured(
-            f"there is a label {int(wrong[0])}; the run has classes 0 to {num_classes - 1} (flower.num_classes). "
+            f"{len(wrong)} labels lie outside of the run's classes 0 to {num_classes - 1} (flower.num_classes). "
             f"Renumber the labels as all nodes do, or raise flower.num_classes."
         )
     return labels.astype(np.int64)

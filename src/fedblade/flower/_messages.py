@@ -17,6 +17,8 @@ _MOST_FACTS = 10_000_000
 _HEADER = 512
 """Bytes that an array of few axes may have besides its numbers."""
 _LEAST_SLACK = 60.0
+_GONE = (3, 4, 5)
+"""Flower's codes for a message, a reply or a node that is unavailable; others tell of an app that failed."""
 MESSAGE_TYPE = "query.fedblade"
 """One kind of message for everything; the facts say what is asked."""
 
@@ -59,7 +61,7 @@ def to_reply(message: Message, request: str, node: int, largest: Size) -> Reply:
     """
     if message.has_error():
         said = f"Flower: {message.error.reason} (code {message.error.code})"
-        return Reply(request, None, error=printable(said, LONGEST))
+        return Reply(request, None if message.error.code in _GONE else node, error=printable(said, LONGEST))
     if message.metadata.reply_to_message_id != request:
         return Reply(request, node, error="it says that it answers another request")
     try:

@@ -27,7 +27,7 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 """Flower reports nothing, asks for nothing and installs nothing."""
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _SHOWN_SECONDS = 0.05, 2.0
 _MOST_PASSES = 5
 GRACE_SECONDS = 10.0
 """How long a process that was asked to end may take."""
@@ -62,7 +62,7 @@ def start(place: Place, arguments: Sequence[str], log: str, home: Path) -> subpr
     """Start a process of the rehearsal, apart from this terminal, that writes to a log of its own."""
     place.logs.mkdir(parents=True, exist_ok=True)
     with (place.logs / log).open("ab") as file:
-        return subprocess.Popen(  # noqa: S603 - arguments are ours
+        process = subprocess.Popen(  # noqa: S603 - arguments are ours
             list(arguments),
             cwd=place.folder,
             env=environment(home) | {MARK: str(place.own)},
@@ -71,6 +71,11 @@ def start(place: Place, arguments: Sequence[str], log: str, home: Path) -> subpr
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # A process that has just been made shows its environment a moment later; until then nobody would know it for ours.
+    deadline = time.monotonic() + _SHOWN_SECONDS
+    while process.poll() is None and not is_running(place, process.pid) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS / 10)
+    return process
 
 
 def start_python(place: Place, module: str, log: str, *arguments: str) -> subprocess.Popen[bytes]:

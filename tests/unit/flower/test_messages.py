@@ -9,6 +9,7 @@ import torch
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedblade.engines.nodes._post import Request, Size
@@ -121,3 +122,14 @@ def test_reasons_are_printable_and_short(message):
     assert said.isprintable()
     assert "done" in said
     assert len(got(answer(asked(), {"error": "x" * 10**6}, {}), Size.of({})).error or "") <= 500
+
+
+@pytest.mark.parametrize(("code", "node"), [(2, 5), (8, 5), (3, None), (4, None), (5, None)])
+def test_a_node_that_is_gone_is_told_from_an_app_that_failed(code, node):
+    reply = got(Message(error=Error(code=code, reason="so"), reply_to=asked()), Size.of({}))
+    assert (reply.node, reply.error) == (node, f"Flower: so (code {code})")
+
+
+def test_the_codes_are_those_of_flower():
+    unavailable = {value for name, value in vars(ErrorCode).items() if name.endswith("UNAVAILABLE")}
+    assert unavailable == {3, 4, 5}

@@ -20,11 +20,11 @@ _LOST = "count_lost_states"
 """What a node adds to the log of its client itself."""
 _LARGEST = 1e30
 """No honest loss comes near it, and sums of such numbers stay finite."""
-_LONGEST = 1e6
-"""Seconds of diagnostics."""
+_MOST_SECONDS = 1e6
+"""Of diagnostics."""
 _WEIGHT = "sums/weight"
 _FACTS = frozenset({"client", "round", "kind", "is_first", "sent", "totals", "steps", "bytes_up", "seconds", "kept"})
-_TOLD = {"seconds": _LONGEST, "bytes_up": _LARGEST}
+_TOLD = {"seconds": _MOST_SECONDS, "bytes_up": _LARGEST}
 
 
 @dataclass(frozen=True)
@@ -113,25 +113,33 @@ class Template:
         return None
 
     def _wrong_values(self, reply: Reply, due: Due | None) -> str | None:
+        weight = 0.0 if due is None else self._weight(reply.tensors, due)
         for name, tree in unflatten(reply.tensors).items():
             own = name.partition("/")[2]
             if own in self.passes:
                 wrong = wrong_measure(name, tree, self.passes[own])
             else:
                 wrong = beyond(name, tree, self.declared[own].bound)
-                wrong = self._wrong_sum(name, tree, due) if wrong is None and due is not None else wrong
+                wrong = self._wrong_sum(name, tree, due, weight) if wrong is None and due is not None else wrong
             if wrong is not None:
                 return wrong
         return None
 
-    def _wrong_sum(self, name: str, tree: Tree, due: Due) -> str | None:
+    def _weight(self, tensors: Tree, due: Due) -> float:
+        """What a client's sums are multiplied by: the usual weight, or the one that a method sends."""
+        declared = self.declared.get(_WEIGHT.partition("/")[2])
+        if declared is None or declared.of is own_weight:
+            return due.weight
+        return max((float(leaf.max()) for name, leaf in tensors.items() if name.startswith(f"{_WEIGHT}/")), default=0.0)
+
+    def _wrong_sum(self, name: str, tree: Tree, due: Due, weight: float) -> str | None:
         """What the client's own samples and the model rule out."""
         declared = self.declared[name.partition("/")[2]]
         if name == _WEIGHT:
             return wrong_weight(name, tree, due, exact=declared.of is own_weight)
         if declared.by_class and declared.reduce != "each":
             return wrong_classes(name, tree, due.counts)
-        longest = self.longest.get(name, math.inf) * max(1.0, due.weight)
+        longest = self.longest.get(name, math.inf) * max(1.0, weight)
         if name in self.longest and (norm := float(tree_norm(tree))) > longest:
             return f"'{name}' has length {norm:.3g}; the longest allowed is {longest:.3g} (flower.max_norm)"
         return None

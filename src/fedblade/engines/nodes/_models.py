@@ -33,33 +33,30 @@ class NodeModels:
         self._dispatch, self._templates = dispatch, templates
 
     def measure(self, server: ServerState, passes: Sequence[DataPass]) -> Mapping[str, Tree]:
-        """Run passes with the global model over the test samples of every node; a quorum of them must answer."""
-        everyone, terms = self._dispatch.everyone, self._dispatch.terms
-        total: Mapping[str, Tree] | None = None
-        found = 0
-        for begin in range(0, len(everyone), _AT_A_TIME):
-            for each in self._of_group(server, everyone[begin : begin + _AT_A_TIME], passes):
-                total = each if total is None else _added(total, each)
-                found += 1
-        if total is None or found < terms.wanted(len(everyone)):
-            raise _too_few(server.round, found, len(everyone))
-        return total
+        """Run passes with the global model over the test samples of every node.
 
-    def _of_group(
-        self, server: ServerState, clients: Sequence[int], passes: Sequence[DataPass]
-    ) -> list[Mapping[str, Tree]]:
-        """What clients measure, in their order; those that are silent are asked again while they are too many."""
-        terms = self._dispatch.terms
-        found: dict[int, Mapping[str, Tree]] = {}
+        A quorum of the clients must answer; while there are fewer, those that are silent are asked again.
+        """
+        everyone, terms = self._dispatch.everyone, self._dispatch.terms
+        wanted, left = terms.wanted(len(everyone)), everyone
+        total: Mapping[str, Tree] | None = None
         for attempt in range(terms.attempts):
             deadline = time.monotonic() + terms.round_seconds
-            left = [client for client in clients if client not in found]
-            found |= dict(self._measured(server, [(client, {}, {}) for client in left], passes, own=False))
-            if len(found) >= terms.wanted(len(clients)):
+            heard: set[int] = set()
+            for begin in range(0, len(left), _AT_A_TIME):
+                group: list[_Errand] = [(client, {}, {}) for client in left[begin : begin + _AT_A_TIME]]
+                for client, each in self._measured(server, group, passes, own=False):
+                    total = each if total is None else _added(total, each)
+                    heard.add(client)
+            left = [client for client in left if client not in heard]
+            if len(everyone) - len(left) >= wanted:
                 break
             if attempt + 1 < terms.attempts:
-                self._dispatch.wait_for(set(left) - found.keys(), deadline)
-        return [found[client] for client in clients if client in found]
+                self._dispatch.wait_for(left, deadline)
+        self._note_silent(server, left)
+        if total is None or len(everyone) - len(left) < wanted:
+            raise _too_few(server.round, len(everyone) - len(left), len(everyone))
+        return total
 
     def measure_own(
         self,
@@ -78,11 +75,11 @@ class NodeModels:
                 facts = {"part": part, "used": own.used, "stage": own.stage}
                 group.append((holder.client, facts, {"indices": indices.cpu()}))
             if len(group) == _AT_A_TIME:
-                for each in self._measured(server, group, passes, own=True):
+                for each in self._own_measured(server, group, passes):
                     found += 1
                     yield each
                 group = []
-        for each in self._measured(server, group, passes, own=True):
+        for each in self._own_measured(server, group, passes):
             found += 1
             yield each
         if not found and asked >= len(self._dispatch.everyone):
@@ -124,13 +121,22 @@ class NodeModels:
                 requests.append(request)
         found: dict[int, Mapping[str, Tree]] = {}
         for request, reply in self._dispatch.answers("measure", requests, template, server.round):
-            if request is not None and reply is not None and reply.tensors:
+            if request is not None and reply is not None:
                 totals = unflatten(reply.tensors).items()
                 found[id(request)] = {name.partition("/")[2]: tree for name, tree in totals}
-        heard = [(int(each.facts["client"]), found[id(each)]) for each in requests if id(each) in found]
-        for client in sorted({client for client, _, _ in errands} - {client for client, _ in heard}):
+        return [(int(each.facts["client"]), found[id(each)]) for each in requests if id(each) in found]
+
+    def _own_measured(
+        self, server: ServerState, errands: Sequence[_Errand], passes: Sequence[DataPass]
+    ) -> list[tuple[int, Mapping[str, Tree]]]:
+        """What clients measure with their own models; who does not is noted."""
+        found = self._measured(server, errands, passes, own=True)
+        self._note_silent(server, {client for client, _, _ in errands} - {client for client, _ in found})
+        return found
+
+    def _note_silent(self, server: ServerState, clients: Iterable[int]) -> None:
+        for client in sorted(clients):
             self._dispatch.note("not measured", "measure", server.round, client=client)
-        return heard
 
 
 def _added(total: Mapping[str, Tree], more: Mapping[str, Tree]) -> dict[str, Tree]:

@@ -11,7 +11,8 @@ from fedblade.engines.nodes._post import Post, Reply, Request, Size, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Takes notice of what a user should be able to look up later."""
-_GREETING_SECONDS = 120.0
+_GREETING_SECONDS, _AGAIN_SECONDS = 120.0, 10.0
+"""How long a greeting is waited for, and that of a node which was silent before."""
 _PAUSE = 0.5
 _NAMED = 8
 """Clients or nodes that a message lists."""
@@ -33,6 +34,7 @@ class Roster:
         self._nodes: dict[int, int] = {}
         self._refused: dict[tuple[int, str], None] = {}
         self._entered: set[int] = set()
+        self._silent: set[int] = set()
         self._begun = False
         self.held: dict[int, Holding] = {}
 
@@ -67,13 +69,17 @@ class Roster:
     def _greet(self, seconds: float) -> list[str]:
         """Greet whoever was not yet, and give what was said of clients that belong to another node."""
         there = dict(self._post.nodes())
+        missing = any(self._nodes.get(client) not in there for client in range(self._num_clients))
         new = [node for node, incarnation in there.items() if self._known.get(node) != incarnation]
+        new += [node for node in sorted(self._silent & self._known.keys()) if missing and node in there]
         requests = [Request("hello", node, self._greeting) for node in new]
         contested: list[str] = []
-        # A run that has begun greets a node once, so that one which never answers cannot hold up every round; only one
-        # that spoke for clients before and now fails is asked until it can.
-        again = set() if self._begun else set(new)
-        for request, reply in replies(self._post, requests, min(seconds, _GREETING_SECONDS), Size(0, 0)):
+        # A run that has begun greets a node once, so that one which never answers cannot hold up every round; again
+        # only one that spoke for clients before and now fails, and for a moment the silent ones if a client is missing.
+        again, silent = set() if self._begun else set(new), set(new)
+        longest = _GREETING_SECONDS if silent - self._silent else _AGAIN_SECONDS
+        for request, reply in replies(self._post, requests, min(seconds, longest), Size(0, 0)):
+            silent.discard(-1 if request is None else request.node)
             if request is None:
                 self._refuse(reply.node, reply.error or "")
             elif reply.node is None or not reply.request:
@@ -84,6 +90,11 @@ class Roster:
                 contested += entered
             elif request.node in self._entered:
                 again.add(request.node)
+        for node in silent if self._begun else ():
+            # What it holds now is not known.
+            self._refuse(node, "it does not answer its greeting")
+            self._leave(node, list(self._nodes))
+        self._silent = (self._silent - set(new)) | silent
         self._known |= {node: there[node] for node in new if node not in again}
         return contested
 

@@ -57,7 +57,7 @@ class Templates:
         watched = () if watch is None else (*watch.every, *watch.first)
         few = None if watch is None else replace(watch, indices=watch.indices[:_SAMPLES])
         template = self._get(
-            ("train", *(each.name for each in watched)),
+            ("train", *(each.name for each in watched), *self._moment(tasks)),
             (*declared, *watched),
             lambda: self._local.train(server, self._own(tasks), MemoryStore(), lr, lambda _: None, few),
         )
@@ -81,6 +81,13 @@ class Templates:
             totals = self._local.measure(server, replace(self._problem.samples, augment=None), some, passes)
             self._made[key] = Template.of(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))), (), passes)
         return self._made[key]
+
+    def _moment(self, tasks: Cohort) -> tuple[str, ...]:
+        """The round, where terms depend on it: what they log may, too."""
+        method = self._problem.method
+        chosen = [method.losses if phase.losses is None else phase.losses for phase in method.phases]
+        terms = [term for losses in chosen for term in losses]
+        return (str(tasks.round),) if any(getattr(term, "by_round", False) for term in terms) else ()
 
     def _get(self, key: tuple[str, ...], declared: Sequence[Sum], make: Callable[[], RoundOutcome]) -> Template:
         if key not in self._made:
