@@ -128,7 +128,11 @@ def test_a_node_that_returns_and_cannot_be_believed_speaks_for_nobody_until_it_c
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 0]
 
 
-def test_a_node_is_greeted_again_without_coming_back_if_its_greeting_failed(tmp_path):
+@pytest.mark.parametrize(
+    "first", [lambda reply: [replace(reply, error="not now", facts={})], lambda _: []], ids=["failed", "missed"]
+)
+def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_then(first, tmp_path):
+    """What it holds is not known until it has answered."""
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
@@ -139,33 +143,13 @@ def test_a_node_is_greeted_again_without_coming_back_if_its_greeting_failed(tmp_
             run.post.incarnations[102] += 1
         if request.kind == "hello":
             greetings.append(request.node)
-            return [replace(reply, error="not now", facts={})] if len(greetings) == 1 else [reply]
-        return [reply]
-
-    run.post.tamper = tamper
-    trained(setup)
-    assert greetings == [102, 102]
-    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
-
-
-def test_a_node_that_returns_and_misses_its_greeting_trains_when_it_has_answered(tmp_path):
-    """What it holds is not known until then."""
-    config = config_of("fedavg", rounds=3, **EVERYONE)
-    run = Far(config, tmp_path)
-    setup = run.setup()
-    greetings = []
-
-    def tamper(request, reply):
-        if request.kind == "train" and request.facts["client"] == 4 and request.facts["round"] == 0:
-            run.post.incarnations[102] += 1
-        if request.kind == "hello":
-            greetings.append(request.node)
-            return [] if len(greetings) == 1 else [reply]
+            return first(reply) if len(greetings) == 1 else [reply]
         return [reply]
 
     run.post.tamper = tamper
     far = trained(setup)
     assert greetings == [102, 102]
+    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 0]
     assert [event["event"] for event in run.events] == ["refused node", "no node"]
     assert digest(far) == digest(alone(config, {1: {2}}))
