@@ -13,7 +13,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.terms import GradientTerm, Term, TermValue
-from fedblade.engines._capture import UNREAD, captured
+from fedblade.engines._capture import UNREAD, Captures
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.engines.stacked import StackedEngine
 from fedblade.losses import CrossEntropy
@@ -69,22 +69,46 @@ def test_nothing_can_be_done_with_a_round_that_must_not_be_read(use):
 
 @pytest.fixture
 def refusing(monkeypatch):
-    """A GPU that captures nothing."""
+    """A GPU that captures nothing, and what was done with it."""
+    done = []
 
     @contextmanager
-    def graph(*_args, **_kwargs):
+    def graph(_graph, pool):
+        done.append(("capture", pool))
         raise RuntimeError("operation not permitted when stream is capturing\nmore text")
         yield
 
-    monkeypatch.setattr(torch.cuda, "graph", graph)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for name, double in {
+        "graph": graph,
+        "CUDAGraph": object,
+        "graph_pool_handle": lambda: (0, 1),
+        "current_stream": lambda: "the stream before",
+        "current_device": lambda: 0,
+        "set_stream": lambda stream: done.append(("stream", stream)),
+        "synchronize": lambda: done.append(("wait",)),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, double)
+    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+        monkeypatch.setattr(torch._C, name, lambda *args, name=name: done.append((name, *args)), raising=False)
+    return done
 
 
 def test_what_cannot_be_captured_is_done_step_by_step(refusing):
+    captures = Captures()
     with pytest.warns(UserWarning, match=r"runs slower: operation not permitted when stream is capturing$"):
-        work, outputs = captured(lambda: 3, None)
+        work, outputs = captures.of(lambda: 3)
     assert (work(), outputs) == (3, None)
+
+
+@pytest.mark.filterwarnings("ignore:a GPU cannot capture")
+def test_after_a_refusal_stream_and_pool_are_as_before_and_no_other_capture_is_tried(refusing):
+    captures = Captures()
+    captures.of(lambda: 3)
+    ended = [("_cuda_endAllocateToPool", 0, (0, 1)), ("_cuda_releasePool", 0, (0, 1))]
+    assert refusing == [("capture", (0, 1)), ("stream", "the stream before"), *ended, ("wait",)]
+    work, outputs = captures.of(lambda: 4)
+    assert (work(), outputs) == (4, None)
+    assert len(refusing) == 5, "it is not asked again"
 
 
 @pytest.fixture

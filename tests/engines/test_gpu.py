@@ -1,6 +1,8 @@
 """What runs on a GPU alone: steps that are captured and replayed."""
 
+import gc
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.engines import _slots
 from fedblade.experiment._precision import float32_products
+from fedblade.losses import CrossEntropy, LDDecorr
+from fedblade.methods.fedavg import fedavg
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -134,3 +138,19 @@ def test_two_rounds_of_one_shape_share_a_capture():
     held = engine._slots._held
     engine.train(setup.start, iter(tasks(setup)), MemoryStore(), LR, lambda client: None)
     assert engine._slots._held is held
+
+
+def test_a_method_that_waits_for_the_gpu_trains_without_captures_and_leaves_the_gpu_usable():
+    # An ε at which even float64 may fail, so that the host looks whether it did; the weight keeps the noise out.
+    method = replace(fedavg(), losses=(CrossEntropy(), LDDecorr(eps=1e-13, weight=1e-13)))
+    setup = build(method, device="cuda", dtype="float64", **BATCH_NORM)
+    stream = torch.cuda.current_stream()
+    with pytest.warns(UserWarning, match="cannot capture this method"):
+        check_two_rounds(engines.get("stacked").make(setup.problem), setup)
+    assert torch.cuda.current_stream() == stream
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    check_two_rounds(*make("fedavg", **BATCH_NORM))
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before, "captures after the refused one are freed as always"

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,21 +39,47 @@ def aside(work: Callable[[], Any]) -> Any:
     return result
 
 
-def captured(work: Callable[[], Any], pool: Any) -> tuple[Callable[[], Any], Any]:
-    """A function that does the work again, and what it gave; work that cannot be captured is called as it is.
+@dataclass
+class Captures:
+    """Captures that share one pool of memory: none may run while what another gave is still needed.
 
-    What captured work gives is overwritten each time. Captures of one pool share its memory: none may run while what
-    another gave is still needed.
+    A GPU that refused one is not asked again: what it refuses for one size it refuses for all.
     """
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph, pool=pool):
-            result = work()
-    except (torch.cuda.OutOfMemoryError, Misconfigured):
-        raise
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        warnings.warn(f"a GPU cannot capture this method, which then runs slower: {reason}", stacklevel=2)
-        torch.cuda.synchronize()
-        return work, None
-    return graph.replay, result
+
+    _pool: Any = None
+    _refused: bool = False
+
+    def of(self, work: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
+        """A function that does the work again, and what it gave; work that cannot be captured is called as it is.
+
+        What captured work gives is overwritten each time.
+        """
+        if self._refused:
+            return work, None
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                result = work()
+        except (torch.cuda.OutOfMemoryError, Misconfigured):
+            raise
+        except RuntimeError as error:
+            self._refused = True
+            _recover(stream, self._pool)
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"a GPU cannot capture this method, which then runs slower: {reason}", stacklevel=2)
+            return work, None
+        return graph.replay, result
+
+
+def _recover(stream: torch.cuda.Stream, pool: Any) -> None:
+    """Undo what torch leaves of a failed capture: its stream is the current one, and all memory comes from its pool.
+
+    Without this nothing is ever freed, and the device is soon full.
+    """
+    torch.cuda.set_stream(stream)
+    # An error, if the capture failed so late that the pool was already closed.
+    with suppress(RuntimeError):
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
+    torch.cuda.synchronize()

@@ -95,9 +95,9 @@ class ManyClients:
         """Each client's gradient, shortened to `limit` if it is longer."""
         if not gradient:
             return gradient
-        rows = [leaf.double().reshape(len(leaf), -1) for leaf in gradient.values()]
-        squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
-        factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+        rows = [leaf.reshape(len(leaf), -1) for leaf in gradient.values()]
+        lengths = torch.stack([torch.linalg.vector_norm(row, dim=1, dtype=torch.float64) for row in rows])
+        factor = (limit / (torch.linalg.vector_norm(lengths, dim=0) + 1e-6)).clamp(max=1.0)
         return {n: leaf * factor.to(leaf).reshape(-1, *(1,) * (leaf.dim() - 1)) for n, leaf in gradient.items()}
 
     def _each(self, received: Received, rows: dict[str, Any], features: Tensor, of: Callable[[StepView], Any]) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fedblade.engines._capture import aside, captured
+from fedblade.engines._capture import Captures, aside
 from fedblade.engines._group import is_common
 
 
@@ -17,7 +17,7 @@ class Replays:
     """Captures by key and shapes. What a call returns is overwritten by the next call of any of them."""
 
     _known: dict[Hashable, "_Capture"] = field(default_factory=dict)
-    _pool: Any = None
+    _captures: Captures = field(default_factory=Captures)
 
     def call(self, key: Hashable, function: Callable[[Any], Any], inputs: Any) -> Any:
         """The function's value at a tree of inputs; equal keys must mean equal functions."""
@@ -25,8 +25,7 @@ class Replays:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         full = (key, str(spec), tuple((leaf.shape, leaf.dtype, is_common(leaf)) for leaf in tensors))
         if full not in self._known:
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            self._known[full] = _capture(function, leaves, spec, self._pool)
+            self._known[full] = _capture(function, leaves, spec, self._captures)
         capture = self._known[full]
         torch._foreach_copy_(capture.inputs, [_stored(leaf) for leaf in tensors])
         again = capture.work()
@@ -48,11 +47,11 @@ def _stored(leaf: Tensor) -> Tensor:
     return leaf[:1] if is_common(leaf) else leaf
 
 
-def _capture(function: Callable[[Any], Any], leaves: list[Any], spec: pytree.TreeSpec, pool: Any) -> _Capture:
+def _capture(function: Callable[[Any], Any], leaves: list[Any], spec: pytree.TreeSpec, captures: Captures) -> _Capture:
     inputs = [_stored(leaf).clone() for leaf in leaves if isinstance(leaf, Tensor)]
     own = iter(inputs)
     whole = [next(own).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     held = pytree.tree_unflatten(whole, spec)
     aside(lambda: function(held))
-    work, outputs = captured(lambda: function(held), pool)
+    work, outputs = captures.of(lambda: function(held))
     return _Capture(inputs, work, outputs, function)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from fedblade.core.plan import Batch
 from fedblade.core.problem import Received
 from fedblade.core.slope import Work
 from fedblade.core.tree import Tree
-from fedblade.engines._capture import aside, captured
+from fedblade.engines._capture import Captures, aside
 from fedblade.engines._many_clients import ManyClients
 
 
@@ -32,7 +31,7 @@ class Slots:
     logs: Tensor = field(default_factory=lambda: torch.zeros(0))
     names: tuple[str, ...] = ()
     _steps: dict[int, Callable[[], None]] = field(default_factory=dict)
-    _pool: Any = None
+    _captures: Captures = field(default_factory=Captures)
 
     @property
     def slots(self) -> int:
@@ -79,9 +78,8 @@ class Slots:
         if not self.tick.is_cuda:
             self._steps[size] = logged
             return
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
         with torch.enable_grad():
-            self._steps[size], _ = captured(logged, self._pool)
+            self._steps[size], _ = self._captures.of(logged)
 
     def refresh(self, received: Received, plan: Batch) -> None:
         """Bring a round's plan, rate and server state to where the captured steps read them."""
