@@ -2,9 +2,12 @@
 
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 from fedblade.core.errors import RunFailed
+
+_UMASK = threading.Lock()
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -17,14 +20,20 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files for the owner only; results are meant to be shared as the user's umask says.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _umask() -> int:
+    """The process's mask, which can be read only by setting it; of two threads at once one would leave it at 0."""
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
+    return mask
 
 
 def cannot_write(path: Path, error: OSError) -> RunFailed:

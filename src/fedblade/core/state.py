@@ -76,6 +76,9 @@ class ClientStore(Protocol):
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state a client has after `round_`."""
 
+    def settle(self) -> None:
+        """Return when everything that was put is saved: a checkpoint must not come before the states it needs."""
+
     def forget_before(self, round_: int) -> None:
         """Promise that nobody will ask for a state older than the newest one before `round_`."""
 
@@ -93,6 +96,9 @@ class MemoryStore:
     def put(self, client: int, round_: int, state: State) -> None:  # noqa: ARG002
         """Replace the state of a client."""
         self._states[client] = {name: tree_clone(tree) for name, tree in state.items()}
+
+    def settle(self) -> None:
+        """Every `put` is complete when it returns."""
 
     def forget_before(self, round_: int) -> None:
         """Nothing older than the newest is kept anyway."""
@@ -138,6 +144,9 @@ class DiskStore:
         needless = [self._path(client, r) for r in self._rounds(client) if r < self._keep_from][:-1]
         for old in (*needless, *path.parent.glob(".*.tmp")):
             old.unlink(missing_ok=True)
+
+    def settle(self) -> None:
+        """Every `put` is complete when it returns."""
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` may go when their client next writes."""

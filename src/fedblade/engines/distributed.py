@@ -126,6 +126,10 @@ class LeadStore:
         """Save a state here."""
         self._part.store.put(client, round_, state)
 
+    def settle(self) -> None:
+        """Every rank has saved its states before it answers."""
+        self._part.store.settle()
+
     def forget_before(self, round_: int) -> None:
         """Promise it for all ranks, which hear of it with their next share."""
         self.keep_from = round_

@@ -60,6 +60,9 @@ class UsedStore:
         make_run_folder(self._folder)
         self._store.put(client, round_, state)
 
+    def settle(self) -> None:
+        """Every `put` is complete when it returns."""
+
     def forget_before(self, round_: int) -> None:
         """Nodes forget by what each request says."""
 

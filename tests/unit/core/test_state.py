@@ -4,15 +4,17 @@ from small_federation import assert_same_bits
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.state import DiskStore, MemoryStore, ServerState, flatten, unflatten
+from fedblade.core.write_behind import WriteBehind
 
 
 def state(value):
     return {"control": {"body.weight": torch.full((2,), float(value))}, "_momentum": {"scale": torch.tensor(value)}}
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk", "behind"])
 def store(request, tmp_path):
-    return MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "clients")
+    made = MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "clients")
+    return WriteBehind(made) if request.param == "behind" else made
 
 
 def value_of(found):
