@@ -1,0 +1,89 @@
+"""Values of runs by round, and how unlike their clients are: `python tabulate.py CELLS INTO` writes two CSV files.
+
+CELLS is a folder of run directories, as `fedblade reproduce --out DIR` makes them in DIR/cells. `values.csv` has a line
+for each evaluated round of each run, `splits.csv` one for each split.
+"""
+
+import csv
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SETTINGS = ("dataset", "model", "method", "lambda_decorr", "balance", "form", "seed", "rounds")
+MEASURES = (
+    "test_accuracy", "erank_feature", "erank_proj", "nc1_feature_ratio", "nc2_feature_equiangle", "drift_norm",
+    "update_cosine", "alignment_observed", "alignment_unobserved", "lambda_eff",
+)  # fmt: skip
+
+
+def settings(run: Path) -> dict[str, Any]:
+    """What tells a run from the others of the study."""
+    config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    method = config["method"]
+    decorr = method.get("decorr", {})
+    named = {part: config[part]["name"] for part in ("dataset", "model", "method")}
+    return named | {
+        "lambda_decorr": method.get("lambda_decorr", ""),
+        "balance": decorr.get("balance", ""),
+        "form": decorr.get("form", ""),
+        "seed": config["seed"],
+        "rounds": config["federation"]["rounds"],
+    }
+
+
+def values(run: Path) -> list[dict[str, Any]]:
+    """The evaluated rounds of a run."""
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = []
+    for row in rows:
+        if "test_accuracy" in row:
+            measured = {name: f"{row[name]:.5g}" for name in MEASURES if name in row}
+            found.append(settings(run) | {"round": row["round"]} | measured)
+    return found
+
+
+def split(run: Path) -> dict[str, Any]:
+    """How the training samples are spread.
+
+    `largest_class` is the share of all samples that belong to the most frequent class of their client, and
+    `effective_classes` the exponential of the entropy of a client's labels; its mean weighs clients by their samples.
+    """
+    record = json.loads((run / "partition.json").read_text(encoding="utf-8"))
+    counts = np.array(record["counts"], dtype=float)
+    sizes = counts.sum(1)
+    shares = counts / sizes[:, None]
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)
+    return {
+        "dataset": settings(run)["dataset"],
+        "draws": record["draws"],
+        "smallest": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "largest": int(sizes.max()),
+        "classes": float(np.median((counts > 0).sum(1))),
+        "largest_class": f"{counts.max(1).sum() / counts.sum():.3f}",
+        "effective_classes": f"{(sizes * np.exp(entropy)).sum() / sizes.sum():.2f}",
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]], names: tuple[str, ...]) -> None:
+    """Save rows as CSV; what a row lacks stays empty."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def main(cells: Path, into: Path) -> None:
+    """Read all finished runs below `cells` and write the tables."""
+    runs = sorted(path.parent for path in cells.glob("*/summary.json"))
+    write(into / "values.csv", [row for run in runs for row in values(run)], (*SETTINGS, "round", *MEASURES))
+    splits = {row["dataset"]: row for row in map(split, runs)}
+    write(into / "splits.csv", list(splits.values()), tuple(split(runs[0])))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
