@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from conformance import LR, check_two_rounds
 from small_federation import BATCH_NORM, build, tasks
 
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.terms import GradientTerm, Term, TermValue
+from fedblade.engines import _capture
 from fedblade.engines._capture import UNREAD, Captures
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.engines.stacked import StackedEngine
@@ -68,47 +70,66 @@ def test_nothing_can_be_done_with_a_round_that_must_not_be_read(use):
 
 
 @pytest.fixture
-def refusing(monkeypatch):
-    """A GPU that captures nothing, and what was done with it."""
-    done = []
+def gpu(monkeypatch):
+    """A pretended GPU: its debug mode, and an error that its captures raise."""
+    state = SimpleNamespace(mode=0, error=None, captures=0)
 
     @contextmanager
     def graph(_graph, pool):
-        done.append(("capture", pool))
-        raise RuntimeError("operation not permitted when stream is capturing\nmore text")
+        assert state.mode == 0, "torch's mode is as before"
+        state.captures += 1
         yield
+        if state.error is not None:
+            raise state.error
 
     for name, double in {
         "graph": graph,
-        "CUDAGraph": object,
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: "replayed"),
         "graph_pool_handle": lambda: (0, 1),
-        "current_stream": lambda: "the stream before",
-        "current_device": lambda: 0,
-        "set_stream": lambda stream: done.append(("stream", stream)),
-        "synchronize": lambda: done.append(("wait",)),
+        "get_sync_debug_mode": lambda: state.mode,
+        "set_sync_debug_mode": lambda mode: setattr(state, "mode", mode),
     }.items():
         monkeypatch.setattr(torch.cuda, name, double)
-    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-        monkeypatch.setattr(torch._C, name, lambda *args, name=name: done.append((name, *args)), raising=False)
-    return done
+    monkeypatch.setattr(_capture, "aside", lambda work: work())
+    return state
 
 
-def test_what_cannot_be_captured_is_done_step_by_step(refusing):
-    captures = Captures()
-    with pytest.warns(UserWarning, match=r"runs slower: operation not permitted when stream is capturing$"):
-        work, outputs = captures.of(lambda: 3)
-    assert (work(), outputs) == (3, None)
+def test_captured_work_is_replayed(gpu):
+    work, outputs = Captures().of(lambda: 3)
+    assert (work(), outputs, gpu.captures) == ("replayed", 3, 1)
 
 
-@pytest.mark.filterwarnings("ignore:a GPU cannot capture")
-def test_after_a_refusal_stream_and_pool_are_as_before_and_no_other_capture_is_tried(refusing):
-    captures = Captures()
-    captures.of(lambda: 3)
-    ended = [("_cuda_endAllocateToPool", 0, (0, 1)), ("_cuda_releasePool", 0, (0, 1))]
-    assert refusing == [("capture", (0, 1)), ("stream", "the stream before"), *ended, ("wait",)]
-    work, outputs = captures.of(lambda: 4)
-    assert (work(), outputs) == (4, None)
-    assert len(refusing) == 5, "it is not asked again"
+def test_work_that_waits_for_the_gpu_is_never_captured_and_done_step_by_step(gpu):
+    def work():
+        if gpu.mode == 2:
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return 3
+
+    with pytest.warns(UserWarning, match="the host waits for the GPU"):
+        again, outputs = Captures().of(work)
+    assert (again(), outputs, gpu.captures, gpu.mode) == (3, None, 0, 0)
+
+
+def test_other_errors_of_the_trial_are_not_taken_for_waiting(gpu):
+    def work():
+        raise RuntimeError("sizes do not match")
+
+    with pytest.raises(RuntimeError, match="sizes do not match"):
+        Captures().of(work)
+    assert gpu.mode == 0
+
+
+def test_a_capture_that_fails_ends_the_run_with_a_way_out(gpu):
+    gpu.error = RuntimeError("operation not permitted when stream is capturing\nmore text")
+    with pytest.raises(RunFailed, match=r"\(operation not permitted when stream is capturing\).* engine=sequential"):
+        Captures().of(lambda: 3)
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("pretended"), Misconfigured("pretended")])
+def test_errors_that_others_deal_with_pass(gpu, error):
+    gpu.error = error
+    with pytest.raises(type(error), match="pretended"):
+        Captures().of(lambda: 3)
 
 
 @pytest.fixture

@@ -146,13 +146,14 @@ def test_a_method_that_waits_for_the_gpu_trains_without_captures_and_leaves_the_
     monkeypatch.setattr(_LogDet, "_cannot_fail", lambda self, Z: False)
     method = replace(fedavg(), losses=(CrossEntropy(), LDDecorr(weight=1e-4)))
     setup = build(method, device="cuda", dtype="float64", **BATCH_NORM)
-    stream = torch.cuda.current_stream()
-    with pytest.warns(UserWarning, match="cannot capture this method"):
+    gc.collect()
+    torch.cuda.empty_cache()
+    before, stream = torch.cuda.memory_reserved(), torch.cuda.current_stream()
+    with pytest.warns(UserWarning, match="the host waits for the GPU"):
         check_two_rounds(engines.get("stacked").make(setup.problem), setup)
     assert torch.cuda.current_stream() == stream
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
+    torch.rand(1, device="cuda")
     check_two_rounds(*make("fedavg", **BATCH_NORM))
     gc.collect()
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() <= before, "captures after the refused one are freed as always"
+    assert torch.cuda.memory_reserved() <= before + 2**26, "nothing but what torch's libraries keep"

@@ -1,39 +1,28 @@
 """Files that are whole or absent."""
 
 import os
-import tempfile
-import threading
+import secrets
 from pathlib import Path
 
 from fedblade.core.errors import RunFailed
-
-_UMASK = threading.Lock()
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write so that a reader sees the old file or the new one, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    # Not mkstemp: its files are for the owner only, and results are meant to be shared as the user's umask says.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files for the owner only; results are meant to be shared as the user's umask says.
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
-
-
-def _umask() -> int:
-    """The process's mask, which can be read only by setting it; of two threads at once one would leave it at 0."""
-    with _UMASK:
-        mask = os.umask(0)
-        os.umask(mask)
-    return mask
 
 
 def cannot_write(path: Path, error: OSError) -> RunFailed:

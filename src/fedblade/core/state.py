@@ -1,6 +1,7 @@
 """Server state, and the stores that keep clients' state between rounds."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,8 @@ from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import State, Tree, tree_clone
+
+_WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class ClientStore(Protocol):
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state a client has after `round_`."""
 
-    def settle(self) -> None:
-        """Return when everything that was put is saved: a checkpoint must not come before the states it needs."""
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Save the states of many clients; all of them are saved when this returns."""
 
     def forget_before(self, round_: int) -> None:
         """Promise that nobody will ask for a state older than the newest one before `round_`."""
@@ -97,8 +100,10 @@ class MemoryStore:
         """Replace the state of a client."""
         self._states[client] = {name: tree_clone(tree) for name, tree in state.items()}
 
-    def settle(self) -> None:
-        """Every `put` is complete when it returns."""
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Replace the states of these clients."""
+        for client, state in states.items():
+            self.put(client, round_, state)
 
     def forget_before(self, round_: int) -> None:
         """Nothing older than the newest is kept anyway."""
@@ -145,8 +150,11 @@ class DiskStore:
         for old in (*needless, *path.parent.glob(".*.tmp")):
             old.unlink(missing_ok=True)
 
-    def settle(self) -> None:
-        """Every `put` is complete when it returns."""
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Write the states in a few threads: hashing, writing and waiting for the disk leave one another alone."""
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            for written in [writers.submit(self.put, client, round_, state) for client, state in states.items()]:
+                written.result()
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` may go when their client next writes."""

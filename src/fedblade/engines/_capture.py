@@ -1,14 +1,17 @@
-"""Work that a GPU captures once and replays without the host; where it cannot be captured it is done step by step."""
+"""Work that a GPU captures once and replays without the host; where the host is needed it is done step by step."""
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, RunFailed
+
+_REFUSE_WAITING = 2
+_WAITED = "synchronizing CUDA operation"
+"""How torch calls its debug mode that refuses waiting, and what it then says."""
 
 
 class Unread:
@@ -41,45 +44,56 @@ def aside(work: Callable[[], Any]) -> Any:
 
 @dataclass
 class Captures:
-    """Captures that share one pool of memory: none may run while what another gave is still needed.
-
-    A GPU that refused one is not asked again: what it refuses for one size it refuses for all.
-    """
+    """Captures that share one pool of memory: none may run while what another gave is still needed."""
 
     _pool: Any = None
-    _refused: bool = False
 
     def of(self, work: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
-        """A function that does the work again, and what it gave; work that cannot be captured is called as it is.
+        """A function that does the work again, and what it gave, which is overwritten each time.
 
-        What captured work gives is overwritten each time.
+        The work must have been done before. Where the host waits for the GPU in it, it is called as it is, and what it
+        gave is None. That is found out beforehand, because torch leaves a process that failed to capture with its
+        memory, its stream and its random numbers in disorder; where a capture fails all the same, the run ends.
         """
-        if self._refused:
+        if _waits(work):
+            warnings.warn(
+                "the host waits for the GPU in every step of this method, which is therefore not captured and runs "
+                "slower",
+                stacklevel=2,
+            )
             return work, None
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool):
                 result = work()
         except (torch.cuda.OutOfMemoryError, Misconfigured):
             raise
         except RuntimeError as error:
-            self._refused = True
-            _recover(stream, self._pool)
             reason = str(error).partition("\n")[0]
-            warnings.warn(f"a GPU cannot capture this method, which then runs slower: {reason}", stacklevel=2)
-            return work, None
+            raise RunFailed(
+                f"the GPU cannot capture a step of this method ({reason}). Run it with engine=sequential."
+            ) from error
         return graph.replay, result
 
 
-def _recover(stream: torch.cuda.Stream, pool: Any) -> None:
-    """Undo what torch leaves of a failed capture: its stream is the current one, and all memory comes from its pool.
+def _waits(work: Callable[[], Any]) -> bool:
+    """Whether the host waits for the GPU in the work, as it does to look at a value; the work is done once for that."""
+    before = torch.cuda.get_sync_debug_mode()
+    _watch_waiting(_REFUSE_WAITING)
+    try:
+        aside(work)
+    except RuntimeError as error:
+        if _WAITED not in str(error):
+            raise
+        return True
+    finally:
+        _watch_waiting(before)
+    return False
 
-    Without this nothing is ever freed, and the device is soon full.
-    """
-    torch.cuda.set_stream(stream)
-    # An error, if the capture failed so late that the pool was already closed.
-    with suppress(RuntimeError):
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-        torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
-    torch.cuda.synchronize()
+
+def _watch_waiting(mode: int) -> None:
+    with warnings.catch_warnings():
+        # That torch calls this a prototype, once in a process.
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)

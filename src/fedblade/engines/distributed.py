@@ -126,9 +126,9 @@ class LeadStore:
         """Save a state here."""
         self._part.store.put(client, round_, state)
 
-    def settle(self) -> None:
-        """Every rank has saved its states before it answers."""
-        self._part.store.settle()
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Save states here."""
+        self._part.store.put_all(round_, states)
 
     def forget_before(self, round_: int) -> None:
         """Promise it for all ranks, which hear of it with their next share."""

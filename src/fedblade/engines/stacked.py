@@ -88,12 +88,14 @@ class StackedEngine(SequentialEngine):
             trained = self._halved(whole, lambda some: self._trained(server, some, store, lr, observer))
             for group, (result, group_log, observed) in trained:
                 sums, sent, log, seen = sums + result.sums, sent + result.bytes_up, log + group_log, seen + observed
-                for task, state in zip(group, result.states, strict=True):
+                members = [task.client for task in group]
+                kept = {client: state for client, state in zip(members, result.states, strict=True) if state}
+                if kept:
                     with stage("sums"):
-                        if state:
-                            store.put(task.client, task.round, state)
-                    on_client(task.client)
-                clients += [task.client for task in group]
+                        store.put_all(group[0].round, kept)
+                for client in members:
+                    on_client(client)
+                clients += members
         ascending = sorted(range(len(clients)), key=clients.__getitem__)
         return RoundOutcome(sums.arranged(ascending), log, sent, seen)
 

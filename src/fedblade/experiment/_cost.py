@@ -8,6 +8,7 @@ from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
+from fedblade.core.timeline import wait_for
 from fedblade.data import Dataset
 from fedblade.experiment._config import Chosen, RunConfig
 from fedblade.experiment._setup import Setup, find_device, prepare
@@ -72,6 +73,7 @@ def _train(setup: Setup, clients: int, batches: int) -> tuple[float, int]:
     cut = Cohort(setup.planner, 0, tuple(range(clients)), phases)
     began = time.perf_counter()
     setup.engine.train(setup.start, cut, MemoryStore(), _PROBE_RATE, lambda _: None)
+    wait_for(setup.test_order.device)
     return time.perf_counter() - began, sum(task.num_steps for task in cut)
 
 
@@ -83,8 +85,10 @@ def _evaluate(setup: Setup) -> float:
         setup.engine.measure(setup.start, setup.test, some, passes)
     else:
         some = some[:_PROBE_TEST]
+    wait_for(some.device)
     began = time.perf_counter()
     setup.engine.measure(setup.start, setup.test, some, passes)
+    wait_for(some.device)
     return (time.perf_counter() - began) * len(setup.test_order) / len(some)
 
 

@@ -12,7 +12,6 @@ from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import stage, wait_for
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
-from fedblade.core.write_behind import WriteBehind
 from fedblade.experiment._checkpoints import Checkpoints
 from fedblade.experiment._diagnose import metrics_due, watch_for
 from fedblade.experiment._directory import DIAGNOSTICS, HISTORY, RunDirectory
@@ -128,7 +127,6 @@ class Driver:
         """Checkpoint the last complete round, if that has not been done."""
         if self._checkpoints is None or self._saved_round == self.state.round:
             return
-        self._store.settle()
         oldest = self._checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._own.facts())
         self._store.forget_before(oldest)
         self._saved_round = self.state.round
@@ -224,7 +222,7 @@ class Driver:
 
 
 def _own_store(directory: RunDirectory | None) -> ClientStore:
-    return MemoryStore() if directory is None else WriteBehind(DiskStore(directory.checkpoints / "clients"))
+    return MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
 
 
 def _population_notes(setup: Setup) -> list[str]:

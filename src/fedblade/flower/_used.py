@@ -60,8 +60,10 @@ class UsedStore:
         make_run_folder(self._folder)
         self._store.put(client, round_, state)
 
-    def settle(self) -> None:
-        """Every `put` is complete when it returns."""
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Keep the states after a round."""
+        for client, state in states.items():
+            self.put(client, round_, state)
 
     def forget_before(self, round_: int) -> None:
         """Nodes forget by what each request says."""

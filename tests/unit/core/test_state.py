@@ -2,19 +2,17 @@ import pytest
 import torch
 from small_federation import assert_same_bits
 
-from fedblade.core.errors import CorruptFile
+from fedblade.core.errors import CorruptFile, RunFailed
 from fedblade.core.state import DiskStore, MemoryStore, ServerState, flatten, unflatten
-from fedblade.core.write_behind import WriteBehind
 
 
 def state(value):
     return {"control": {"body.weight": torch.full((2,), float(value))}, "_momentum": {"scale": torch.tensor(value)}}
 
 
-@pytest.fixture(params=["memory", "disk", "behind"])
+@pytest.fixture(params=["memory", "disk"])
 def store(request, tmp_path):
-    made = MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "clients")
-    return WriteBehind(made) if request.param == "behind" else made
+    return MemoryStore() if request.param == "memory" else DiskStore(tmp_path / "clients")
 
 
 def value_of(found):
@@ -37,6 +35,26 @@ def test_clients_do_not_mix(store):
     for client in (0, 1, 1000, 1001):
         store.put(client, 0, state(float(client)))
     assert [value_of(store.get(client, 1)) for client in (0, 1, 1000, 1001)] == [0.0, 1.0, 1000.0, 1001.0]
+
+
+def test_many_states_at_once(store):
+    store.put_all(2, {client: state(float(client)) for client in range(12)})
+    assert [value_of(store.get(client, 3)) for client in range(13)] == [*range(12), None]
+
+
+def test_one_state_of_many_that_cannot_be_written_is_told_when_the_others_are(tmp_path, monkeypatch):
+    put = DiskStore.put
+
+    def failing(self, client, round_, state):
+        if client == 1:
+            raise RunFailed("no space left")
+        put(self, client, round_, state)
+
+    monkeypatch.setattr(DiskStore, "put", failing)
+    store = DiskStore(tmp_path)
+    with pytest.raises(RunFailed, match="no space left"):
+        store.put_all(0, {client: state(float(client)) for client in range(9)})
+    assert [client for client in range(9) if store.has(client, 0)] == [0, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_later_changes_to_what_was_saved_do_not_reach_the_store(store):
