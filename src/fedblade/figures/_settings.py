@@ -99,11 +99,28 @@ def _add_knobs(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]
         alike.setdefault(tuple(own.values()), []).append(index)
     for indices in alike.values():
         plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
-        keys = differing_keys(plain)[:_MOST_KNOBS]
+        keys = _telling(plain)
         for index, own in zip(indices, plain, strict=True):
             if keys:
                 pairs = ", ".join(f"{key.rpartition('.')[2]}={own.get(key, 'unset')}" for key in keys)
                 facts[index]["method"] += f" ({pairs})"
+
+
+def _telling(configs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Up to `_MOST_KNOBS` of the keys in which configurations differ, or all that it takes to tell every two apart."""
+    keys = differing_keys(configs)
+    few = keys[:_MOST_KNOBS]
+    if _distinct(configs, few) == _distinct(configs, keys):
+        return few
+    needed: list[str] = []
+    for key in keys:
+        if _distinct(configs, [*needed, key]) > _distinct(configs, needed):
+            needed.append(key)
+    return needed
+
+
+def _distinct(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
+    return len({tuple(config.get(key) for key in keys) for config in configs})
 
 
 def _line_fact(part: Part, facts: Sequence[Mapping[str, str]]) -> str:
@@ -117,11 +134,9 @@ def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
     chosen = [fact for fact in _SEPARATE if fact != line and len({own[fact] for own in facts}) > 1]
     told = [line] if line in _FACTS else []
 
-    def distinct(names: Sequence[str]) -> int:
-        return len({tuple(own[name] for name in names) for own in facts})
-
     for fact in _FACTS:
-        if fact not in (*chosen, line) and distinct([*told, *chosen, fact]) > distinct([*told, *chosen]):
+        before = [*told, *chosen]
+        if fact not in (*chosen, line) and _distinct(facts, [*before, fact]) > _distinct(facts, before):
             chosen.append(fact)
     return chosen
 

@@ -203,6 +203,14 @@ def test_variants_have_the_papers_names_and_others_show_their_knobs(make_run, tm
     assert names == {"FedBlade", "FedBlade-FedDecorr", "FedBlade w/o PBA", "FedProx (mu=0.1)", "FedProx (mu=0.01)"}
 
 
+def test_no_two_runs_share_a_name_however_many_knobs_it_takes(make_run, tmp_path):
+    knobs = [{"a": a, "b": a, "c": a, "d": d} for a, d in ((1, 1), (2, 1), (2, 2), (2, 3))]
+    for own in knobs:
+        make_run("fedblade", method=own)
+    [panel] = panels(tmp_path, general("accuracy"))
+    assert [name for name, _ in by_name(panel)] == [f"FedBlade (a={own['a']}, d={own['d']})" for own in knobs]
+
+
 def test_runs_that_differ_only_in_what_was_measured_are_not_told_apart_by_it(make_run, tmp_path):
     make_run("fedavg", 1)
     config = make_run("fedavg", 2) / "config.toml"
