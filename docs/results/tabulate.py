@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SETTINGS = ("dataset", "model", "method", "lambda_decorr", "balance", "form", "seed", "rounds")
+SETTINGS = ("dataset", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds")
 MEASURES = (
     "test_accuracy", "erank_feature", "erank_proj", "nc1_feature_ratio", "nc2_feature_equiangle", "drift_norm",
     "update_cosine", "alignment_observed", "alignment_unobserved", "lambda_eff",
@@ -28,6 +28,7 @@ def settings(run: Path) -> dict[str, Any]:
     named = {part: config[part]["name"] for part in ("dataset", "model", "method")}
     return named | {
         "lambda_decorr": method.get("lambda_decorr", ""),
+        "gamma_pba": method.get("gamma_pba", ""),
         "balance": decorr.get("balance", ""),
         "form": decorr.get("form", ""),
         "seed": config["seed"],

@@ -26,6 +26,22 @@ METHODS = {
     "FedBlade": {"method": "fedblade", "balance": "none"},
     "FedBlade, balanced": {"method": "fedblade", "balance": "0.1"},
 }
+PAPER = {"method": "fedblade", "lambda_decorr": "0.005", "gamma_pba": "1.0", "balance": "none", "form": "auto"}
+SMALL = {
+    "fedetf": {"method": "fedetf"},
+    "fedblade-without-lddecorr": PAPER | {"lambda_decorr": "0.0"},
+    "fedblade-without-pba": PAPER | {"gamma_pba": "0.0"},
+    "fedblade-weight-0.001": PAPER | {"lambda_decorr": "0.001"},
+    "fedblade-weight-0.005": PAPER,
+    "fedblade-weight-0.01": PAPER | {"lambda_decorr": "0.01"},
+    "fedblade-weight-0.05": PAPER | {"lambda_decorr": "0.05"},
+    "fedblade-balance-0.03": PAPER | {"balance": "0.03"},
+    "fedblade-balance-0.1": PAPER | {"balance": "0.1"},
+    "fedblade-balance-0.3": PAPER | {"balance": "0.3"},
+    "fedblade-balance-1": PAPER | {"balance": "1.0"},
+    "fedblade-float32-primal": PAPER | {"form": "primal"},
+}
+"""The runs with a small network, by the names of their summaries and in the order of the page."""
 MEASURES = {
     "effective rank of features": "erank_feature",
     "share of variance within classes": "nc1_feature_ratio",
@@ -74,10 +90,16 @@ def test_summaries_and_curves_are_of_the_same_runs():
     assert files
     for file in files:
         summary = json.loads(file.read_text(encoding="utf-8"))
-        label = next(name for name, each in METHODS.items() if file.stem.endswith(_stem(name)))
-        accuracies = [float(line["test_accuracy"]) for line in central(summary["dataset"], label).values()]
+        accuracies = [float(line["test_accuracy"]) for line in curve_of(file, summary).values()]
         assert accuracies[-1] == summary["final_accuracy"]
         assert statistics.mean(accuracies[-10:]) == pytest.approx(summary["last10_accuracy"])
+
+
+def curve_of(file, summary):
+    study, _, run = file.stem.removesuffix("-seed1024").partition("-")
+    if study == "small":
+        return curve(model="small_cnn", **SMALL[run])
+    return central(summary["dataset"], next(name for name in METHODS if file.stem.endswith(_stem(name))))
 
 
 def _stem(label):
@@ -138,6 +160,22 @@ def test_the_tables_of_diagnostics_are_those_of_the_runs(dataset, heading):
             exact = float(central(dataset, method)[at][MEASURES[name]])
             digits = len(cell.partition(".")[2])
             assert float(cell) == pytest.approx(exact, abs=0.501 * 10**-digits), f"{name} of {method}, round {at}"
+
+
+def test_the_tables_of_the_small_network_are_those_of_its_runs():
+    _, rows = table("small network")
+    _, arithmetics = table("arithmetic")
+    for name, (_, last, final, rank, *share) in [
+        *zip([name for name in SMALL if name != "fedblade-float32-primal"], rows, strict=True),
+        *zip(("fedblade-weight-0.005", "fedblade-float32-primal"), arithmetics, strict=True),
+    ]:
+        summary = json.loads((STUDY / f"small-{name}-seed1024.json").read_text(encoding="utf-8"))
+        assert float(last) == pytest.approx(summary["last10_accuracy"], abs=0.00501)
+        assert float(final) == summary["final_accuracy"]
+        line = curve(model="small_cnn", **SMALL[name])[40]
+        assert float(rank) == pytest.approx(float(line["erank_feature"]), abs=0.0501)
+        for cell in share:
+            assert float(cell) == pytest.approx(float(line["nc1_feature_ratio"]), abs=0.00501)
 
 
 def test_the_table_of_splits():
