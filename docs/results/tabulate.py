@@ -15,8 +15,9 @@ import numpy as np
 
 SETTINGS = ("dataset", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds")
 MEASURES = (
-    "test_accuracy", "erank_feature", "erank_proj", "nc1_feature_ratio", "nc2_feature_equiangle", "drift_norm",
-    "update_cosine", "alignment_observed", "alignment_unobserved", "lambda_eff",
+    "test_accuracy", "erank_feature", "erank_feature_correlation", "erank_proj", "erank_proj_correlation",
+    "nc1_feature_ratio", "nc1_proj_ratio", "nc2_feature_equiangle", "drift_norm", "update_cosine",
+    "alignment_observed", "alignment_unobserved", "lambda_eff", "count_cholesky_failures",
 )  # fmt: skip
 
 
