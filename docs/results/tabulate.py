@@ -82,10 +82,14 @@ def write(path: Path, rows: list[dict[str, Any]], names: tuple[str, ...]) -> Non
 def main(cells: Path, into: Path) -> None:
     """Read all finished runs below `cells` and write the tables."""
     runs = sorted(path.parent for path in cells.glob("*/summary.json"))
+    if not runs:
+        sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
     write(into / "values.csv", [row for run in runs for row in values(run)], (*SETTINGS, "round", *MEASURES))
     splits = {row["dataset"]: row for row in map(split, runs)}
     write(into / "splits.csv", list(splits.values()), tuple(split(runs[0])))
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]))
