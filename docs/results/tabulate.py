@@ -1,11 +1,13 @@
-"""Values of runs by round, and how unlike their clients are: `python tabulate.py CELLS INTO` writes two CSV files.
+"""What the page of the first study is written from: `python tabulate.py CELLS INTO`.
 
-CELLS is a folder of run directories, as `fedblade reproduce --out DIR` makes them in DIR/cells. `values.csv` has a line
-for each evaluated round of each run, `splits.csv` one for each split.
+CELLS is a folder of run directories, as `fedblade reproduce --out DIR` makes them in DIR/cells. In INTO `values.csv`
+gets a line for each evaluated round of each run, `splits.csv` one for each split, and every run has its summary there
+under a short name.
 """
 
 import csv
 import json
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -13,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
-SETTINGS = ("dataset", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds")
+SETTINGS = (
+    "dataset", "alpha", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds",
+)  # fmt: skip
+SPLIT = ("dataset", "alpha", "seed")
+"""The settings that a split follows from."""
 MEASURES = (
     "test_accuracy", "erank_feature", "erank_feature_correlation", "erank_proj", "erank_proj_correlation",
     "nc1_feature_ratio", "nc1_proj_ratio", "nc2_feature_equiangle", "drift_norm", "update_cosine",
@@ -28,6 +34,7 @@ def settings(run: Path) -> dict[str, Any]:
     decorr = method.get("decorr", {})
     named = {part: config[part]["name"] for part in ("dataset", "model", "method")}
     return named | {
+        "alpha": config["partition"]["alpha"],
         "lambda_decorr": method.get("lambda_decorr", ""),
         "gamma_pba": method.get("gamma_pba", ""),
         "balance": decorr.get("balance", ""),
@@ -37,6 +44,22 @@ def settings(run: Path) -> dict[str, Any]:
     }
 
 
+def name(run: Path) -> str:
+    """A short name for a run: data and network, method, where this differs from the paper's, rounds and seed."""
+    own = settings(run)
+    study = "small" if own["model"] == "small_cnn" else own["dataset"].partition("_")[0]
+    if own["alpha"] != 0.05:
+        study += f"-alpha-{own['alpha']:g}"
+    parts = [study, own["method"].replace("_", "-")]
+    if own["method"] == "fedblade":
+        if own["balance"] != "none":
+            parts.append(f"balance-{own['balance']:g}")
+        elif own["lambda_decorr"] != 0.005:
+            parts.append(f"weight-{own['lambda_decorr']:g}")
+        parts += [word for word, so in (("no-pba", own["gamma_pba"] == 0), ("primal", own["form"] == "primal")) if so]
+    return "-".join([*parts, f"r{own['rounds']}", f"seed{own['seed']}"])
+
+
 def values(run: Path) -> list[dict[str, Any]]:
     """The evaluated rounds of a run."""
     rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -44,7 +67,7 @@ def values(run: Path) -> list[dict[str, Any]]:
     for row in rows:
         if "test_accuracy" in row:
             measured = {name: f"{row[name]:.5g}" for name in MEASURES if name in row}
-            found.append(settings(run) | {"round": row["round"]} | measured)
+            found.append({"run": name(run)} | settings(run) | {"round": row["round"]} | measured)
     return found
 
 
@@ -59,8 +82,7 @@ def split(run: Path) -> dict[str, Any]:
     sizes = counts.sum(1)
     shares = counts / sizes[:, None]
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)
-    return {
-        "dataset": settings(run)["dataset"],
+    return {name: settings(run)[name] for name in SPLIT} | {
         "draws": record["draws"],
         "smallest": int(sizes.min()),
         "median": float(np.median(sizes)),
@@ -80,12 +102,14 @@ def write(path: Path, rows: list[dict[str, Any]], names: tuple[str, ...]) -> Non
 
 
 def main(cells: Path, into: Path) -> None:
-    """Read all finished runs below `cells` and write the tables."""
+    """Read all finished runs below `cells` and write the tables and summaries."""
     runs = sorted(path.parent for path in cells.glob("*/summary.json"))
     if not runs:
         sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
-    write(into / "values.csv", [row for run in runs for row in values(run)], (*SETTINGS, "round", *MEASURES))
-    splits = {row["dataset"]: row for row in map(split, runs)}
+    for run in runs:
+        shutil.copyfile(run / "summary.json", into / f"{name(run)}.json")
+    write(into / "values.csv", [row for run in runs for row in values(run)], ("run", *SETTINGS, "round", *MEASURES))
+    splits = {tuple(row[name] for name in SPLIT): row for row in map(split, runs)}
     write(into / "splits.csv", list(splits.values()), tuple(split(runs[0])))
 
 

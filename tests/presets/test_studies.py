@@ -19,29 +19,22 @@ GRIDS = [
     for path in sorted(RESULTS.glob("*.toml"))
     for name in tomllib.loads(path.read_text(encoding="utf-8"))["presets"]
 ]
-METHODS = {
-    "FedAvg": {"method": "fedavg"},
-    "FedDecorr": {"method": "feddecorr"},
-    "FedETF": {"method": "fedetf"},
-    "FedBlade": {"method": "fedblade", "balance": "none"},
-    "FedBlade, balanced": {"method": "fedblade", "balance": "0.1"},
+CENTRAL = {
+    "FedAvg": "fedavg",
+    "FedDecorr": "feddecorr",
+    "FedETF": "fedetf",
+    "FedBlade": "fedblade",
+    "FedBlade, balanced": "fedblade-balance-0.1",
 }
-PAPER = {"method": "fedblade", "lambda_decorr": "0.005", "gamma_pba": "1.0", "balance": "none", "form": "auto"}
-SMALL = {
-    "fedetf": {"method": "fedetf"},
-    "fedblade-without-lddecorr": PAPER | {"lambda_decorr": "0.0"},
-    "fedblade-without-pba": PAPER | {"gamma_pba": "0.0"},
-    "fedblade-weight-0.001": PAPER | {"lambda_decorr": "0.001"},
-    "fedblade-weight-0.005": PAPER,
-    "fedblade-weight-0.01": PAPER | {"lambda_decorr": "0.01"},
-    "fedblade-weight-0.05": PAPER | {"lambda_decorr": "0.05"},
-    "fedblade-balance-0.03": PAPER | {"balance": "0.03"},
-    "fedblade-balance-0.1": PAPER | {"balance": "0.1"},
-    "fedblade-balance-0.3": PAPER | {"balance": "0.3"},
-    "fedblade-balance-1": PAPER | {"balance": "1.0"},
-    "fedblade-float32-primal": PAPER | {"form": "primal"},
-}
-"""The runs with a small network, by the names of their summaries and in the order of the page."""
+OTHERS = {"FedDr+": "feddr-plus", "FedGELA": "fedgela"}
+METHODS = CENTRAL | OTHERS
+SMALL = (
+    "fedetf", "fedblade-weight-0", "fedblade-no-pba", "fedblade-weight-0.001", "fedblade", "fedblade-weight-0.01",
+    "fedblade-weight-0.05", "fedblade-balance-0.03", "fedblade-balance-0.1", "fedblade-balance-0.3",
+    "fedblade-balance-1",
+)  # fmt: skip
+"""The runs with a small network, in the order of the page."""
+SEEDS = (1024, 2025, 4096)
 MEASURES = {
     "effective rank of features": "erank_feature",
     "the same, standardised": "erank_feature_correlation",
@@ -62,15 +55,38 @@ def lines(name):
 VALUES = lines("values.csv")
 
 
-def curve(**settings):
-    """Rounds and their lines of the one run with these settings."""
-    found = [line for line in VALUES if all(line[name] == value for name, value in settings.items())]
-    assert len({line["round"] for line in found}) == len(found) > 0, f"{settings} is one run"
+def run(name, rounds, seed=1024):
+    """Evaluated rounds of a run, and their lines."""
+    full = f"{name}-r{rounds}-seed{seed}"
+    found = [line for line in VALUES if line["run"] == full]
+    assert len({line["round"] for line in found}) == len(found) > 0, f"{full} is one run"
     return {int(line["round"]): line for line in found}
 
 
-def central(dataset, method):
-    return curve(dataset=dataset, model="mobilenet_v2", **METHODS[method])
+def cifar10(method):
+    return run(f"cifar10-{METHODS[method]}", 60 if method in OTHERS else 200)
+
+
+def tiny(method):
+    return run(f"tiny-{METHODS[method]}", 46)
+
+
+def milder(method):
+    return run(f"cifar10-alpha-0.5-{METHODS[method]}", 60)
+
+
+def accuracies(found, first, last):
+    return [float(line["test_accuracy"]) for at, line in found.items() if first <= at <= last]
+
+
+def last10(found):
+    return statistics.mean(accuracies(found, 0, max(found))[-10:])
+
+
+def near(cell, exact):
+    """Whether a cell is this number with its own digits; half a last digit is rounded either way."""
+    digits = len(cell.partition(".")[2])
+    return float(cell) == pytest.approx(exact, abs=0.501 * 10**-digits)
 
 
 def table(heading):
@@ -78,6 +94,11 @@ def table(heading):
     text = PAGE[PAGE.index(f"| {heading} |") :].partition("\n\n")[0]
     cells = [[cell.strip(" *").replace("−", "-") for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     return cells[0], cells[2:]
+
+
+def published(preset):
+    plan = plan_reproduction(f"{RESULTS / 'first-study.toml'}:{preset}")
+    return {line.columns["method"]: line.published for line in plan.lines}
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda each: each.rpartition("/")[2])
@@ -88,43 +109,15 @@ def test_every_grid_can_be_planned(grid, tmp_path):
 
 
 def test_summaries_and_curves_are_of_the_same_runs():
-    files = sorted(STUDY.glob("*-seed1024.json"))
-    assert files
-    for file in files:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-        accuracies = [float(line["test_accuracy"]) for line in curve_of(file, summary).values()]
-        assert accuracies[-1] == summary["final_accuracy"]
-        assert statistics.mean(accuracies[-10:]) == pytest.approx(summary["last10_accuracy"])
-
-
-def curve_of(file, summary):
-    study, _, run = file.stem.removesuffix("-seed1024").partition("-")
-    if study == "small":
-        return curve(model="small_cnn", **SMALL[run])
-    return central(summary["dataset"], next(name for name in METHODS if file.stem.endswith(_stem(name))))
-
-
-def _stem(label):
-    return f"-{label.lower().replace(', ', '-')}-seed1024"
-
-
-def test_the_table_of_cifar_10_is_that_of_its_runs_and_of_the_paper():
-    plan = plan_reproduction(f"{RESULTS / 'first-study.toml'}:cifar10")
-    published = {line.columns["method"]: line.published for line in plan.lines}
-    _, rows = table("method | ours, last 10")
-    assert [row[0] for row in rows] == list(METHODS)
-    for method, ours, paper, difference, final, reached in rows:
-        summary = json.loads((STUDY / f"cifar10{_stem(method)}.json").read_text(encoding="utf-8"))
-        # Two digits of a mean over ten: half a hundredth is rounded either way.
-        assert float(ours) == pytest.approx(summary["last10_accuracy"], abs=0.00501)
-        assert float(final) == summary["final_accuracy"]
-        assert reached == first_round(central("cifar10", method), 50)
-        theirs = published[method]
-        if theirs is None:
-            assert (paper, difference) == ("–", "–")
-        else:
-            assert paper == f"{theirs.mean:.2f} ± {theirs.std:.2f}"
-            assert float(difference) == pytest.approx(summary["last10_accuracy"] - theirs.mean, abs=0.00501)
+    summaries = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in STUDY.glob("*.json")}
+    assert summaries.keys() == {line["run"] for line in VALUES}
+    for full, summary in summaries.items():
+        name, rounds, seed = full.rsplit("-", 2)
+        found = run(name, int(rounds.removeprefix("r")), int(seed.removeprefix("seed")))
+        assert summary["seed"] == int(seed.removeprefix("seed"))
+        assert max(found) == summary["rounds"] == int(rounds.removeprefix("r"))
+        assert float(found[max(found)]["test_accuracy"]) == summary["final_accuracy"]
+        assert last10(found) == pytest.approx(summary["last10_accuracy"])
 
 
 def first_round(found, threshold):
@@ -133,58 +126,106 @@ def first_round(found, threshold):
     return str(min(reached)) if reached else f"{max(found)}+"
 
 
+def test_the_table_of_cifar_10_is_that_of_its_runs_and_of_the_paper():
+    paper = published("cifar10")
+    _, rows = table("method | ours, last 10")
+    assert [row[0] for row in rows] == list(CENTRAL)
+    for method, ours, theirs, difference, final, reached in rows:
+        found = cifar10(method)
+        assert near(ours, last10(found))
+        assert near(final, *accuracies(found, 200, 200))
+        assert reached == first_round(found, 50)
+        if paper[method] is None:
+            assert (theirs, difference) == ("–", "–")
+        else:
+            assert theirs == f"{paper[method].mean:.2f} ± {paper[method].std:.2f}"
+            assert near(difference, last10(found) - paper[method].mean)
+
+
+def test_the_table_of_the_first_60_rounds():
+    _, rows = table("CIFAR-10, first 60 rounds")
+    assert [row[0] for row in rows] == list(METHODS)
+    for method, window, last in rows:
+        assert near(window, statistics.mean(accuracies(cifar10(method), 42, 60)))
+        assert near(last, *accuracies(cifar10(method), 60, 60))
+
+
 def test_the_table_of_tiny_imagenet_is_that_of_its_runs_and_of_the_paper():
-    plan = plan_reproduction(f"{RESULTS / 'first-study.toml'}:tiny")
-    published = {line.columns["method"]: line.published for line in plan.lines}
+    paper = published("tiny")
     _, rows = table("method | 20 % reached in round, ours")
-    for method, ours, paper, last, final in rows:
-        found = central("tiny_imagenet32", method)
-        summary = json.loads((STUDY / f"tiny{_stem(method)}.json").read_text(encoding="utf-8"))
+    assert [row[0] for row in rows] == list(METHODS)
+    for method, ours, theirs, last, final in rows:
+        found = tiny(method)
         assert ours == first_round(found, 20)
-        assert float(paper) == published[method].mean
-        assert float(last) == pytest.approx(summary["last10_accuracy"], abs=0.00501)
-        assert float(final) == summary["final_accuracy"]
+        assert theirs == (f"{paper[method].mean:g}" if method in paper else "–")
+        assert near(last, last10(found))
+        assert near(final, *accuracies(found, 46, 46))
+
+
+def test_the_table_of_both_splits_is_that_of_the_runs():
+    pairs = [of(method) for of in (cifar10, milder) for method in ("FedETF", "FedBlade")]
+    _, rows = table("mean of rounds")
+    for window, *cells in rows:
+        first, last = map(int, window.split(" to "))
+        means = [statistics.mean(accuracies(found, first, last)) for found in pairs]
+        expected = [*means[:2], means[1] - means[0], *means[2:], means[3] - means[2]]
+        assert all(near(cell, exact) for cell, exact in zip(cells, expected, strict=True)), window
+    paper = published("milder")
+    assert f"({paper['FedBlade'].mean:.2f} and {paper['FedETF'].mean:.2f} after 200 rounds)" in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize(
-    ("dataset", "heading"),
+    ("runs", "heading"),
     [
-        ("tiny_imagenet32", "round | | FedAvg | FedDecorr | FedETF | FedBlade"),
-        ("cifar10", "round | | FedAvg | FedDecorr | FedETF | FedBlade | FedBlade, balanced"),
+        ([tiny(name) for name in list(CENTRAL)[:4]], "round | | FedAvg | FedDecorr | FedETF | FedBlade"),
+        ([cifar10(name) for name in CENTRAL], "round | | FedAvg | FedDecorr | FedETF | FedBlade | FedBlade, balanced"),
+        (
+            [of(name) for of in (cifar10, milder) for name in ("FedETF", "FedBlade")],
+            "round | | α = 0.05: FedETF | FedBlade | α = 0.5: FedETF | FedBlade",
+        ),
     ],
+    ids=["tiny", "cifar10", "splits"],
 )
-def test_the_tables_of_diagnostics_are_those_of_the_runs(dataset, heading):
-    header, rows = table(heading)
+def test_the_tables_of_diagnostics_are_those_of_the_runs(runs, heading):
+    _, rows = table(heading)
     at = 0
     for first, name, *cells in rows:
         at = int(first or at)
-        for method, cell in zip(header[2:], cells, strict=True):
-            exact = float(central(dataset, method)[at][MEASURES[name]])
-            digits = len(cell.partition(".")[2])
-            assert float(cell) == pytest.approx(exact, abs=0.501 * 10**-digits), f"{name} of {method}, round {at}"
+        for found, cell in zip(runs, cells, strict=True):
+            assert near(cell, float(found[at][MEASURES[name]])), f"{name}, round {at}"
 
 
-def test_the_tables_of_the_small_network_are_those_of_its_runs():
+def test_the_table_of_shares_follows_from_the_weights_of_the_balanced_runs():
+    header, rows = table("share of the supervised gradient, rounds")
+    for (_, *cells), of in zip(rows, (cifar10, tiny), strict=True):
+        for window, cell in zip(header[1:], cells, strict=True):
+            first, last = map(int, window.split(" to "))
+            found = of("FedBlade, balanced").items()
+            weights = [float(line["lambda_eff"]) for at, line in found if first <= at <= last]
+            if cell == "–":
+                assert not weights
+            else:
+                assert near(cell.removesuffix(" %"), 100 * 0.1 * 0.005 / statistics.median(weights))
+
+
+def test_the_table_of_the_small_network_is_that_of_its_runs():
     _, rows = table("small network")
-    _, arithmetics = table("arithmetic")
-    for name, (_, last, final, rank, *others) in [
-        *zip([name for name in SMALL if name != "fedblade-float32-primal"], rows, strict=True),
-        *zip(("fedblade-weight-0.005", "fedblade-float32-primal"), arithmetics, strict=True),
-    ]:
-        summary = json.loads((STUDY / f"small-{name}-seed1024.json").read_text(encoding="utf-8"))
-        assert float(last) == pytest.approx(summary["last10_accuracy"], abs=0.00501)
-        assert float(final) == summary["final_accuracy"]
-        line = curve(model="small_cnn", **SMALL[name])[40]
-        assert float(rank) == pytest.approx(float(line["erank_feature"]), abs=0.0501)
-        if others:
-            assert float(others[0]) == pytest.approx(float(line["erank_feature_correlation"]), abs=0.501)
-            assert float(others[1]) == pytest.approx(float(line["nc1_feature_ratio"]), abs=0.00501)
+    for name, (_, last, final, rank, standardised, within) in zip(SMALL, rows, strict=True):
+        found = run(f"small-{name}", 40)
+        assert near(last, last10(found))
+        assert near(final, *accuracies(found, 40, 40))
+        assert near(rank, float(found[40]["erank_feature"]))
+        assert near(standardised, float(found[40]["erank_feature_correlation"]))
+        assert near(within, float(found[40]["nc1_feature_ratio"]))
 
 
 def test_the_table_of_splits():
     _, rows = table("| samples of a client: least, median, most")
-    for (name, sizes, classes, effective, share), line in zip(rows, lines("splits.csv"), strict=True):
-        assert name.lower().replace("-", "") in line["dataset"].replace("_", "")
+    of_seed = [line for line in lines("splits.csv") if line["seed"] == "1024"]
+    for (name, sizes, classes, effective, share), line in zip(rows, of_seed, strict=True):
+        dataset, alpha = name.split(", α = ")
+        assert dataset.lower().replace("-", "") in line["dataset"].replace("_", "")
+        assert alpha == line["alpha"]
         assert [int(size) for size in sizes.split(", ")] == [
             int(line["smallest"]), pytest.approx(float(line["median"]), abs=0.5), int(line["largest"]),
         ]  # fmt: skip
@@ -192,20 +233,21 @@ def test_the_table_of_splits():
         assert effective == line["effective_classes"]
         assert share == f"{float(line['largest_class']):.0%}".replace("%", " %")
     assert "it took 50,569 draws" in PAGE
-    assert lines("splits.csv")[0]["draws"] == "50569"
+    assert of_seed[0]["draws"] == "50569"
 
 
 def test_the_readme_quotes_the_page():
     readme = " ".join((RESULTS.parents[1] / "README.md").read_text(encoding="utf-8").split())
-    reached = first_round(central("tiny_imagenet32", "FedBlade"), 20)
-    ends = [
-        json.loads((STUDY / f"cifar10{_stem(name)}.json").read_text(encoding="utf-8"))["last10_accuracy"]
-        for name in ("FedETF", "FedBlade")
+    ahead = [
+        statistics.mean(accuracies(of("FedBlade"), 42, 60)) - statistics.mean(accuracies(of("FedETF"), 42, 60))
+        for of in (milder, cifar10)
     ]
     for text in (readme, " ".join(PAGE.split())):
-        assert f"FedBlade reaches 20 % in round {reached}, where its paper says 41" in text
-        assert f"ends {ends[0] - ends[1]:.1f} points behind FedETF" in text
+        assert f"FedBlade reaches 20 % in round {first_round(tiny('FedBlade'), 20)}, where its paper says 41" in text
+        assert f"ends {last10(cifar10('FedETF')) - last10(cifar10('FedBlade')):.1f} points behind FedETF" in text
         assert "are 16 to 35 points below the paper's" in text
+        assert f"{ahead[0]:.1f} points ahead of FedETF in rounds 42 to 60" in text
+        assert f"{-ahead[1]:.1f} behind" in text
 
 
 def test_every_picture_and_file_of_the_page_is_there():
