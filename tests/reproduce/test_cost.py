@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedblade.experiment import load_config
-from fedblade.experiment._cost import Speed, duration, estimate, probe
+from fedblade.experiment._cost import Speed, _shares, duration, estimate, probe
 from fedblade.experiment._setup import prepare
 from fedblade.experiment._work import Work, count_work, epoch_steps, guess_work, training_split
 
@@ -47,10 +47,12 @@ def test_counted_steps_are_those_of_the_plan(changes, skip):
     config = config_of(**changes)
     setup = prepare(config)
     planner = replace(setup.planner, skip_singletons=skip)
-    steps = [sum(planner.task(t, int(k)).num_steps for k in cohort) for t, cohort in enumerate(setup.cohorts)]
+    steps = [[planner.task(t, int(k)).num_steps for k in cohort] for t, cohort in enumerate(setup.cohorts)]
     split = training_split(config, setup.dataset)
-    assert count_work(config, split, skip_singletons=skip).client_steps == sum(steps)
-    assert count_work(config, split, skip_singletons=skip, first_round=3).client_steps == sum(steps[3:])
+    for first in (0, 3):
+        work = count_work(config, split, skip_singletons=skip, first_round=first)
+        assert work.client_steps == sum(map(sum, steps[first:]))
+        assert work.longest_steps == sum(map(max, steps[first:]))
 
 
 def test_client_rounds_and_evaluations():
@@ -62,12 +64,24 @@ def test_client_rounds_and_evaluations():
 def test_a_guess_divides_the_data_evenly():
     config = config_of(num_clients=100, clients_per_round=20, batch_size=64, epochs=5, rounds=200)
     guess = guess_work(replace(config, dataset=replace(config.dataset, name="cifar10")))
-    assert guess == Work(client_steps=200 * 20 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
+    assert guess == Work(200 * 20 * 5 * 8, 200 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
     assert guess_work(replace(config, dataset=replace(config.dataset, name="nobody_knows"))) is None
 
 
 def test_seconds_follow_from_steps_clients_and_evaluations():
-    assert Speed(0.5, 0.25, 2.0).seconds(Work(10, 4, 3, exact=True)) == 5.0 + 1.0 + 6.0
+    work = Work(client_steps=12, longest_steps=5, client_rounds=4, evaluations=3, exact=True)
+    assert Speed(0.5, 0.0, 0.25, 2.0).seconds(work) == 6.0 + 1.0 + 6.0
+    assert Speed(0.5, 3.0, 0.25, 2.0, together=4).seconds(work) == 5 * 3.0 + 6.0 + 1.0 + 6.0
+    assert Speed(0.5, 3.0, 0.25, 2.0, together=2).seconds(work) == 6 * 3.0 + 6.0 + 1.0 + 6.0
+
+
+@pytest.mark.parametrize(
+    ("alone", "whole", "together", "expected"),
+    [(11.5, 21.0, 20, (0.5, 11.0)), (2.0, 2.0, 1, (2.0, 0.0)), (5.0, 4.0, 4, (1.0, 0.0)), (1.0, 9.0, 8, (9 / 8, 0.0))],
+    ids=["gpu", "one", "faster together", "slower together"],
+)
+def test_a_step_of_many_clients_is_split_into_theirs_and_its_own(alone, whole, together, expected):
+    assert _shares(alone, whole, together) == pytest.approx(expected)
 
 
 def test_a_probe_times_what_it_says():
@@ -75,6 +89,7 @@ def test_a_probe_times_what_it_says():
     speed, skips = probe(config, config.dataset.make())
     assert skips is False
     assert 0 < speed.step < 1
+    assert 0 <= speed.tick < 1
     assert 0 <= speed.client < 1
     assert 0 < speed.evaluation < 5
 

@@ -17,6 +17,8 @@ from fedblade.partitions import Parts
 
 _PROBE_BATCHES = 3
 _PROBE_CLIENTS = 8
+_PROBE_CLIENTS_GPU = 32
+"""Clients in a trial. A GPU trains so many side by side, so that a few do not tell what a client takes."""
 _PROBE_TEST = 256
 _PROBE_RATE = 1e-6
 """A step takes as long at any rate, and at this one nothing can diverge."""
@@ -24,16 +26,28 @@ _PROBE_RATE = 1e-6
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine: of a step on a full batch, of a client's round besides steps, of an evaluation."""
+    """Seconds on this machine, with `together` clients side by side.
+
+    `step` is a client's step on a full batch and `tick` what a step of all takes besides, however few take part: it is
+    small on a CPU and most of a GPU's time where a few clients have much more data than the others. `client` is a
+    client's round besides steps, `evaluation` a pass over the test set.
+    """
 
     step: float
+    tick: float
     client: float
     evaluation: float
+    together: int = 1
 
     def seconds(self, work: Work) -> float:
         """Estimated time of a run."""
-        parts = (work.client_steps * self.step, work.client_rounds * self.client, work.evaluations * self.evaluation)
-        return sum(parts)
+        ticks = max(work.longest_steps, work.client_steps / self.together)
+        return (
+            ticks * self.tick
+            + work.client_steps * self.step
+            + work.client_rounds * self.client
+            + work.evaluations * self.evaluation
+        )
 
 
 def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
@@ -42,8 +56,7 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     The split does not matter for this and can be slow to draw, so clients get equal parts.
     """
     clients = max(1, len(dataset.train) // (config.local.batch_size * _PROBE_BATCHES))
-    # A GPU trains a cohort side by side, so that only a whole one tells what a client takes.
-    most = clients if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
+    most = _PROBE_CLIENTS_GPU if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
     cohort = min(clients, config.federation.clients_per_round, most)
     even = replace(
         config,
@@ -55,16 +68,33 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     )
     setup = prepare(even, dataset)
     # One after another, a client tells as much as all of them.
-    trained = 1 if setup.engine.name == "sequential" else cohort
-    _train(setup, trained, 1)
+    together = 1 if setup.engine.name == "sequential" else cohort
+    whole, rest = _time_steps(setup, together)
+    alone, _ = _time_steps(setup, 1) if together > 1 else (whole, 0.0)
+    step, tick = _shares(alone, whole, together)
+    return Speed(step, tick, rest / together, _evaluate(setup), together), setup.problem.network.skips_singletons
+
+
+def _shares(alone: float, whole: float, together: int) -> tuple[float, float]:
+    """What a client adds to a step of all, and what a step takes besides, from the step of one client and of all.
+
+    A straight line through both; where it makes no sense, because clocks are noisy, a step costs its clients alone.
+    """
+    step = (whole - alone) / (together - 1) if together > 1 else whole
+    tick = whole - together * step
+    return (step, tick) if step > 0 and tick > 0 else (whole / together, 0.0)
+
+
+def _time_steps(setup: Setup, clients: int) -> tuple[float, float]:
+    """Seconds of a step that so many clients take side by side, and of their round besides steps."""
+    _train(setup, clients, 1)
     if setup.test_order.is_cuda:
         # What a GPU compiles and records for the longer trial is paid for once in a run.
-        _train(setup, trained, _PROBE_BATCHES)
-    (short, few), (long, many) = _train(setup, trained, 1), _train(setup, trained, _PROBE_BATCHES)
+        _train(setup, clients, _PROBE_BATCHES)
+    (short, few), (long, many) = _train(setup, clients, 1), _train(setup, clients, _PROBE_BATCHES)
     # Where the clock is noisier than a step is long, the mean over the longer trial is the safer number.
     step = (long - short) / (many - few) if long > short and many > few else long / max(many, 1)
-    client = max(0.0, short - few * step) / trained
-    return Speed(step, client, _evaluate(setup)), setup.problem.network.skips_singletons
+    return clients * step, max(0.0, short - few * step)
 
 
 def _train(setup: Setup, clients: int, batches: int) -> tuple[float, int]:

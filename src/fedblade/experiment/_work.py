@@ -17,9 +17,13 @@ from fedblade.partitions import Parts
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a run that is left to do. `exact` is False where sizes were guessed instead of counted."""
+    """The work of a run that is left to do. `exact` is False where sizes were guessed instead of counted.
+
+    `longest_steps` are those of the client with most data in each round: side by side, the others are done earlier.
+    """
 
     client_steps: int
+    longest_steps: int
     client_rounds: int
     evaluations: int
     exact: bool
@@ -57,15 +61,16 @@ def count_work(config: RunConfig, split: Parts, *, skip_singletons: bool, first_
     epochs = num_epochs(config)
     measured = choose_measured(config.general.seed, eligible)
     tuned = epoch_steps(sizes[measured], local.batch_size, local.last_batch, skip_singletons=skip_singletons)
-    total = tuning_epochs(config) * int(tuned.sum())
+    total, longest = (tuning_epochs(config) * int(steps) for steps in (tuned.sum(), tuned.max(initial=0)))
     for offset, cohort in enumerate(cohorts):
         held = sizes[cohort]
         if split.removal is not None:
             held = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
         steps = epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=skip_singletons)
         total += epochs * int(steps.sum())
+        longest += epochs * int(steps.max(initial=0))
     evaluations = _evaluations(config, first_round, len(measured))
-    return Work(total, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
+    return Work(total, longest, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
 
 
 def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
@@ -83,7 +88,8 @@ def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
     measured = min(federation.num_clients, MOST_MEASURED)
     epochs = clients * num_epochs(config) + measured * tuning_epochs(config)
     evaluations = _evaluations(config, first_round, measured)
-    return Work(epochs * steps, clients, evaluations, exact=False)
+    longest = (federation.rounds - first_round) * num_epochs(config) + tuning_epochs(config)
+    return Work(epochs * steps, longest * steps, clients, evaluations, exact=False)
 
 
 def num_epochs(config: RunConfig) -> int:
