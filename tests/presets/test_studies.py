@@ -219,6 +219,43 @@ def test_the_table_of_the_small_network_is_that_of_its_runs():
         assert near(within, float(found[40]["nc1_feature_ratio"]))
 
 
+def test_the_table_of_seeds_is_that_of_the_runs():
+    names = (
+        "fedetf",
+        "fedblade-weight-0",
+        "fedblade-weight-0.001",
+        "fedblade",
+        "fedblade-balance-0.1",
+        "fedblade-primal",
+    )
+    header, rows = table("last 10 of 40 rounds")
+    assert header[1:-1] == [f"seed {seed}" for seed in SEEDS]
+    for name, (_, *cells, mean) in zip(names, rows, strict=True):
+        exact = [last10(run(f"small-{name}", 40, seed)) for seed in SEEDS]
+        assert all(map(near, cells, exact)), name
+        assert all(map(near, mean.split(" ± "), (statistics.mean(exact), statistics.pstdev(exact)))), name
+
+
+def test_the_small_network_has_three_to_four_times_the_supervised_gradient():
+    for seed in SEEDS:
+        weights = [float(line["lambda_eff"]) for line in run("small-fedblade-balance-0.1", 40, seed).values()]
+        assert 2.5 < 0.1 * 0.005 / statistics.median(weights) < 4.5
+    assert "three to four times the supervised gradient" in " ".join(PAGE.split())
+
+
+def test_the_table_of_arithmetics_is_that_of_the_runs():
+    _, rows = table("arithmetic")
+    runs = cifar10("FedBlade"), run("cifar10-fedblade-primal", 30), cifar10("FedETF")
+    for found, (_, early, late, rank, within) in zip(runs, rows, strict=True):
+        assert near(early, statistics.mean(accuracies(found, 12, 20)))
+        assert near(late, statistics.mean(accuracies(found, 22, 30)))
+        assert near(rank, float(found[30]["erank_feature"]))
+        assert near(within, float(found[30]["nc1_feature_ratio"]))
+    counted = [float(line["count_cholesky_failures"]) for line in VALUES if line["count_cholesky_failures"]]
+    assert counted
+    assert not any(counted)
+
+
 def test_the_table_of_splits():
     _, rows = table("| samples of a client: least, median, most")
     of_seed = [line for line in lines("splits.csv") if line["seed"] == "1024"]
