@@ -106,6 +106,9 @@ def main(cells: Path, into: Path) -> None:
     runs = sorted(path.parent for path in cells.glob("*/summary.json"))
     if not runs:
         sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
+    names = [name(run) for run in runs]
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        sys.exit(f"'{cells}' holds several runs that would be called '{twice[0]}'; expected one of each.")
     for run in runs:
         shutil.copyfile(run / "summary.json", into / f"{name(run)}.json")
     write(into / "values.csv", [row for run in runs for row in values(run)], ("run", *SETTINGS, "round", *MEASURES))

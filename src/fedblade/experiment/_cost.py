@@ -26,7 +26,7 @@ _PROBE_RATE = 1e-6
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine, with `together` clients side by side.
+    """Seconds on this machine, from a trial with `together` clients side by side.
 
     `step` is a client's step on a full batch and `tick` what a step of all takes besides, however few take part: it is
     small on a CPU and most of a GPU's time where a few clients have much more data than the others. `client` is a
@@ -41,6 +41,7 @@ class Speed:
 
     def seconds(self, work: Work) -> float:
         """Estimated time of a run."""
+        # At least so many: a step lasts while the longest client of a round does, and has room for so many clients.
         ticks = max(work.longest_steps, work.client_steps / self.together)
         return (
             ticks * self.tick
@@ -57,7 +58,8 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     """
     clients = max(1, len(dataset.train) // (config.local.batch_size * _PROBE_BATCHES))
     most = _PROBE_CLIENTS_GPU if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
-    cohort = min(clients, config.federation.clients_per_round, most)
+    everyone = config.build_method().participation == "all"
+    cohort = min(clients, most, config.federation.num_clients if everyone else config.federation.clients_per_round)
     even = replace(
         config,
         partition=Chosen("iid", partitions.get("iid"), {}),
@@ -78,11 +80,11 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
 def _shares(alone: float, whole: float, together: int) -> tuple[float, float]:
     """What a client adds to a step of all, and what a step takes besides, from the step of one client and of all.
 
-    A straight line through both; where it makes no sense, because clocks are noisy, a step costs its clients alone.
+    A straight line through both, of which neither part is below zero, however noisy the clock.
     """
     step = (whole - alone) / (together - 1) if together > 1 else whole
-    tick = whole - together * step
-    return (step, tick) if step > 0 and tick > 0 else (whole / together, 0.0)
+    step = min(max(step, 0.0), whole / together)
+    return step, whole - together * step
 
 
 def _time_steps(setup: Setup, clients: int) -> tuple[float, float]:
@@ -189,7 +191,10 @@ def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset) -> list[
         )
         if split_key not in splits:
             splits[split_key] = training_split(config, dataset)
-        speed_key = repr((table["model"], table["method"], config.local.batch_size, config.general.device))
+        cohort, general = config.federation.clients_per_round, config.general
+        speed_key = repr(
+            (table["model"], table["method"], cohort, config.local.batch_size, general.device, general.engine)
+        )
         if speed_key not in speeds:
             speeds[speed_key] = probe(config, dataset)
         speed, skips = speeds[speed_key]
