@@ -242,6 +242,15 @@ def test_the_small_network_has_three_to_four_times_the_supervised_gradient():
     assert "three to four times the supervised gradient" in " ".join(PAGE.split())
 
 
+def test_the_table_of_the_small_network_with_both_splits():
+    _, rows = table("small network, last 10 of 40 rounds")
+    for study, (_, *cells, share) in zip(("small", "small-alpha-0.5"), rows, strict=True):
+        runs = [run(f"{study}-{METHODS[name]}", 40) for name in ("FedETF", "FedBlade", "FedBlade, balanced")]
+        assert all(map(near, cells, map(last10, runs)))
+        weights = [float(line["lambda_eff"]) for line in runs[-1].values()]
+        assert near(share.removesuffix(" %"), 100 * 0.1 * 0.005 / statistics.median(weights))
+
+
 def test_the_table_of_arithmetics_is_that_of_the_runs():
     _, rows = table("arithmetic")
     runs = cifar10("FedBlade"), run("cifar10-fedblade-primal", 30), cifar10("FedETF")
