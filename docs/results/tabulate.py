@@ -30,6 +30,10 @@ MEASURES = (
 def settings(run: Path) -> dict[str, Any]:
     """What tells a run from the others of the study."""
     config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    if "alpha" not in config["partition"]:
+        sys.exit(
+            f"'{run}' is no run of this study; expected a Dirichlet split, with partition.alpha in its config.toml."
+        )
     method = config["method"]
     decorr = method.get("decorr", {})
     named = {part: config[part]["name"] for part in ("dataset", "model", "method")}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedblade.figures._specs import Part, variants
-from fedblade.report._groups import Group, differing_keys, flatten
+from fedblade.report._groups import Group, count_distinct, differing_keys, flatten, telling_keys
 from fedblade.report._order import published_names, setting_number
 
 _KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
@@ -15,7 +15,6 @@ _FACTS = ("method", "dataset", "split", "model", *_KEYS)
 _SEPARATE = ("method", "dataset", "split")
 # They change which numbers were taken, or how fast, and not what was trained.
 _ASIDE = ("seed", "seeds", "id", "checkpoint", "distributed", "engine", "device", "evaluation")
-_MOST_KNOBS = 3
 
 
 @dataclass(frozen=True)
@@ -99,28 +98,11 @@ def _add_knobs(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]
         alike.setdefault(tuple(own.values()), []).append(index)
     for indices in alike.values():
         plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
-        keys = _telling(plain)
+        keys = telling_keys(plain, differing_keys(plain))
         for index, own in zip(indices, plain, strict=True):
             if keys:
                 pairs = ", ".join(f"{key.rpartition('.')[2]}={own.get(key, 'unset')}" for key in keys)
                 facts[index]["method"] += f" ({pairs})"
-
-
-def _telling(configs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Up to `_MOST_KNOBS` of the keys in which configurations differ, or all that it takes to tell every two apart."""
-    keys = differing_keys(configs)
-    few = keys[:_MOST_KNOBS]
-    if _distinct(configs, few) == _distinct(configs, keys):
-        return few
-    needed: list[str] = []
-    for key in keys:
-        if _distinct(configs, [*needed, key]) > _distinct(configs, needed):
-            needed.append(key)
-    return needed
-
-
-def _distinct(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
-    return len({tuple(config.get(key) for key in keys) for config in configs})
 
 
 def _line_fact(part: Part, facts: Sequence[Mapping[str, str]]) -> str:
@@ -136,7 +118,7 @@ def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
 
     for fact in _FACTS:
         before = [*told, *chosen]
-        if fact not in (*chosen, line) and _distinct(facts, [*before, fact]) > _distinct(facts, before):
+        if fact not in (*chosen, line) and count_distinct(facts, [*before, fact]) > count_distinct(facts, before):
             chosen.append(fact)
     return chosen
 

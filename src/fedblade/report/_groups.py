@@ -102,6 +102,23 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({config.get(key) for config in configs}) > 1]
 
 
+def telling_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
+    """A few of the keys where these tell as many configurations apart as all do, or else each that tells more apart."""
+    few = list(keys[:_LABEL_KEYS])
+    if count_distinct(configs, few) == count_distinct(configs, keys):
+        return few
+    needed: list[str] = []
+    for key in keys:
+        if count_distinct(configs, [*needed, key]) > count_distinct(configs, needed):
+            needed.append(key)
+    return needed
+
+
+def count_distinct(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
+    """How many configurations there are that differ in these keys."""
+    return len({tuple(config.get(key) for key in keys) for config in configs})
+
+
 def _is_bookkeeping(key: str) -> bool:
     """Whether a dotted key may differ between runs of one group."""
     return key.partition(".")[0] in _BOOKKEEPING
@@ -130,7 +147,7 @@ def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     for found, method in zip(members, methods, strict=True):
         rivals = [_distinct(other[0]) for other, name in zip(members, methods, strict=True) if name == method]
         keys = sorted(differing_keys(rivals), key=lambda key: not key.endswith(".name"))
-        labels.append(_label(method, _distinct(found[0]), keys, rivals))
+        labels.append(_label(method, _distinct(found[0]), telling_keys(rivals, keys)))
     return labels
 
 
@@ -139,13 +156,10 @@ def _distinct(run: RunRecord) -> dict[str, str]:
     return named | {key: text for key, text in flatten(run.config).items() if not _is_bookkeeping(key)}
 
 
-def _label(method: str, own: Mapping[str, str], keys: Sequence[str], rivals: Sequence[Mapping[str, str]]) -> str:
+def _label(method: str, own: Mapping[str, str], keys: Sequence[str]) -> str:
     if not keys:
         return method
-    few = keys[:_LABEL_KEYS]
-    values = {tuple(config.get(key) for key in few) for config in rivals}
-    used = few if len(values) == len(rivals) else keys
-    pairs = [f"{_short(key, own)}={own.get(key, 'unset')}" for key in used]
+    pairs = [f"{_short(key, own)}={own.get(key, 'unset')}" for key in keys]
     return f"{method} ({', '.join(pairs)})"
 
 
