@@ -48,9 +48,8 @@ def settings(run: Path) -> dict[str, Any]:
     }
 
 
-def name(run: Path) -> str:
-    """A short name for a run: data and network, method, where this differs from the paper's, rounds and seed."""
-    own = settings(run)
+def short_name(own: dict[str, Any]) -> str:
+    """A run by its settings: data and network, method, where this differs from the paper's, rounds and seed."""
     study = "small" if own["model"] == "small_cnn" else own["dataset"].partition("_")[0]
     if own["alpha"] != 0.05:
         study += f"-alpha-{own['alpha']:g}"
@@ -66,12 +65,13 @@ def name(run: Path) -> str:
 
 def values(run: Path) -> list[dict[str, Any]]:
     """The evaluated rounds of a run."""
+    own = settings(run)
     rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     found = []
     for row in rows:
         if "test_accuracy" in row:
             measured = {name: f"{row[name]:.5g}" for name in MEASURES if name in row}
-            found.append({"run": name(run)} | settings(run) | {"round": row["round"]} | measured)
+            found.append({"run": short_name(own)} | own | {"round": row["round"]} | measured)
     return found
 
 
@@ -86,7 +86,8 @@ def split(run: Path) -> dict[str, Any]:
     sizes = counts.sum(1)
     shares = counts / sizes[:, None]
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)
-    return {name: settings(run)[name] for name in SPLIT} | {
+    own = settings(run)
+    return {name: own[name] for name in SPLIT} | {
         "draws": record["draws"],
         "smallest": int(sizes.min()),
         "median": float(np.median(sizes)),
@@ -110,11 +111,11 @@ def main(cells: Path, into: Path) -> None:
     runs = sorted(path.parent for path in cells.glob("*/summary.json"))
     if not runs:
         sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
-    names = [name(run) for run in runs]
+    names = [short_name(settings(run)) for run in runs]
     if twice := sorted({each for each in names if names.count(each) > 1}):
         sys.exit(f"'{cells}' holds several runs that would be called '{twice[0]}'; expected one of each.")
-    for run in runs:
-        shutil.copyfile(run / "summary.json", into / f"{name(run)}.json")
+    for run, name in zip(runs, names, strict=True):
+        shutil.copyfile(run / "summary.json", into / f"{name}.json")
     write(into / "values.csv", [row for run in runs for row in values(run)], ("run", *SETTINGS, "round", *MEASURES))
     splits = {tuple(row[name] for name in SPLIT): row for row in map(split, runs)}
     write(into / "splits.csv", list(splits.values()), tuple(split(runs[0])))

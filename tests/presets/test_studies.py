@@ -238,7 +238,7 @@ def test_the_table_of_seeds_is_that_of_the_runs():
 def test_the_small_network_has_three_to_four_times_the_supervised_gradient():
     for seed in SEEDS:
         weights = [float(line["lambda_eff"]) for line in run("small-fedblade-balance-0.1", 40, seed).values()]
-        assert 2.5 < 0.1 * 0.005 / statistics.median(weights) < 4.5
+        assert round(0.1 * 0.005 / statistics.median(weights)) in (3, 4)
     assert "three to four times the supervised gradient" in " ".join(PAGE.split())
 
 

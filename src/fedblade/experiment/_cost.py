@@ -10,6 +10,7 @@ from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.timeline import wait_for
 from fedblade.data import Dataset
+from fedblade.engines.stacked import ROWS
 from fedblade.experiment._config import Chosen, RunConfig
 from fedblade.experiment._setup import Setup, find_device, prepare
 from fedblade.experiment._work import Work, count_work, guess_work, training_split
@@ -17,8 +18,6 @@ from fedblade.partitions import Parts
 
 _PROBE_BATCHES = 3
 _PROBE_CLIENTS = 8
-_PROBE_CLIENTS_GPU = 32
-"""Clients in a trial. A GPU trains so many side by side, so that a few do not tell what a client takes."""
 _PROBE_TEST = 256
 _PROBE_RATE = 1e-6
 """A step takes as long at any rate, and at this one nothing can diverge."""
@@ -28,9 +27,9 @@ _PROBE_RATE = 1e-6
 class Speed:
     """Seconds on this machine, from a trial with `together` clients side by side.
 
-    `step` is a client's step on a full batch and `tick` what a step of all takes besides, however few take part: it is
-    small on a CPU and most of a GPU's time where a few clients have much more data than the others. `client` is a
-    client's round besides steps, `evaluation` a pass over the test set.
+    `step` is a client's step on a full batch and `tick` what a step of all takes besides, however few take part, as on
+    a GPU where a few clients have much more data than the others. `client` is a client's round besides steps,
+    `evaluation` a pass over the test set.
     """
 
     step: float
@@ -57,7 +56,8 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     The split does not matter for this and can be slow to draw, so clients get equal parts.
     """
     clients = max(1, len(dataset.train) // (config.local.batch_size * _PROBE_BATCHES))
-    most = _PROBE_CLIENTS_GPU if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
+    # A GPU takes many side by side, so that a few do not tell what a client takes.
+    most = ROWS if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
     everyone = config.build_method().participation == "all"
     cohort = min(clients, most, config.federation.num_clients if everyone else config.federation.clients_per_round)
     even = replace(
