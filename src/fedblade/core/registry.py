@@ -26,11 +26,16 @@ ENTRY_POINT_GROUP = "fedblade.plugins"
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part: its name, the function that makes it, and facts about it."""
+    """A registered part: its name, the function that makes it, facts about it, and its revision.
+
+    `revision` counts the changes of the part's results (rounding aside). A run stores the revisions of the parts it
+    uses, so that results of an older revision are never taken for today's.
+    """
 
     name: str
     make: Callable[..., Any]
     info: Mapping[str, str] = field(default_factory=dict)
+    revision: int = 0
 
     @property
     def summary(self) -> str:
@@ -52,8 +57,11 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._loaded = False
 
-    def register(self, name: str | None = None, **info: str) -> Callable[[F], F]:
-        """Decorator that files a function under its own name, or under `name`."""
+    def register(self, name: str | None = None, *, revision: int = 0, **info: str) -> Callable[[F], F]:
+        """Decorator that files a function under its own name, or under `name`.
+
+        Raise `revision` by one with every change of the part's results.
+        """
 
         def add(make: F) -> F:
             key = name or make.__name__
@@ -63,7 +71,7 @@ class Registry:
                     f"{self.kind} '{key}' is registered twice: by {known.make.__module__} and by {make.__module__}. "
                     f"Give one of them another name."
                 )
-            self._entries[key] = Entry(key, make, info)
+            self._entries[key] = Entry(key, make, info, revision)
             return make
 
         return add
