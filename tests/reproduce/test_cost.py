@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fedblade.experiment import _cost, load_config
-from fedblade.experiment._cost import Speed, _shares, duration, estimate, probe
+from fedblade.experiment._cost import Estimate, duration, estimate
 from fedblade.experiment._setup import prepare
+from fedblade.experiment._speed import Speed, _shares, probe
 from fedblade.experiment._work import Work, count_work, epoch_steps, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
@@ -104,9 +105,13 @@ def test_cohorts_of_other_sizes_and_other_engines_have_trials_of_their_own(monke
         return Speed(1.0, 0.0, 0.0, 0.0), False
 
     monkeypatch.setattr(_cost, "probe", trial)
-    changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}]
-    estimate([(config_of(**change), 0) for change in changes])
+    changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}, {"lr": 0.5}]
+    told = []
+    found = estimate([(config_of(**change), 0) for change in changes], told.append)
     assert trials == [(10, "auto"), (5, "auto"), (10, "sequential")]
+    assert found.trials == 3
+    assert told.count("reading digits") == 1
+    assert told.count("timing fedavg, mlp, inputs 1×8×8") == 3
 
 
 def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
@@ -122,11 +127,29 @@ def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
     assert both.client_steps == work.client_steps + 3 * 10 * 2 * 8
     assert (both.seconds, both.exact, list(both.absent)) == (None, False, ["cifar10"])
     assert "guessed from the sizes" in both.sentence()
+    assert both.sentence().endswith("time unknown without the data")
+
+
+def test_an_estimate_says_what_it_is_based_on():
+    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, trials=1)
+    assert cost.sentence() == (
+        "480,000 client-steps, about 41 days on this machine's CPU; use a GPU (from 1 trial of a few steps)"
+    )
+    quick = replace(cost, seconds=7200.0, trials=9, device="cuda")
+    assert quick.sentence().endswith("about 2.0 hours on this machine's GPU (from 9 trials of a few steps)")
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "a second"), (80, "80 seconds"), (90, "1.5 minutes"), (5400, "1.5 hours"), (200_000, "2.3 days")],
+    [
+        (0.2, "a second"),
+        (80, "80 seconds"),
+        (90, "1.5 minutes"),
+        (5400, "1.5 hours"),
+        (200_000, "2.3 days"),
+        (41.4 * 86400, "41 days"),
+        (1500 * 86400, "1,500 days"),
+    ],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

@@ -9,7 +9,7 @@ from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import Floats, Ints, as_alpha, as_number
-from fedblade.partitions._split import DEAL, TABLE, Split, cuts, log_gamma
+from fedblade.partitions._split import TABLE, Split, cuts, log_gamma
 
 Sizes = Literal["equal", "lognormal"]
 Deal = Literal["clients", "samples"]
