@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
 from fedblade.experiment import _cost, load_config
 from fedblade.experiment._cost import Estimate, duration, estimate
 from fedblade.experiment._setup import prepare
 from fedblade.experiment._speed import Speed, _shares, probe
-from fedblade.experiment._work import Work, count_work, epoch_steps, guess_work, training_split
+from fedblade.experiment._work import Work, count_work, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 
@@ -28,7 +29,8 @@ def test_steps_of_an_epoch(last_batch, skip, batch_size):
         if lengths[-1] < batch_size:
             lengths = {"keep": lengths, "drop": lengths[:-1], "wrap": [*lengths[:-1], batch_size]}[last_batch]
         expected = sum(length > 1 or not skip for length in lengths)
-        assert epoch_steps(np.array([samples]), batch_size, last_batch, skip_singletons=skip)[0] == expected
+        kept, alone = epoch_batches(np.array([samples]), batch_size, last_batch, skip_singletons=skip)
+        assert (kept[0], alone[0]) == (expected, len(lengths) - expected)
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -41,6 +43,8 @@ def test_steps_of_an_epoch(last_batch, skip, batch_size):
         {"partition": "stochastic_removal", "rounds": 12, "num_clients": 10, "partition.every": 3},
         {"partition": "dirichlet", "alpha": 0.1, "min_size": 0, "allow_empty": True, "num_clients": 40},
         {"test_split": "holdout"},
+        {"local.steps": 9, "alpha": 0.1, "min_size": 1, "batch_size": 20},
+        {"local.steps": 5, "last_batch": "drop", "batch_size": 60},
         {"evaluation.on": "validation", "batch_size": 5},
     ],
 )
@@ -54,6 +58,20 @@ def test_counted_steps_are_those_of_the_plan(changes, skip):
         work = count_work(config, split, skip_singletons=skip, first_round=first)
         assert work.client_steps == sum(map(sum, steps[first:]))
         assert work.longest_steps == sum(map(max, steps[first:]))
+
+
+def test_a_phase_with_steps_lasts_as_long_for_every_client_that_has_a_batch():
+    batches = np.array([0, 1, 2, 3, 7])
+    open_ = PhasePlan(None, 6)
+    assert phase_steps(open_, batches).tolist() == [0, 6, 6, 6, 6]
+    assert phase_epochs(open_, batches).tolist() == [1, 6, 3, 2, 1]
+    paired = PhasePlan(None, 6, paired=True)
+    assert phase_steps(paired, batches).tolist() == [0, 6, 6, 6, 6]
+    assert phase_epochs(paired, batches).tolist() == [1, 6, 6, 6, 2]
+    both = PhasePlan(2, 6)
+    assert phase_steps(both, batches).tolist() == [0, 2, 4, 6, 6]
+    assert phase_epochs(both, batches).tolist() == [2, 2, 2, 2, 1]
+    assert phase_steps(PhasePlan(2), batches).tolist() == [0, 2, 4, 6, 14]
 
 
 def test_client_rounds_and_evaluations():

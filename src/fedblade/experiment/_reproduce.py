@@ -130,13 +130,14 @@ def cell_name(config: Mapping[str, Any]) -> str:
     """A readable name for a cell, the same wherever the same configuration occurs, ending in a digest of it."""
     partition = lookup(config, "partition")
     level = lookup(config, f"partition.{LEVELS[partition]}") if partition in LEVELS else None
+    steps = setting(config, "local.steps")
     words = (
         lookup(config, "dataset"),
         f"{partition}{'' if level is None else show(float(level))}",
         f"{setting(config, 'federation.clients_per_round')}of{setting(config, 'federation.num_clients')}",
         lookup(config, "model"),
         folder_name(str(lookup(config, "method"))),
-        f"e{setting(config, 'local.epochs')}",
+        f"e{setting(config, 'local.epochs')}" if steps == "none" else f"s{steps}",
         f"r{setting(config, 'federation.rounds')}",
     )
     kept = {key: value for key, value in config.items() if key not in _NOT_IN_NAME}
