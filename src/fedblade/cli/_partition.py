@@ -42,7 +42,7 @@ def partition(
     console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
     if plot is not None:
         some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
-        title = f"{config.partition.name}, seed {config.general.seed}{some}"
+        title = f"{config.partition.name}, seed {config.split_seed}{some}"
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         try:
             plot.parent.mkdir(parents=True, exist_ok=True)

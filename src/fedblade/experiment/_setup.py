@@ -86,7 +86,7 @@ def find_device(name: str) -> torch.device:
 def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     """Deal the training set to clients and say what each is tested on."""
     partitioner: Partitioner = config.partition.make()
-    seed = config.general.seed
+    seed = config.split_seed
     split = partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
@@ -105,7 +105,7 @@ def shuffled(seed: int, indices: IntArray) -> IntArray:
 
 def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
     """The clients with the part of their data that tuning measures on held back, and all such samples, shuffled."""
-    held = hold_out(clients.train, config.general.seed, _VALIDATION_PERCENT, VALIDATION)
+    held = hold_out(clients.train, config.split_seed, _VALIDATION_PERCENT, VALIDATION)
     if len(held.order) == 0:
         raise Misconfigured(
             f"evaluation.on = 'validation' holds {_VALIDATION_PERCENT} % of each client's data back, but no client has "
