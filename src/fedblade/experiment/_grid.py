@@ -39,6 +39,9 @@ WORDS: dict[str, type | tuple[type, ...]] = {
 
 LEVELS = {
     "dirichlet": "alpha",
+    "dirichlet_clients": "alpha",
+    "dirichlet_groups": "alpha",
+    "labels": "classes_per_client",
     "pathological": "classes_per_client",
     "shards": "shards_per_client",
     "stochastic_removal": "shards_per_client",
@@ -175,8 +178,10 @@ def _settings(axis: str, value: Any, name: str) -> Raw:
         return copy.deepcopy(dict(value))
     if axis == "split":
         partition, _, level = str(value).partition(" ")
-        number = float(level) if partition == "dirichlet" else int(level or 0)
-        return {"partition": {"name": partition} | ({LEVELS[partition]: number} if level else {})}
+        if not level:
+            return {"partition": {"name": partition}}
+        knob = LEVELS[partition]
+        return {"partition": {"name": partition, knob: float(level) if knob == "alpha" else int(level)}}
     if axis == "seed":
         raise Misconfigured(f"seeds are no axis of '{name}': every cell is run with each of them. Use seeds = [1, 2].")
     path = f"{axis}.name" if axis in NAMED else axis
