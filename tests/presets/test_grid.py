@@ -3,7 +3,8 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment._grid import expand, inherit, merge
+from fedblade.core.registry import partitions
+from fedblade.experiment._grid import LEVELS, expand, inherit, merge
 
 BASE = {
     "seeds": [1, 2],
@@ -46,6 +47,11 @@ def test_a_split_is_a_partition_and_its_level():
     assert same.config["partition"] == {"name": "dirichlet", "alpha": 0.1, "cap": False}
     assert other.config["partition"] == {"name": "shards", "shards_per_client": 3}
     assert even.config["partition"] == {"name": "iid"}
+    for name, knob in LEVELS.items():
+        (cell,) = cells(grid={"split": [f"{name} 2"]})
+        assert cell.config["partition"][knob] == 2
+        assert knob in partitions.get(name).knobs()
+    assert {name for name in partitions.names() if "alpha" in partitions.get(name).knobs()} <= set(LEVELS)
 
 
 def test_a_variant_is_a_table_with_a_label():
