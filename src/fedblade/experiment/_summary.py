@@ -126,7 +126,7 @@ def record_partition(directory: RunDirectory, setup: Setup) -> None:
 
 
 def check_sources(directory: RunDirectory, config: RunConfig) -> None:
-    """Refuse to go on when a user's file with a part of the run was edited since the run was started."""
+    """Refuse to go on when a user's file with a part or the split of the run was edited since the run was started."""
     known = (directory.read_json(PARTITION) or {}).get("sources", {})
     for path, digest in _sources(config).items():
         if known.get(path, digest) != digest:
@@ -137,10 +137,15 @@ def check_sources(directory: RunDirectory, config: RunConfig) -> None:
 
 
 def _sources(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every file that a part is taken from by reference, `file.py:name`."""
+    """SHA-256 of every file that a part is taken from by reference, `file.py:name`, and of a split in a file."""
     table = config.table()
-    places = (Path(table[kind]["name"].rpartition(":")[0]) for kind in NAMED)
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in places if path.suffix == ".py"}
+    places = [Path(table[kind]["name"].rpartition(":")[0]) for kind in NAMED]
+    files = [path for path in places if path.suffix == ".py"]
+    split = Path(table["partition"].get("path", ""))
+    # A finished run is still read where its split is no more.
+    if table["partition"]["name"] == "file" and split.is_file():
+        files.append(split)
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @cache
