@@ -14,7 +14,9 @@ Assignments = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="COLUMN=VALUE", help="Choose cells by a column; may be given many times."),
+    typer.Option(
+        "--where", metavar="COLUMN=VALUE", help="Choose cells by a column or a variant; may be given many times."
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.")]
 Engine = Annotated[

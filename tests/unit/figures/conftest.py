@@ -75,7 +75,7 @@ def config(seed: int, sections: dict[str, dict[str, Any]]) -> str:
     lines = [f"seed = {seed}"]
     for name, entries in usual.items():
         chosen = entries | sections.get(name, {})
-        if chosen["name"] != "dirichlet" if name == "partition" else False:
+        if name == "partition" and not chosen["name"].startswith("dirichlet"):
             chosen.pop("alpha", None)
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in chosen.items())]
     return "\n".join(lines) + "\n"

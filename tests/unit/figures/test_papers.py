@@ -57,6 +57,22 @@ def test_runs_of_other_presets_in_the_same_folder_stay_out(make_run, tmp_path):
     assert chosen(tmp_path, "fd-f8") == [("fedavg", "tiny_imagenet"), ("fedavg+feddecorr", "tiny_imagenet")]
 
 
+def test_a_figure_has_the_default_reading_of_its_paper_and_another_where_there_is_no_such_run(make_run, tmp_path):
+    blade = CELL | {
+        "local": {"epochs": 5},
+        "federation": {"num_clients": 100, "clients_per_round": 20, "rounds": 2},
+    }
+
+    def drawn():
+        groups = choose_cells("fb-f3", group_runs(read_runs([tmp_path / "runs"])))
+        return [group.runs[0].part("partition") for group in groups]
+
+    make_run("fedavg", **blade, partition={"name": "dirichlet", "alpha": 0.05})
+    assert drawn() == ["dirichlet"]
+    make_run("fedavg", **blade, partition={"name": "dirichlet_clients", "alpha": 0.05})
+    assert drawn() == ["dirichlet_clients"]
+
+
 def test_runs_that_are_no_cells_of_the_preset_are_all_drawn(make_run, tmp_path):
     for method in ("fedavg", "mine"):
         make_run(method)
