@@ -47,7 +47,12 @@ def test_fine_tuned_models_with_their_deviation_over_clients(reproduced):
         assert line["note"] == "std over clients"
         assert float(line["difference"]) == pytest.approx(fmean(accuracies) - paper, rel=1e-4)
         assert f"{fmean(accuracies):.2f} ± {pstdev(accuracies):.2f}" in out
-        assert ["test_accuracy" in row for row in rows_of(folder / "history.jsonl")] == [False, True]
+        rounds = rows_of(folder / "history.jsonl")
+        assert ["test_accuracy" in row for row in rounds] == [False, True]
+        # The global model on the whole test set, another way to measure the published number.
+        other = lines[label, "personalization (global)"]
+        assert float(other["ours_mean"]) == pytest.approx(rounds[-1]["test_accuracy"], rel=1e-5)
+        assert float(other["paper_mean"]) == paper
     untuned, tuned = (lines[label, "personalization"]["ours_mean"] for label in ("FedAvg", "FedAvg-FT"))
     assert float(tuned) > float(untuned)
 

@@ -78,6 +78,14 @@ def test_costs_are_the_samples_that_phases_go_through_and_a_batch(steps, seen):
         assert costs[client] == first + held + planner.batch_size
 
 
+def test_steps_in_place_of_epochs_cost_the_same_for_everyone_who_fills_a_batch():
+    planner = build().planner
+    costs = estimated_costs(Cohort(planner, 0, (0, 1, 2, 3), (PhasePlan(None, 5),)))
+    for client, cost in costs.items():
+        held = len(planner.shards.indices(client, 0))
+        assert cost == 5 * min(held, planner.batch_size) + planner.batch_size
+
+
 def test_costs_follow_the_work_that_is_planned():
     """Samples in the batches of a task, without the constant."""
     planner = build(epochs=3).planner
