@@ -9,8 +9,9 @@ asks. `split_test` divides the test set to match.
 
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet_clients import DirichletClients
 from fedblade.partitions._drawn import Drawn, DrawnSplit
-from fedblade.partitions._functions import dirichlet, iid, pathological, shards
+from fedblade.partitions._functions import dirichlet, dirichlet_clients, iid, pathological, shards
 from fedblade.partitions._groups import Domain, Natural
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
@@ -25,6 +26,7 @@ __all__ = [
     "VALIDATION",
     "ClientTests",
     "Dirichlet",
+    "DirichletClients",
     "Domain",
     "Drawn",
     "DrawnSplit",
@@ -39,6 +41,7 @@ __all__ = [
     "Split",
     "StochasticRemoval",
     "dirichlet",
+    "dirichlet_clients",
     "hold_out",
     "iid",
     "pathological",

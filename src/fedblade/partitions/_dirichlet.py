@@ -11,8 +11,8 @@ import numpy as np
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
-from fedblade.partitions._checks import Floats, Ints, as_flag, as_number, as_whole
-from fedblade.partitions._split import TABLE, Split, cuts
+from fedblade.partitions._checks import Floats, Ints, as_alpha, as_flag, as_whole
+from fedblade.partitions._split import TABLE, Split, cuts, log_gamma
 
 DRAW_LIMIT = 1_000_000
 # With a fallback in reserve a level is given up sooner; a draw that succeeds once in 20,000 is still found.
@@ -48,8 +48,7 @@ class Dirichlet(Partitioner):
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
-        # Below 1e-100 the logarithms of the draws overflow; the split has long been one client per class.
-        as_number("alpha", self.alpha, 1e-100, 1e300, "a finite concentration above 0, e.g. alpha=0.1")
+        as_alpha(self.alpha)
         as_whole("min_size", self.min_size, 0)
         for name in ("cap", "min_size_fallback", "allow_empty"):
             as_flag(name, getattr(self, name))
@@ -114,18 +113,12 @@ class Dirichlet(Partitioner):
         return Draw(shares[0], best, done)
 
     def _log_weights(self, request: Request) -> Iterator[Floats]:
-        """Endless batches of log Gamma(alpha) variables [draws, C, K]; normalised over K they are Dir(alpha).
-
-        Gamma(a) is Gamma(a + 1)·U^(1/a), taken in logarithms because the product underflows for small a.
-        """
+        """Endless batches of log Gamma(alpha) variables [draws, C, K]; normalised over K they are Dir(alpha)."""
         shape = (request.num_classes, request.num_clients)
         most = max(1, min(_BATCH_DRAWS, _BATCH_CELLS // math.prod(shape)))
         size, batch = 1, 0
         while True:
-            generator = request.generator(TABLE, batch)
-            weights = np.log(generator.standard_gamma(self.alpha + 1, (size, *shape)))
-            weights -= generator.standard_exponential((size, *shape)) / self.alpha
-            yield weights
+            yield log_gamma(request.generator(TABLE, batch), self.alpha, (size, *shape))
             size, batch = min(2 * size, most), batch + 1
 
 

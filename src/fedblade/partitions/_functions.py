@@ -2,6 +2,7 @@
 
 from fedblade.partitions._checks import Column, Ints
 from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet_clients import Deal, DirichletClients, Sizes
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._shards import Shards
@@ -17,6 +18,20 @@ def dirichlet(
 ) -> list[Ints]:
     """Dirichlet label skew of concentration `alpha`; see `Dirichlet` for `cap` and `min_size`."""
     return list(Dirichlet(alpha, cap, min_size).split(labels, num_clients, seed).parts())
+
+
+def dirichlet_clients(
+    labels: Column,
+    num_clients: int,
+    alpha: float,
+    *,
+    sizes: Sizes = "equal",
+    sigma: float = 0.3,
+    deal: Deal = "clients",
+    seed: int = 0,
+) -> list[Ints]:
+    """Each client's class mix from Dir(alpha), sizes given; see `DirichletClients` for the other knobs."""
+    return list(DirichletClients(alpha, sizes, sigma, deal).split(labels, num_clients, seed).parts())
 
 
 def pathological(labels: Column, num_clients: int, classes_per_client: int, seed: int = 0) -> list[Ints]:
