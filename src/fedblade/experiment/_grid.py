@@ -39,6 +39,9 @@ WORDS: dict[str, type | tuple[type, ...]] = {
 
 LEVELS = {
     "dirichlet": "alpha",
+    "dirichlet_clients": "alpha",
+    "dirichlet_groups": "alpha",
+    "labels": "classes_per_client",
     "pathological": "classes_per_client",
     "shards": "shards_per_client",
     "stochastic_removal": "shards_per_client",
