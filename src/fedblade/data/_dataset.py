@@ -33,7 +33,8 @@ class Dataset:
 
     `fingerprint` is a digest of the contents that the source already knows, such as the key of a decoded cache.
     `group_names` names the groups of the parts (domains, writers). `margin` is a border of stored pixels that only
-    augmentations may use: without one, batches are cut to the inside.
+    augmentations may use: without one, batches are cut to the inside. `source` says in a few words what the samples
+    were read from, such as "PNG in 6 parquet files"; every run folder repeats it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Dataset:
     fingerprint: str | None = None
     group_names: tuple[str, ...] | None = None
     margin: int = 0
+    source: str = "given from Python"
 
     def __post_init__(self) -> None:
         for kind, part in (("training", self.train), ("test", self.test)):

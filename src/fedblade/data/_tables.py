@@ -10,8 +10,8 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.data._extras import need
-from fedblade.data._pictures import Fit, Picture, decode_all
-from fedblade.data._source import PartName, Source, Task, refuse_twins
+from fedblade.data._pictures import Fit, Picture, decode_all, formats_of
+from fedblade.data._source import PartName, Source, Task, refuse_twins, stored_in
 
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev)(?=[/_.-]|$)")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
@@ -81,6 +81,7 @@ def read_tables(
         files=tuple(files),
         read=lambda part: (task for file in tables[part] for task in by_path[file].tasks(fit, len(names))),
         class_names=names,
+        describe=lambda: stored_in(formats_of(one for table in opened for one in table.first()), files, "parquet"),
         options=f"{fit} {opened[0].image} {opened[0].label}",
         total=sum(table.rows for table in opened),
     )
@@ -89,7 +90,7 @@ def read_tables(
 def first_picture(root: Path, columns: Columns) -> Picture:
     """The first picture of the training part, from which a size can be read."""
     table = _Table.open(find_tables(root)["train"][0], columns)
-    pictures = next(table.batches(1), [])
+    pictures = table.first()
     if not pictures:
         raise Misconfigured(f"'{table.path}' has no rows; expected pictures. Give a table with some.")
     return pictures[0]
@@ -179,6 +180,10 @@ class _Table:
                     row += len(labels)
         except (OSError, ValueError) as error:
             raise _damaged(self.path, error) from error
+
+    def first(self) -> list[Picture]:
+        """The first picture of the file; none where it has no rows."""
+        return next(self.batches(1), [])
 
     def _picture(self, row: int, value: Any, label: int | None) -> Picture:
         data = value["bytes"] if isinstance(value, dict) else value

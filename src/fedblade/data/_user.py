@@ -10,6 +10,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset, Part
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+IN_NPZ = "arrays in an .npz file"
+"""What a data set says of its source where it was read from such a file."""
 
 
 def as_dataset(given: object) -> Dataset:

@@ -16,7 +16,7 @@ from fedblade.data._dataset import Dataset
 from fedblade.data._folders import class_folders, read_folders
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins
+from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins, stored_in
 from fedblade.data._spec import Hub, Spec, declare
 from fedblade.data._tables import Columns, read_tables
 
@@ -76,7 +76,7 @@ def _binary_source(layout: _Binary, root: Path, files: tuple[Path, ...], fetch: 
         for name in layout.files[part]:
             yield from _records(layout, f"{root / name}", fetch(name))
 
-    return Source(root, files, tasks, layout.classes)
+    return Source(root, files, tasks, layout.classes, lambda: stored_in("original pixels", files, "binary"))
 
 
 def _from_folder(folder: Path, name: str) -> bytes:

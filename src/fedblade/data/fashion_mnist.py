@@ -13,7 +13,7 @@ from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import Array, Block, PartName, Source, Task, refuse_twins
+from fedblade.data._source import Array, Block, PartName, Source, Task, refuse_twins, stored_in
 from fedblade.data._spec import Hub, Spec, declare
 from fedblade.data._tables import Columns, read_tables
 
@@ -48,7 +48,7 @@ def _read_idx_files(root: Path) -> Source | None:
     def tasks(part: PartName) -> Iterator[Task]:
         yield partial(_decode, *pairs[part])
 
-    return Source(root, files, tasks, _CLASSES)
+    return Source(root, files, tasks, _CLASSES, lambda: stored_in("original pixels", files, "IDX"))
 
 
 def _decode(image_file: Path, label_file: Path) -> Block:

@@ -43,6 +43,7 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
     return {
         "method": config.method.name,
         "dataset": setup.dataset.name,
+        "pictures": pictures(setup),
         "partition": config.partition.name,
         "model": config.model.name,
         "engine": setup.engine.name,
@@ -73,6 +74,11 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
         },
         "status": status,
     }
+
+
+def pictures(setup: Setup) -> dict[str, str]:
+    """What the samples of a run were read from, and their digest."""
+    return {"source": setup.dataset.source, "digest": setup.dataset.digest()}
 
 
 def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def record_partition(directory: RunDirectory, setup: Setup) -> None:
         return
     most = _MAX_DRAWN_CLIENTS if split.on_demand else split.num_clients
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS and split.num_clients <= most
-    facts = {"draws": split.draws, "class_names": setup.dataset.class_names}
+    facts = {"pictures": setup.dataset.source, "draws": split.draws, "class_names": setup.dataset.class_names}
     counts = {"counts": split.table().tolist() if small else None}
     directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | sources | facts | counts)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.data import Dataset, as_dataset
-from fedblade.data._user import NAMES
+from fedblade.data._user import IN_NPZ, NAMES
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
@@ -27,7 +27,7 @@ def own_dataset(source: str, num_classes: int) -> Dataset:
     of the node's process first.
     """
     if source.endswith(".npz"):
-        return _as_own(_read(source), num_classes)
+        return replace(_as_own(_read(source), num_classes), source=IN_NPZ)
     with _without_their_words(source):
         return _as_own(_call(source), num_classes)
 

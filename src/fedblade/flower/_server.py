@@ -27,6 +27,7 @@ from fedblade.flower._data import own_dataset, reported_clients
 
 _FACTS = "deployment.json"
 _PLACEHOLDERS = 2
+_HELD = "held by the nodes"
 
 
 def check_deployable(config: RunConfig) -> None:
@@ -114,9 +115,9 @@ def _server_dataset(deployment: Deployment, held: Mapping[int, Holding]) -> Data
         told += [f"{list(given.input_shape)} (the server's test set)"] if given is not None else []
         raise Misconfigured(f"inputs have the shapes {', '.join(told)}; expected one. Resize them alike.")
     if given is not None:
-        return replace(given, train=given.test)
+        return replace(given, train=given.test, source=f"{_HELD}; the test set is {given.source}")
     empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=np.float32), np.arange(_PLACEHOLDERS) % deployment.num_classes)
-    return Dataset("nodes", empty, empty, deployment.num_classes)
+    return Dataset("nodes", empty, empty, deployment.num_classes, source=_HELD)
 
 
 def journal_of(folder: Path) -> Journal:

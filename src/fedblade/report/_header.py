@@ -55,6 +55,11 @@ def _notices(groups: Sequence[Group]) -> list[str]:
             "The groups differ in data, partition, federation or model (see Configuration); compare accuracies only "
             "between groups that agree in these."
         )
+    if len(_pictures(groups)) > 1:
+        said.append(
+            f"The runs were trained on different pictures ({listing(_pictures(groups))}); compare accuracies only "
+            "between runs with the same."
+        )
     if len({run.accuracy_of for run in found}) > 1:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
@@ -79,6 +84,7 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
     seeds = sorted({run.seed for run in found if run.seed is not None})
     facts = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
+        "pictures": _pictures(groups) or [""],
         "partition": _distinct(groups, _partition_text),
         "model": _distinct(groups, lambda run: run.part("model")),
         "clients": _distinct(groups, _clients_text),
@@ -91,6 +97,11 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
 
 def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
     return list(dict.fromkeys(read(run) for group in groups for run in group.runs))
+
+
+def _pictures(groups: Sequence[Group]) -> list[str]:
+    """What samples were read from, where runs say it."""
+    return [said for said in _distinct(groups, lambda run: run.pictures) if said]
 
 
 def _partition_text(run: RunRecord) -> str:

@@ -36,7 +36,8 @@ class RunRecord:
     """One run as it stands on disk.
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
-    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read.
+    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read. `pictures` says
+    what the samples were read from; it is empty for runs that did not store it.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class RunRecord:
     diagnostics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     clients: tuple[Mapping[str, Any], ...] = ()
     left_out: tuple[str, ...] = ()
+    pictures: str = ""
 
     @property
     def status(self) -> str:
