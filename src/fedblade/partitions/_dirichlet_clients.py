@@ -9,12 +9,16 @@ from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import Floats, Ints, as_alpha, as_number
-from fedblade.partitions._split import DEAL, TABLE, Split, cuts, log_gamma
+from fedblade.partitions._split import TABLE, Split, cuts, log_gamma
 
 Sizes = Literal["equal", "lognormal"]
 Deal = Literal["clients", "samples"]
 # Sub-keys of the stream `TABLE`, one per draw.
 _MIXES, _SIZES, _TAKE = range(3)
+# A mix may give the classes that are left a chance of 1e-30: whoever draws until one comes up never ends.
+# The end matters: at alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per client with 10 draws,
+# 2.4 with 100 and 2.3 without an end.
+_TRIES = 100
 
 
 @partitions.register("dirichlet_clients")
@@ -26,8 +30,9 @@ class DirichletClients(Partitioner):
     makes sizes proportional to exp(sigma·z), z standard normal, with at least one sample each. All samples are dealt.
     `deal=clients`: client after client draws its samples from what is left. The chance of a sample is proportional
     to the weight of its class in the client's mix, so a class with few samples left is drawn less often.
-    `deal=samples`: sample after sample, a random client that is not full yet draws a class from its mix and gets a
-    sample of the class. In both, a class without samples left drops out, and the mix is normalised over the others.
+    Classes without samples left drop out. `deal=samples`: sample after sample, a random client that is not full yet
+    draws a class from its mix and gets a sample of the class. Where no sample of the class is left, the client draws
+    again. After 100 draws it gets a sample of any class that is left.
     """
 
     alpha: float = 0.1
@@ -87,24 +92,26 @@ def take_clients(log_mixes: Floats, sizes: Ints, class_sizes: Ints, generator: n
 def take_samples(log_mixes: Floats, sizes: Ints, class_sizes: Ints, generator: np.random.Generator) -> Ints:
     """The table [K, C] where sample after sample a random client that is not full takes one.
 
-    All classes are drawn at once. Then the first sample that finds its class used up is sought. From this sample on,
-    whoever drew the class draws again from the others. This is repeated until no class is overdrawn.
+    All classes are drawn at once. Then the first turn that finds its class used up is sought. From this turn on,
+    whoever drew the class draws again. This is repeated until no class is overdrawn.
     """
+    present = np.flatnonzero(class_sizes)
+    mixes = np.exp(log_mixes[:, present] - log_mixes[:, present].max(axis=1, keepdims=True))
+    mixes /= mixes.sum(axis=1, keepdims=True)
+    left = class_sizes[present]
     turns = _turns(sizes, generator)
-    left = class_sizes.copy()
-    is_open = left > 0
-    drawn = _draw(log_mixes, turns, is_open, generator)
+    drawn, tries = _draw(mixes, turns, np.zeros_like(turns), left, generator)
+    start = 0
+    while start < len(turns):
+        end = start + _first_overdraw(drawn[start:], left)
+        left -= np.bincount(drawn[start:end], minlength=len(left))
+        again = end + np.flatnonzero(left[drawn[end:]] == 0)
+        drawn[again], tries[again] = _draw(mixes, turns[again], tries[again], left, generator)
+        start = end
     table = np.zeros(log_mixes.shape, dtype=np.int64)
-    while True:
-        end = _first_overdraw(drawn, left)
-        np.add.at(table, (turns[:end], drawn[:end]), 1)
-        left -= np.bincount(drawn[:end], minlength=len(left))
-        turns, drawn = turns[end:], drawn[end:]
-        if len(turns) == 0:
-            return table
-        is_open = left > 0
-        again = ~is_open[drawn]
-        drawn[again] = _draw(log_mixes, turns[again], is_open, generator)
+    cells = np.bincount(turns * len(present) + drawn, minlength=mixes.size)
+    table[:, present] = cells.reshape(mixes.shape)
+    return table
 
 
 def _turns(sizes: Ints, generator: np.random.Generator) -> Ints:
@@ -118,15 +125,26 @@ def _turns(sizes: Ints, generator: np.random.Generator) -> Ints:
     return np.repeat(np.arange(len(sizes)), sizes)[np.argsort(ticks, kind="stable")]
 
 
-def _draw(log_mixes: Floats, turns: Ints, is_open: np.ndarray, generator: np.random.Generator) -> Ints:
-    """A class for each turn, from its client's mix over the open classes."""
-    classes = np.flatnonzero(is_open)
+def _draw(mixes: Floats, turns: Ints, tries: Ints, left: Ints, generator: np.random.Generator) -> tuple[Ints, Ints]:
+    """A class that has samples left for each turn, and how often the turn has drawn by then, on top of `tries`.
+
+    A turn draws from its client's mix until it hits such a class: a geometric number of times. After `_TRIES` draws
+    the class is any that has samples left.
+    """
+    classes = np.flatnonzero(left)
+    if len(turns) == 0:
+        return turns, tries
     clients, row = np.unique(turns, return_inverse=True)
-    weights = log_mixes[np.ix_(clients, classes)]
-    weights = np.exp(weights - weights.max(axis=1, keepdims=True))
-    running = np.cumsum(weights, axis=1)
-    aim = generator.random(len(turns)) * running[row, -1]
-    return classes[(running[row, :-1] <= aim[:, None]).sum(axis=1)]
+    running = np.cumsum(mixes[np.ix_(clients, classes)], axis=1)
+    hit = running[:, -1:]
+    tries = tries + generator.geometric(hit.clip(1e-12, 1)[row, 0])
+    # One search for all: the running sums of client number i lie between i and i + 1.
+    scaled = np.arange(len(clients))[:, None] + running / np.where(hit > 0, hit, 1)
+    found = np.searchsorted(scaled.ravel(), row + generator.random(len(turns)), side="right") - row * len(classes)
+    found = found.clip(0, len(classes) - 1)
+    lost = np.flatnonzero(tries > _TRIES)
+    found[lost] = generator.integers(len(classes), size=len(lost))
+    return classes[found], tries
 
 
 def _first_overdraw(drawn: Ints, left: Ints) -> int:
