@@ -2,10 +2,10 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,10 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data._dataset import Array
 from fedblade.data._user_pictures import Look
 
+T = TypeVar("T")
+
 _TRIED = 8
-"""Items that are read twice, to find datasets with generators of their own."""
+"""Items that are read twice, to find random transforms early, and datasets with generators of their own."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,16 @@ class RandomItems:
 
 
 def read_items(source: Any) -> Items:
-    """Inputs and labels of a torch dataset, each item read with generators that its index seeds."""
-    pairs, is_random = [], False
+    """Inputs and labels of a torch dataset. Where reading draws random numbers, an item's index seeds the generators."""
     with _kept_generators():
-        begin = time.perf_counter()
         try:
-            for index in range(len(source)):
-                _seed(index)
-                before = None if is_random else _generators()
-                x, y = source[index]
-                pairs.append((_as_input(x), int(y)))
-                is_random = is_random or not _are_equal(before, _generators())
+            _, is_random = _drawing(lambda: [source[index] for index in range(min(_TRIED, len(source)))])
+            begin = time.perf_counter()
+            if not is_random:
+                pairs, is_random = _drawing(lambda: _pairs(source, seeded=False))
+            if is_random:
+                begin = time.perf_counter()
+                pairs = _pairs(source, seeded=True)
             inputs = np.stack([x for x, _ in pairs]) if pairs else np.zeros((0, 1))
         except (ValueError, TypeError, KeyError) as error:
             reason = str(error).partition("\n")[0]
@@ -87,6 +88,26 @@ def read_items(source: Any) -> Items:
         items = Items(source, inputs, labels, is_random, seconds)
         _check_repeats(items)
     return items
+
+
+def _pairs(source: Any, *, seeded: bool) -> list[tuple[Array, int]]:
+    pairs = []
+    for index in range(len(source)):
+        if seeded:
+            _seed(index)
+        x, y = source[index]
+        pairs.append((_as_input(x), int(y)))
+    return pairs
+
+
+def _drawing(work: Callable[[], T]) -> tuple[T, bool]:
+    """What some work gives, and whether it drew from a global generator."""
+    _seed(0)
+    before = _generators()
+    found = work()
+    after = _generators()
+    in_numpy = not np.array_equal(before[1][1], after[1][1]) or before[1][2:] != after[1][2:]
+    return found, before[0] != after[0] or in_numpy or not torch.equal(before[2], after[2])
 
 
 def _check_repeats(items: Items) -> None:
@@ -133,14 +154,6 @@ def _seed(seed: int) -> None:
 def _generators() -> tuple[Any, Any, Tensor]:
     """The states of all global generators of a CPU."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-
-
-def _are_equal(one: tuple[Any, Any, Tensor] | None, other: tuple[Any, Any, Tensor]) -> bool:
-    if one is None:
-        return True
-    mine, yours = (state[1] for state in (one, other))
-    in_numpy = mine[2:] == yours[2:] and np.array_equal(mine[1], yours[1])
-    return one[0] == other[0] and in_numpy and torch.equal(one[2], other[2])
 
 
 @contextmanager

@@ -95,7 +95,8 @@ def _dtype(key: str, told: object) -> str:
 
 def _given_shape(key: str, told: object, shape: list[int]) -> tuple[int, ...]:
     """The shape before a channel axis was added or brought to the front, or nothing."""
-    if told not in ([], shape[1:], [*shape[1:], shape[0]]):
+    without_channels = [shape[1:]] if shape[0] == 1 else []
+    if told not in ([], [*shape[1:], shape[0]], *without_channels):
         raise Refused(f"client {key} says that samples were given as {in_short(told)}; expected another order of axes")
     return tuple(told) if isinstance(told, list) else ()
 
