@@ -46,7 +46,7 @@ def alone(config, dataset=None):
 
 def own():
     """Torch datasets as a user gives them, in a process that has drawn numbers of its own."""
-    np.random.random(os.getpid() % 7)  # noqa: NPY002
+    np.random.random(os.getpid() % 7)
     return read_anew(vectors())
 
 

@@ -255,9 +255,9 @@ def test_engines_agree_on_augmented_images(engine, method):
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_on_samples_that_are_read_anew(engine):
     """In training, with a recipe on top, in steps of two batches and in passes that augment."""
-    seen = {"proto.transform": "train", "lr": 0.01}
-    check_two_rounds(*make(engine, "fedblade", {**CNN, **seen, "dataset.augment": "crop_flip"}, read_anew(images())))
-    check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors())))
+    seen = {**CNN, "proto.transform": "train", "lr": 0.01, "dataset.augment": "crop_flip"}
+    check_two_rounds(*make(engine, "fedblade", seen, read_anew(images(40, 10))))
+    check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors(60, 10))))
 
 
 IMAGES = images(60, 10)

@@ -63,7 +63,7 @@ class Noisy(TorchDataset[Any]):
 
     def __getitem__(self, i: int) -> tuple[Any, int]:
         x = self.part.inputs[i]
-        return x + np.random.normal(size=x.shape), 10 * int(self.part.labels[i]) + 10  # noqa: NPY002
+        return x + np.random.normal(size=x.shape), 10 * int(self.part.labels[i]) + 10
 
 
 def read_anew(plain: Dataset) -> Dataset:

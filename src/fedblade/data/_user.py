@@ -30,7 +30,6 @@ def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = numb
             f"training inputs are {x.dtype} and test inputs {x_test.dtype}; expected one type. Convert one of them."
         )
     classes, look = number(y, y_test), look_at(x)
-    reads = bool(items) and items[0].is_random
     return Dataset(
         "arrays",
         Part(look.store(x), classes.train),
@@ -41,7 +40,7 @@ def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = numb
         label_values=classes.values,
         given_shape=None if look.given == look.stored else look.given,
         value_range=_range(x, x_test),
-        reader=RandomItems(items[0], look) if reads else None,
+        reader=RandomItems(items[0], look) if items is not None and items[0].is_random else None,
         notes=(*look.notes, *classes.notes, *(reading_notes(*items) if items else ())),
     )
 

@@ -66,7 +66,7 @@ class RandomItems:
 
 
 def read_items(source: Any) -> Items:
-    """Inputs and labels of a torch dataset. Where reading draws random numbers, an item's index seeds the generators."""
+    """Inputs and labels of a torch dataset; where reading draws random numbers, the index of an item seeds them."""
     with _kept_generators():
         try:
             _, is_random = _drawing(lambda: [source[index] for index in range(min(_TRIED, len(source)))])
@@ -147,13 +147,13 @@ def _as_input(given: Any) -> Array:
 
 def _seed(seed: int) -> None:
     random.seed(seed)
-    np.random.seed([seed >> 32, seed & 0xFFFFFFFF])  # noqa: NPY002  # transforms draw from it
+    np.random.seed([seed >> 32, seed & 0xFFFFFFFF])
     torch.default_generator.manual_seed(seed)
 
 
 def _generators() -> tuple[Any, Any, Tensor]:
     """The states of all global generators of a CPU."""
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 @contextmanager
@@ -164,5 +164,5 @@ def _kept_generators() -> Iterator[None]:
         yield
     finally:
         random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
+        np.random.set_state(of_numpy)
         torch.set_rng_state(of_torch)

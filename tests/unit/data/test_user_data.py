@@ -130,11 +130,11 @@ def test_labels_that_are_no_classes_are_refused(labels):
 
 def noisy(x):
     """Draws from all three global generators."""
-    return np.asarray(x) + random.random() + np.random.random() + float(torch.rand(()))  # noqa: NPY002
+    return np.asarray(x) + random.random() + np.random.random() + float(torch.rand(()))
 
 
 def states():
-    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()  # noqa: NPY002
+    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
 
 
 X = RNG.random((12, 4))
@@ -153,7 +153,7 @@ def test_transforms_that_draw_are_read_anew_by_their_draws_alone():
     assert labels.tolist() == Y[places].tolist()
     assert torch.equal(inputs[0], inputs[3])
     assert not torch.equal(inputs[0], inputs[2])
-    torch.rand(3), np.random.random(3), random.random()  # noqa: NPY002  # a program of the user's goes on drawing
+    torch.rand(3), np.random.random(3), random.random()  # a program of the user's goes on drawing
     again, _ = samples_of(as_dataset((Listed(X, Y, noisy), Listed(X, Y)))).batch(places[1:], draws[1:])
     assert torch.equal(again, inputs[1:])
     # Without draws a sample is what was read first, whatever the generators did before that.

@@ -78,7 +78,7 @@ def _holding(key: str, told: object, num_classes: int) -> Holding:
     )
 
 
-def _scaling(key: str, told: object, channels: int) -> Scaling:
+def _scaling(key: str, told: Any, channels: int) -> Scaling:
     """Unit, mean and std, for all channels together or for each."""
     match told:
         case [unit, list(mean), list(std)] if all(map(_is_number, (unit, *mean, *std))):
@@ -101,8 +101,8 @@ def _given_shape(key: str, told: object, shape: list[int]) -> tuple[int, ...]:
     return tuple(told) if isinstance(told, list) else ()
 
 
-def _is_number(given: object) -> bool:
-    return type(given) in (int, float) and -_LARGEST < given < _LARGEST  # type: ignore[operator]
+def _is_number(given: Any) -> bool:
+    return type(given) in (int, float) and bool(-_LARGEST < given < _LARGEST)
 
 
 def _are_whole(given: Any, low: int, high: int) -> bool:
