@@ -7,8 +7,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "methods"))
 
+import numpy as np
 import torch
-from small_federation import BATCH_NORM, configure, vectors
+from small_federation import BATCH_NORM, configure, read_anew, vectors
 
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_digest
@@ -35,12 +36,18 @@ def seen(result):
     return {"history": rows, "model": model, "summary": summary, "clients": result.clients}
 
 
-def alone(config):
+def alone(config, dataset=None):
     """The same in one process; rank 0 does it by hand."""
-    driver = Driver(prepare(config, vectors()), None, Silent())
+    driver = Driver(prepare(config, dataset or vectors()), None, Silent())
     driver.run()
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in driver.history]
     return {"history": rows, "clients": driver.clients}
+
+
+def own():
+    """Torch datasets as a user gives them, in a process that has drawn numbers of its own."""
+    np.random.random(os.getpid() % 7)
+    return read_anew(vectors())
 
 
 def refused(work):
@@ -58,10 +65,10 @@ def main(folder):
     def run(config, **options):
         return execute(config, ranks=ranks, **({"dataset": vectors()} | options))
 
-    own = {"protocol": "ft", "clients_per_round": 4}
-    found["memory"] = seen(run(small("ditto", **own, **FIXED)))
-    found["rank store"] = seen(run(small("fedper", **own, **OWN_STATES), out=folder / "own"))
-    found["finished"] = seen(run(small("fedper", **own, **OWN_STATES), out=folder / "own", resume=True))
+    tuned = {"protocol": "ft", "clients_per_round": 4}
+    found["memory"] = seen(run(small("ditto", **tuned, **FIXED)))
+    found["rank store"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own"))
+    found["finished"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own", resume=True))
     found["stacked"] = seen(run(small("fedblade", engine="stacked", lr=0.01)))
     found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
     found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
@@ -70,13 +77,16 @@ def main(folder):
     found["other data"] = refused(lambda: run(small(), dataset=vectors(seed=ranks.rank)))
     found["unknown method"] = refused(lambda: small("fedavgg"))
     found["without ranks"] = refused(lambda: execute(small(), dataset=vectors()))
+    read = run(small("fedblade", lr=0.01, **FIXED), dataset=own())
+    found["own data"] = seen(read) | {"labels": read.model.predict(vectors().test.inputs).tolist()}
     found["after all that"] = seen(run(small(**FIXED)))
     if ranks.leads:
         found["broken status"] = (RunDirectory(folder / "broken").read_json("summary.json") or {}).get("status")
         found["alone"] = {
-            "memory": alone(small("ditto", **own)),
-            "rank store": alone(small("fedper", **own)),
+            "memory": alone(small("ditto", **tuned)),
+            "rank store": alone(small("fedper", **tuned)),
             "stacked": alone(small("fedblade", engine="stacked", lr=0.01)),
+            "own data": alone(small("fedblade", lr=0.01), own()),
             "after all that": alone(small()),
         }
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conformance import LR, check_two_rounds
-from small_federation import BATCH_NORM, CNN, build, images, tasks
+from small_federation import BATCH_NORM, CNN, build, images, read_anew, tasks
 
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import MOMENTUM
@@ -54,6 +54,14 @@ def test_captured_steps_agree_with_the_clients_one_by_one(method, overrides, mon
 @pytest.mark.parametrize("method", METHODS)
 def test_captured_steps_agree_on_augmented_images(method):
     check_two_rounds(*make(method, images(60, 10), **CNN, **{"dataset.augment": "crop_flip"}))
+
+
+def test_samples_that_the_host_reads_are_not_captured():
+    changes = {"proto.transform": "train", "dataset.augment": "crop_flip"}
+    setup = build("fedblade", read_anew(images(60, 10)), device="cuda", dtype="float64", **CNN, **MILD, **changes)
+    engine = engines.get("stacked").make(setup.problem)
+    assert engine._slots is None
+    check_two_rounds(engine, setup)
 
 
 @pytest.mark.parametrize("slots", [2, 3, 4])

@@ -105,7 +105,8 @@ class GroupPasses:
     def _pass(self, passes: Sequence[DataPass], models: Models, data: Data, portion: Portion) -> dict[str, Tree]:
         """Every pass over one batch of each item, with an axis of items in front."""
         given = self._given(models, data, portion)
-        if not data.order.is_cuda or any(each.by_round for each in passes):
+        read_by_host = data.samples.reader is not None and given["draws"] is not None
+        if not data.order.is_cuda or read_by_host or any(each.by_round for each in passes):
             return self._at(passes, models, data.samples, given)
         key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
         found: dict[str, Tree] = self._replays.call(

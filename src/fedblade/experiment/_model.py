@@ -4,7 +4,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,9 +13,9 @@ from fedblade.core.state import ServerState
 from fedblade.core.streams import Streams
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import Tree
-from fedblade.data import Dataset
 from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._directory import CONFIG, MODEL
+from fedblade.experiment._model_inputs import as_labels, as_trained
 from fedblade.experiment._setup import necks_of
 from fedblade.models import as_backbone
 
@@ -59,15 +58,14 @@ class TrainedModel(nn.Module):
 
     @torch.no_grad()
     def predict(self, inputs: Any) -> Tensor:
-        """Class of each input, an array or tensor [batch, …] as the data set holds them."""
-        given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.asarray(inputs))
-        expected = tuple(self.facts["input_shape"])
-        if tuple(given.shape[1:]) != expected:
-            raise Misconfigured(
-                f"inputs have shape {tuple(given.shape)}; expected (batch, {', '.join(map(str, expected))})."
-            )
+        """Label of each input, an array or tensor [batch, …] as training took them: in that type, scale and shape.
+
+        Labels are those of the training data. Pictures may have their channels last if those of training had. Inputs
+        of another scale are refused; `forward` checks nothing and numbers classes from 0.
+        """
+        given = as_trained(self.facts, inputs)
         logits: Tensor = self(given.to(self.get_buffer("mean").device))
-        return logits.argmax(dim=1)
+        return as_labels(self.facts, logits.argmax(dim=1))
 
     def export_onnx(self, path: str | Path) -> Path:
         """Write the model as an ONNX file with a free batch axis; needs the extra `onnx`."""
@@ -83,18 +81,6 @@ class TrainedModel(nn.Module):
             input_names=["inputs"], output_names=["logits"], dynamic_shapes={"inputs": {0: batch}},
         )  # fmt: skip
         return Path(path)
-
-
-def model_facts(dataset: Dataset) -> dict[str, Any]:
-    """What a saved model must know of its data."""
-    return {
-        "input_shape": list(dataset.input_shape),
-        "num_classes": dataset.num_classes,
-        "unit": dataset.unit,
-        "mean": list(dataset.mean),
-        "std": list(dataset.std),
-        "class_names": None if dataset.class_names is None else list(dataset.class_names),
-    }
 
 
 def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:

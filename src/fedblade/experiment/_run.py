@@ -19,9 +19,10 @@ from fedblade.experiment._config import OBJECT, RunConfig
 from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._distributed import follow, joined, lead_setup, lead_store, refuse_ranks
 from fedblade.experiment._driver import Driver, Watcher
-from fedblade.experiment._model import model_facts, save_model
+from fedblade.experiment._model import save_model
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._profile import profiled
-from fedblade.experiment._progress import Silent
+from fedblade.experiment._progress import Quiet, Silent
 from fedblade.experiment._rank_process import ending_together, threads_for, undisturbed
 from fedblade.experiment._request import check_folder, comparable, requested_config
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
@@ -43,7 +44,12 @@ def run(
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
-    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
+    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Of arrays and torch datasets, bytes of shape
+    [n, height, width] or [n, channels, height, width] are pixels and divided by 255, tables are used as they are,
+    pictures may have their channels last, labels that are not 0, 1, 2, … are numbered in ascending order, and torch
+    datasets whose transforms draw random numbers are read anew in every epoch. What was assumed is logged before the
+    first round, as a warning of the logger `fedblade`, or told to the `watcher`. `Result.model.predict` takes inputs as
+    training took them and gives the labels of the training data. Nothing is written without `out`; with it,
     `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
     `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
     goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
@@ -53,7 +59,14 @@ def run(
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
     return execute(
-        checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model, ranks=ranks
+        checked,
+        out=out,
+        resume=resume,
+        watcher=watcher or Quiet(),
+        profile=profile,
+        dataset=dataset,
+        model=model,
+        ranks=ranks,
     )
 
 

@@ -140,7 +140,7 @@ def prepare(
     order, measured = streams.numpy("eval").permutation(len(test)), dataset.test
     if config.evaluation.on == "validation":
         clients, order = hold_validation(config, clients)
-        test, measured = replace(train, augment=None), dataset.train
+        test, measured = replace(train, augment=None, reader=None), dataset.train
     problem, start = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()
     eligible = np.flatnonzero(sizes > 0)
@@ -169,7 +169,7 @@ def prepare(
         test_groups=None if measured.groups is None else measured.groups[order],
         metrics=chosen,
         start=start,
-        notes=notes,
+        notes=(*dataset.notes, *notes),
     )
 
 

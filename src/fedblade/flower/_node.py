@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
 
 Answer = tuple[dict[str, Any], Tree]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,15 @@ class Node:
             )
 
     def _held(self, client: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What the server must know of a client: samples per class, and what a sample looks like."""
+        """What the server must know of a client: samples per class, what a sample looks like and how it is scaled."""
         setup = self._setup(facts, client)
         table = setup.clients.train.table()
         return {
             "counts": [int(count) for count in table[client]],
             "input_shape": list(setup.dataset.input_shape),
+            "scaling": [setup.dataset.unit, list(setup.dataset.mean), list(setup.dataset.std)],
+            "dtype": setup.dataset.train.inputs.dtype.name,
+            "given_shape": list(setup.dataset.given_shape or ()),
             "version": __version__,
         }
 
@@ -183,6 +188,8 @@ def node_setup(config: str, num_classes: int, data: str | None, device: str, cli
     # A node knows of no other client, so it cannot draw cohorts.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     dataset = own_dataset(data, num_classes)
+    for note in dataset.notes:
+        _log.warning(note)
     return prepare(
         resolve(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
     )
