@@ -89,7 +89,17 @@ class Adapted:
     cut: str = ""
 
 
-def as_backbone(module: object, example: Tensor, num_classes: int, output: Output = "auto") -> Adapted:
+def own_module(given: object) -> nn.Module:
+    """What a user passed as a model, if it is one."""
+    if not isinstance(given, nn.Module):
+        raise Misconfigured(
+            f"model is a {type(given).__name__}; expected a torch.nn.Module that returns features [batch, dim] or "
+            f"logits [batch, classes], or the name of a registered model."
+        )
+    return given
+
+
+def as_backbone(given: object, example: Tensor, num_classes: int, output: Output = "auto") -> Adapted:
     """A user's module as one that returns features; `example [1, …]` is an input. The first rule that fits decides:
 
     1. `output` "features": the output is the features. "logits": the last linear layer is cut off, on a copy, so that
@@ -109,11 +119,7 @@ def as_backbone(module: object, example: Tensor, num_classes: int, output: Outpu
     parameters are all frozen keeps its statistics too and normalises with them in training, whether the module is in
     training mode or not. A BatchNorm with a trained parameter goes on to gather statistics.
     """  # noqa: D400 - the first line leads into the rules
-    if not isinstance(module, nn.Module):
-        raise Misconfigured(
-            f"model is a {type(module).__name__}; expected a torch.nn.Module that returns features [batch, dim], "
-            f"or the name of a registered model."
-        )
+    module = own_module(given)
     if output == "auto":
         known = _known(module)
         if known is not None:

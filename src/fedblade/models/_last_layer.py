@@ -11,7 +11,7 @@ from torch import Tensor, nn
 _SOFTMAX: tuple[Callable[..., Tensor], ...] = (torch.softmax, torch.log_softmax)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Call:
     """One call of a layer: where the layer is, what it was given and what it returned.
 
@@ -62,7 +62,8 @@ class Seen:
 
 @torch.no_grad()
 def look(module: nn.Module, example: Tensor) -> Seen:
-    """Run a module on two copies of an example [1, …], in evaluation mode, and find the layer that made the output."""
+    """Run a copy of a module on an example [1, …] twice over, and find the layer that made the output."""
+    module = copy.deepcopy(module).to(example).eval()
     calls: list[_Call] = []
 
     def note(path: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -75,7 +76,7 @@ def look(module: nn.Module, example: Tensor) -> Seen:
     leaves = [(path, layer) for path, layer in module.named_modules() if not any(True for _ in layer.children())]
     hooks = [layer.register_forward_hook(note(path)) for path, layer in leaves]
     try:
-        output = module.to(example).eval()(example.repeat_interleave(2, dim=0))
+        output = module(example.repeat_interleave(2, dim=0))
     finally:
         for hook in hooks:
             hook.remove()

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedblade._version import __version__
@@ -23,10 +23,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a client holds: its training samples per class, and the shape of a sample."""
+    """What a client holds: its training samples per class, and the shape of a sample.
+
+    `fixed` is the digest of the fixed tensors that its node made itself; where it is the server's, they are not sent.
+    """
 
     counts: tuple[int, ...]
     input_shape: tuple[int, ...]
+    fixed: str = field(default="", compare=False)
 
 
 def holdings_of(facts: Mapping[str, Any], num_clients: int, num_classes: int) -> dict[int, Holding]:
@@ -57,7 +61,8 @@ def _holding(key: str, told: object, num_classes: int) -> Holding:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; expected a list of sizes")
     if math.prod(shape) > _MOST_VALUES:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; more than {_MOST_VALUES} numbers")
-    return Holding(tuple(counts), tuple(shape))
+    digest = facts.get("fixed")
+    return Holding(tuple(counts), tuple(shape), digest if isinstance(digest, str) else "")
 
 
 def _are_whole(given: Any, low: int, high: int) -> bool:
