@@ -1,7 +1,6 @@
 """One run, from Python or from the command line."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from fedblade.experiment._request import check_folder, comparable, requested_con
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
 from fedblade.experiment._setup import Setup, prepare
 from fedblade.experiment._summary import check_partition, record_partition, summarise
-from fedblade.models import as_backbone
+from fedblade.models import own_module
 from fedblade.trackers import check_installed, tracked
 
 
@@ -55,7 +54,7 @@ def run(
     goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
-    model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
+    model = _passed(overrides, "model", own_module)
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
     return execute(

@@ -155,10 +155,10 @@ def _why_not(plan: Plan, line: Line) -> str:
 
 def _prototypes(cell: GridCell) -> Value:
     """Size of the prototypes, from the width of the model's features."""
-    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32))).eval()
+    num_classes, image = names_in_papers()["num_classes"][lookup(cell.config, "dataset")], torch.zeros(1, 3, 32, 32)
+    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32)), image, num_classes).body.eval()
     with torch.no_grad():
-        dim = body(torch.zeros(2, 3, 32, 32)).shape[1]
-    return prototype_kilobytes(names_in_papers()["num_classes"][lookup(cell.config, "dataset")], dim)
+        return prototype_kilobytes(num_classes, body(image).shape[1])
 
 
 def _decimals(metric: str, value: float) -> int:

@@ -14,7 +14,7 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.observe import Watch
 from fedblade.core.state import DiskStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sums
-from fedblade.core.tree import State, Tree
+from fedblade.core.tree import State, Tree, tree_digest
 from fedblade.engines._wire import pack
 from fedblade.engines.base import RoundOutcome
 from fedblade.experiment._config import resolve
@@ -95,6 +95,7 @@ class Node:
             "dtype": setup.dataset.train.inputs.dtype.name,
             "given_shape": list(setup.dataset.given_shape or ()),
             "version": __version__,
+            "fixed": tree_digest(setup.start.fixed),
         }
 
     def _setup(self, facts: Mapping[str, Any], client: int) -> Setup:
@@ -207,7 +208,10 @@ def _server(setup: Setup, facts: Mapping[str, Any], tensors: Tree) -> ServerStat
     params = parts.get("params", {})
     if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
         raise Misconfigured("the server's model is not this node's. Use one version of fedblade everywhere.")
-    return ServerState(params, parts.get("buffers", {}), parts.get("fixed", {}), sent, int(facts["round"]))
+    if "fixed" in facts and facts["fixed"] != tree_digest(setup.start.fixed):
+        raise Misconfigured("this node's frozen layers are not those it was greeted with. Start the node again.")
+    fixed = setup.start.fixed | parts.get("fixed", {})
+    return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
 
 
 def _watch(setup: Setup, facts: Mapping[str, Any]) -> Watch | None:

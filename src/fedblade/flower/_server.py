@@ -59,7 +59,7 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
     engine = DeployedEngine(
         setup.problem,
         SequentialEngine(setup.problem),
-        Dispatch(post, roster, terms, facts, journal, setup.method.sent),
+        Dispatch(post, roster, terms, facts, journal, setup.method.sent, setup.start),
         folder / "checkpoints" / "waiting",
         setup.test if shares or deployment.test else None,
     )

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Holding:
 
     `scaling` is (unit, mean, std) as in a data set, `dtype` the name of the stored type, `given_shape` the shape in
     which samples were given to the node, empty where that is the shape they have.
+    `fixed` is the digest of the fixed tensors that its node made itself; where it is the server's, they are not sent.
     """
 
     counts: tuple[int, ...]
@@ -39,6 +40,7 @@ class Holding:
     scaling: Scaling
     dtype: str
     given_shape: tuple[int, ...]
+    fixed: str = field(default="", compare=False)
 
 
 def holdings_of(facts: Mapping[str, Any], num_clients: int, num_classes: int) -> dict[int, Holding]:
@@ -69,12 +71,14 @@ def _holding(key: str, told: object, num_classes: int) -> Holding:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; expected a list of sizes")
     if math.prod(shape) > _MOST_VALUES:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; more than {_MOST_VALUES} numbers")
+    digest = facts.get("fixed")
     return Holding(
         tuple(counts),
         tuple(shape),
         _scaling(key, facts.get("scaling"), shape[0]),
         _dtype(key, facts.get("dtype")),
         _given_shape(key, facts.get("given_shape"), shape),
+        digest if isinstance(digest, str) else "",
     )
 
 
