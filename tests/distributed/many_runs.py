@@ -69,9 +69,19 @@ def main(folder):
     found["memory"] = seen(run(small("ditto", **tuned, **FIXED)))
     found["rank store"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own"))
     found["finished"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own", resume=True))
+    if ranks.leads:
+        directory = RunDirectory(folder / "own")
+        directory.write_json(
+            "partition.json", directory.read_json("partition.json") | {"revisions": {"local loop": 99}}
+        )
+    found["other revision"] = refused(
+        lambda: run(small("fedper", **tuned, **OWN_STATES), out=folder / "own", resume=True)
+    )
     found["stacked"] = seen(run(small("fedblade", engine="stacked", lr=0.01)))
     found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
     found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
+    idle = {"local.last_batch": "drop", "local.batch_size": 1000}
+    found["nobody trains"] = refused(lambda: run(small(**idle), out=folder / "idle"))
     found["stacked fixed"] = refused(lambda: run(small(engine="stacked", **FIXED)))
     found["not shared"] = refused(lambda: run(small(), out=folder / f"mine-{ranks.rank}"))
     found["other data"] = refused(lambda: run(small(), dataset=vectors(seed=ranks.rank)))
@@ -81,7 +91,8 @@ def main(folder):
     found["own data"] = seen(read) | {"labels": read.model.predict(vectors().test.inputs).tolist()}
     found["after all that"] = seen(run(small(**FIXED)))
     if ranks.leads:
-        found["broken status"] = (RunDirectory(folder / "broken").read_json("summary.json") or {}).get("status")
+        for name in ("broken", "idle"):
+            found[f"{name} status"] = (RunDirectory(folder / name).read_json("summary.json") or {}).get("status")
         found["alone"] = {
             "memory": alone(small("ditto", **tuned)),
             "rank store": alone(small("fedper", **tuned)),

@@ -63,6 +63,8 @@ def test_engine_distributed_is_the_best_that_each_rank_has(seen):
     ("case", "kind", "words"),
     [
         ("non-finite", "NonFinite", ["non-finite", "client"]),
+        ("nobody trains", "RunFailed", ["no client made a step in any of the 2 rounds", "local.last_batch=keep"]),
+        ("other revision", "Misconfigured", ["local loop of revision 99", "Choose another --out"]),
         ("stacked fixed", "Unsupported", ["engine=sequential", "distributed.order=any"]),
         ("not shared", "Misconfigured", ["rank 1", "distributed.store=rank"]),
         ("other data", "Misconfigured", ["rank 1", "another data set"]),
@@ -77,3 +79,4 @@ def test_errors_are_raised_on_all_ranks(seen, case, kind, words):
 
 def test_a_failed_run_is_recorded(seen):
     assert seen[0]["broken status"] == "failed"
+    assert seen[0]["idle status"] == "failed"

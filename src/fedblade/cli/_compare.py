@@ -91,6 +91,7 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     measured = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
     if measured:
         caption += f"\nown: clients' own models on {measured_on(measured)}"
+    caption += "".join(f"\nwatch out, {row.label}: {flag}" for row in rows for flag in row.flags)
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
     own = bool(measured)
     last = last_heading(count for row in rows for count in row.evaluations)

@@ -25,8 +25,9 @@ from fedblade.experiment._progress import Quiet, Silent
 from fedblade.experiment._rank_process import ending_together, threads_for, undisturbed
 from fedblade.experiment._request import check_folder, comparable, requested_config
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
+from fedblade.experiment._reuse import Today
 from fedblade.experiment._setup import Setup, prepare
-from fedblade.experiment._summary import check_partition, record_partition, summarise
+from fedblade.experiment._summary import record_partition, summarise
 from fedblade.models import own_module
 from fedblade.trackers import check_installed, tracked
 
@@ -92,13 +93,15 @@ def execute(
             return lead_setup(ranks, config, dataset, model)
         return prepare(config, dataset, model) if make is None else make()
 
+    # Data that nodes hold are not here to be compared.
+    today = Today(dataset) if make is None else None
     if ranks is None:
         refuse_ranks()
     with threads_for(ranks):
         if ranks is not None and not ranks.leads:
             return received_result(folder, *follow(ranks, config, folder, dataset, model))
         with ending_together(ranks):
-            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, dataset, model, ranks)
+            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, today, model, ranks)
             if ranks is not None:
                 ranks.tell(*sent_result(result))
         return result
@@ -117,11 +120,11 @@ def _carried_out(
     watcher: Watcher,
     profile: bool,
     build: Callable[[], Setup],
-    dataset: Dataset | None,
+    today: Today | None,
     model: nn.Module | None,
     ranks: Ranks | None,
 ) -> Result:
-    """The run as one process sees it, which may be rank 0 of several."""
+    """The run as one process sees it, which may be rank 0 of several; `today` compares the data of a finished run."""
     if out is None:
         if profile:
             raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
@@ -135,8 +138,8 @@ def _carried_out(
     check_folder(directory, config, resume=resume)
     finished = finished_result(directory, model)
     if finished is not None:
-        if dataset is not None:
-            check_partition(directory, {"data": dataset.digest()})
+        if today is not None:
+            today.check(directory, config)
         watcher.on_note(f"'{directory.path}' is already finished.")
         return finished
     check_installed(config.general.trackers)

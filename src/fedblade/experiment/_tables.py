@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 
 from fedblade.core.registry import models
+from fedblade.experiment._cells import Cell
+from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._grid import GridCell, lookup
 from fedblade.experiment._measure import FinishedRun, Value, measure, prototype_kilobytes, read_finished, speedup
 from fedblade.experiment._paper import COLUMNS, Line, Published
@@ -139,9 +141,16 @@ def _baseline(plan: Plan, line: Line) -> tuple[GridCell, ...]:
 
 def _finished(plan: Plan, cells: Sequence[GridCell]) -> list[list[FinishedRun]]:
     """Finished runs per seed, of the seeds for which every cell has one."""
-    per_cell = [[read_finished(run.folder) for run in plan.of(cell).runs] for cell in cells]
+    per_cell = [[_read(plan, run) for run in plan.of(cell).runs] for cell in cells]
     seeds = ([run for run in seed if run is not None] for seed in zip(*per_cell, strict=False))
     return [runs for runs in seeds if len(runs) == len(cells)]
+
+
+def _read(plan: Plan, run: Cell) -> FinishedRun | None:
+    """A finished run that is today's; of cells nobody asked for, others may lie in the folder."""
+    found = read_finished(run.folder)
+    stale = found is not None and plan.today.difference(RunDirectory(run.folder), run.config)
+    return None if stale else found
 
 
 def _why_not(plan: Plan, line: Line) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry, Registry, methods, regularisers
-from fedblade.personal import finetuned
+from fedblade.personal import FINE_TUNING_REVISION, finetuned
 
 TUNED = "-ft"
 """Ends the name of a method whose clients fine-tune the final model before they are measured."""
@@ -24,6 +24,12 @@ class Composition:
     base: Entry
     added: tuple[Entry, ...]
     tuned: bool = False
+
+    def revisions(self) -> dict[str, int]:
+        """The revision of every part of the name."""
+        added = {f"regulariser {entry.name}": entry.revision for entry in self.added}
+        tuning = {"fine-tuning": FINE_TUNING_REVISION} if self.tuned else {}
+        return {f"method {self.base.name}": self.base.revision, **added, **tuning}
 
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""

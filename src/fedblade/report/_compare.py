@@ -52,6 +52,7 @@ class ComparisonRow:
     seconds_per_round: float | None
     bytes_up_per_round: float | None
     bytes_down_per_round: float | None
+    flags: tuple[str, ...] = ()
 
     @property
     def evaluations(self) -> tuple[tuple[int, int], ...]:
@@ -139,6 +140,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         seconds_per_round=_mean(runs, lambda run: run.seconds_per_round),
         bytes_up_per_round=_mean(runs, lambda run: run.per_round("bytes_up")),
         bytes_down_per_round=_mean(runs, lambda run: run.per_round("bytes_down")),
+        flags=group.flags,
     )
 
 

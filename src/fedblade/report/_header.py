@@ -63,6 +63,7 @@ def _notices(groups: Sequence[Group]) -> list[str]:
     if len({run.accuracy_of for run in found}) > 1:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
+    said.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
     lost = losses(found)
     said.extend([lost] if lost else [])
     return said

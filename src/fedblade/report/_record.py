@@ -86,6 +86,12 @@ class RunRecord:
         return str(self.summary.get("accuracy_of") or "global")
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """What the run warns of itself, such as rounds in which no client made a step."""
+        stored = self.summary.get("flags")
+        return tuple(map(str, stored)) if isinstance(stored, list) else ()
+
+    @property
     def calibrated(self) -> bool:
         """Whether the method calibrated its model at the end of the run, after the last round."""
         return self.finished and self.summary.get("calibrated") is True
