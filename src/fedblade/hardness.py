@@ -76,10 +76,11 @@ class Hardness:
     def sentence(self) -> str:
         """What the numbers mean for training."""
         some = "" if self.clients == self.population else f"Of the first {self.clients} of {self.population} clients: "
+        moved = f"{100 * self.cohort_distance:.0f} %"
         return (
             f"{some}{'a' if some else 'A'} client sees {self.effective_classes:.1f} of {self.classes} classes in "
             f"effect. A cohort of {self.cohort} lacks {self.missing_classes:.2f} of {self.classes} classes on average, "
-            f"and {100 * self.cohort_distance:.0f} % of its samples would have to change class for it to match all data. "
+            f"and {moved} of its samples would have to change class for it to match all data. "
             f"{_VERDICTS[self.level]}"
         )
 

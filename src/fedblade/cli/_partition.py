@@ -61,7 +61,9 @@ def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None
 
     for option, path, ending in (("--plot", plot, ".svg"), ("--save", save, ".json")):
         if path is not None and path.suffix != ending:
-            raise Misconfigured(f"{option} '{path}' has the ending '{path.suffix}'; expected a file ending in {ending}.")
+            raise Misconfigured(
+                f"{option} '{path}' has the ending '{path.suffix}'; expected a file ending in {ending}."
+            )
         if path is not None and compare:
             raise Misconfigured(f"{option} is for one split, but --compare shows several. Leave one of them out.")
 

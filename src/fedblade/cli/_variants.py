@@ -48,7 +48,9 @@ def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
     typer.echo(f"{config.dataset.name}, {size}, alpha={alpha:g}, seed {config.general.seed}\n")
     typer.echo(f"{'split':{_NAME}}{_cells(_HEADINGS)}")
     for name, knobs in VARIANTS:
-        settings = textwrap.wrap(" ".join([name, *(f"{key}={str(knob).lower()}" for key, knob in knobs.items())]), _NAME)
+        settings = textwrap.wrap(
+            " ".join([name, *(f"{key}={str(knob).lower()}" for key, knob in knobs.items())]), _NAME
+        )
         try:
             measured = _measured(config, dataset, name, {"alpha": alpha, **knobs})
         except Misconfigured as error:

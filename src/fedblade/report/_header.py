@@ -79,7 +79,7 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
     seeds = sorted({run.seed for run in found if run.seed is not None})
     facts = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
-        "partition": _distinct(groups, _partition_text),
+        "partition": _distinct(groups, partition_text),
         "model": _distinct(groups, lambda run: run.part("model")),
         "clients": _distinct(groups, _clients_text),
         "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
@@ -93,7 +93,8 @@ def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list
     return list(dict.fromkeys(read(run) for group in groups for run in group.runs))
 
 
-def _partition_text(run: RunRecord) -> str:
+def partition_text(run: RunRecord) -> str:
+    """The name of the split with what says how skewed it is."""
     stored = run.config.get("partition")
     levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
     return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])
