@@ -50,9 +50,9 @@ class _Split:
         self.measured.extend([measured] if measured is not None and measured not in self.measured else [])
 
     @property
-    def drawn_by(self) -> str:
-        """`seeds 1, 2`."""
-        return f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(self.seeds)}"
+    def title(self) -> str:
+        """`dirichlet alpha 0.1, seeds 1, 2`."""
+        return f"{', '.join(self.names)}, seed{'s' if len(self.seeds) > 1 else ''} {', '.join(self.seeds)}"
 
     @property
     def said(self) -> str:
@@ -64,7 +64,7 @@ def splits(groups: Sequence[Group]) -> str:
     """The section about all distinct splits."""
     found = _distinct(groups)
     mapped = [(split, split.partition) for split in found if split.partition is not None]
-    unmapped = [paragraph(split.said, "seen") for split in found if split.partition is None][:_MOST_MAPS]
+    unmapped = [paragraph(split.said) for split in found if split.partition is None][:_MOST_MAPS]
     parts = [*_maps(mapped), *unmapped, *_hardness_table(found)] or [paragraph("No run has stored its partition.")]
     return section("labels", "How are the labels spread over clients?", *parts)
 
@@ -109,14 +109,14 @@ def _label_map(split: _Split, partition: Partition, name: str) -> Figure:
         f"cell means none. Here {clients} clients hold {held:.1f} of {classes} classes on average; the emptier the "
         "columns, the stronger the label skew. Bars on top show each client's total."
     )
-    return Figure(name, f"Who holds which labels: {split.drawn_by}", reading, draw, seen=split.said)
+    return Figure(name, f"Who holds which labels: {split.title}", reading, draw, seen=split.said)
 
 
 def _hardness_table(found: Sequence[_Split]) -> list[str]:
     """A line for each split and size of cohorts, and how to read it."""
     rows = [
         [
-            escape(f"{', '.join(split.names)}, {split.drawn_by}"),
+            escape(split.title),
             str(each.cohort),
             f"{each.effective_classes:.2f} of {each.classes}",
             f"{100 * each.largest_share:.0f}",
