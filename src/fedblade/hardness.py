@@ -103,7 +103,7 @@ class Hardness:
         """The numbers a file has kept, or None where it has none or not all of them."""
         if not isinstance(stored, Mapping):
             return None
-        values = {each.name: stored.get(each.name) for each in fields(Hardness)}
+        values: dict[str, Any] = {each.name: stored.get(each.name) for each in fields(Hardness)}
         if not all(isinstance(value, int | float) and abs(value) < _MOST for value in values.values()):
             return None
         return Hardness(**values)
