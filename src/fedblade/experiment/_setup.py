@@ -21,7 +21,7 @@ from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._engine import choose_engine
 from fedblade.experiment._network import make_network
-from fedblade.partitions import VALIDATION, ClientTests, Partitioner, hold_out, split_test
+from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
 
 MOST_MEASURED = 10_000
 """Clients whose own models are measured; where there are more, the mean is over a random choice of so many."""
@@ -81,16 +81,24 @@ def find_device(name: str) -> torch.device:
 
 def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     """Deal the training set to clients and say what each is tested on."""
+    return give_tests(config, dataset, deal_samples(config, dataset))
+
+
+def deal_samples(config: RunConfig, dataset: Dataset) -> Parts:
+    """Deal the whole training set to clients, before anything is held out of it."""
     partitioner: Partitioner = config.partition.make()
-    seed = config.general.seed
-    split = partitioner.split(
+    return partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
-        seed,
+        config.general.seed,
         num_classes=dataset.num_classes,
         groups=dataset.train.groups,
     )
-    kind = config.dataset_settings.test_split
+
+
+def give_tests(config: RunConfig, dataset: Dataset, split: Parts) -> ClientTests:
+    """Say what each client of a split is tested on."""
+    kind, seed = config.dataset_settings.test_split, config.general.seed
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 

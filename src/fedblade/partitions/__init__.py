@@ -4,15 +4,17 @@ Four functions answer the common question in one call, with a list of index arra
 `pathological` and `shards`. The partitioners behind them (and `Domain`, `Drawn`, `Natural`, `StochasticRemoval`) are
 frozen values whose fields are the knobs of a configuration; their `split` gives `Parts` that know class counts, removed
 classes and their own digest: a `Split` holds two flat arrays, a `DrawnSplit` draws what a client holds when somebody
-asks. `split_test` divides the test set to match.
+asks. `split_test` divides the test set to match, `hardness` tells what a split means for training.
 """
 
+from fedblade.hardness import Hardness
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
 from fedblade.partitions._dirichlet_clients import DirichletClients
 from fedblade.partitions._drawn import Drawn, DrawnSplit
 from fedblade.partitions._functions import dirichlet, dirichlet_clients, iid, pathological, shards
 from fedblade.partitions._groups import Domain, Natural
+from fedblade.partitions._hardness import MOST_DRAWN, hardness
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._reported import Reported
@@ -22,6 +24,7 @@ from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out,
 
 __all__ = [
     "IID",
+    "MOST_DRAWN",
     "TEST_SPLITS",
     "VALIDATION",
     "ClientTests",
@@ -30,6 +33,7 @@ __all__ = [
     "Domain",
     "Drawn",
     "DrawnSplit",
+    "Hardness",
     "Natural",
     "Partitioner",
     "Parts",
@@ -42,6 +46,7 @@ __all__ = [
     "StochasticRemoval",
     "dirichlet",
     "dirichlet_clients",
+    "hardness",
     "hold_out",
     "iid",
     "pathological",
