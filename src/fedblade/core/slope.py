@@ -126,13 +126,21 @@ class OneClient:
 
 
 def ahead(
-    calculus: Calculus, received: Received, work: Work, look: Lookahead, batch: Batch, params: Tree, buffers: Tree
+    calculus: Calculus,
+    received: Received,
+    work: Work,
+    look: Lookahead,
+    batch: Batch,
+    params: Tree,
+    buffers: Tree,
+    momentum: Tree,
 ) -> Slope:
-    """Gradient at the point a look-ahead moves to; only the first pass updates statistics."""
+    """Gradient at the point a look-ahead moves to; only the first pass updates statistics, and momentum if asked to."""
     first = calculus.slope(received, work, work.first, batch, params, buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
-        moved = calculus.move(look, MoveView(here, received.anchor, first.gradient, received.lr))
+        along = _gathered(momentum, first.gradient, work) if look.momentum else first.gradient
+        moved = calculus.move(look, MoveView(here, received.anchor, along, received.lr))
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
     second = batch if batch.then is None else batch.then
     slope = calculus.slope(received, work, work.terms, second, there, tree_clone(buffers))
@@ -140,6 +148,14 @@ def ahead(
     both = [name for name in first.logs if name in slope.logs and name.startswith("count_")]
     counted = {name: first.logs[name] + slope.logs[name] for name in both}
     return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs, **counted})
+
+
+def _gathered(momentum: Tree, gradient: Tree, work: Work) -> Tree:
+    """The momentum of the trained parameters after a gradient has entered it in place, without weight decay."""
+    for names, sgd in work.rates:
+        for name in names:
+            momentum[name].mul_(sgd.momentum).add_(gradient[name])
+    return tree_select(momentum, work.trained)
 
 
 def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
