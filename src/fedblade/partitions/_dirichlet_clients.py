@@ -16,8 +16,8 @@ Deal = Literal["clients", "samples"]
 # Sub-keys of the stream `TABLE`, one per draw.
 _MIXES, _SIZES, _TAKE = range(3)
 # A mix may give the classes that are left a chance of 1e-30: whoever draws until one comes up never ends.
-# The end matters: at alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per client with 10 draws,
-# 2.4 with 100 and 2.3 without an end.
+# The end matters: at alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per client with 10
+# draws, 2.4 with 100 and 2.3 without an end.
 _TRIES = 100
 
 
