@@ -140,6 +140,7 @@ def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seed
     table = apply(raw, {**base, **values})
     table.pop("seeds", None)
     first = resolve(table)
+    first.build_method()
     method, rest = first.method.name, {key: value for key, value in values.items() if key != "method"}
     stem = "-".join((folder_name(method), *(folder_name(f"{key}={show(rest[key])}") for key in sorted(rest))))
     runs = []
