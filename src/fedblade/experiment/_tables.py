@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from fedblade import protocols
 from fedblade.core.registry import models
 from fedblade.experiment._cells import Cell
 from fedblade.experiment._directory import RunDirectory
@@ -18,7 +19,21 @@ from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._reproduce import Plan
 from fedblade.models import as_backbone
 
-_LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "–": "--", "<": "$<$", "α": r"$\alpha$"}
+_DEVIATIONS = {
+    "seeds": protocols.DEVIATION,
+    "clients": "standard deviation over the clients of a run (n), mean over runs",
+}
+_LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": "$<$",
+    "α": r"$\alpha$",
+    "−": "$-$",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,12 @@ class Outcome:
         if self.ours is None or self.ours.bound or published is None or published.mean is None or published.bounded:
             return None
         return self.ours.mean - published.mean
+
+
+def deviation_note(found: Sequence[Outcome]) -> str:
+    """What ± is in these lines; empty where none of ours has one."""
+    over = sorted({each.ours.over for each in found if each.ours is not None and each.ours.deviation is not None})
+    return " or ".join(f"ours is mean ± {_DEVIATIONS[each]}" for each in over)
 
 
 def outcomes(plan: Plan, failed: Mapping[Path, str] | None = None) -> list[Outcome]:
@@ -73,7 +94,7 @@ def latex(title: str, found: Sequence[Outcome], remarks: Sequence[str]) -> str:
 def comma_separated(preset_id: str, found: Sequence[Outcome], remarks: Sequence[str]) -> str:
     """A CSV file with every column of the published results, for further work."""
     extra = list(dict.fromkeys(axis for each in found for axis in each.line.extra))
-    names = ["preset", *COLUMNS, *extra, "metric", "ours_mean", "ours_std", "runs", "bound"]
+    names = ["preset", *COLUMNS, *extra, "metric", "ours_mean", "ours_std", "ours_seeds", "runs", "bound"]
     names += ["paper_mean", "paper_std", "difference", "note"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -82,6 +103,7 @@ def comma_separated(preset_id: str, found: Sequence[Outcome], remarks: Sequence[
         ours, published = each.ours, each.line.published
         row = [preset_id, *(each.line.columns[c] for c in COLUMNS), *(each.line.extra.get(a, "") for a in extra)]
         row += [each.line.metric, *_numbers(ours.mean if ours else None, ours.std if ours else None)]
+        row += [" ".join(_numbers(*ours.seeds)) if ours else ""]
         row += [str(ours.runs) if ours else "0", ours.bound if ours else ""]
         row += _numbers(published.mean if published else None, published.std if published else None, each.difference)
         writer.writerow([*row, "; ".join(filter(None, (each.note, *remarks)))])

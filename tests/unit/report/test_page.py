@@ -122,8 +122,8 @@ def test_result_table_shows_independent_means_spreads_and_places(make_run, repor
         cells = page.row(method)
         assert cells[1] == "2"
         for cell, found in ((cells[2], last10), (cells[3], final)):
-            assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2:.2f}" in cell
-        pooled = statistics.pstdev([value for a in seeds for value in a[-10:]])
+            assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2**0.5:.2f}" in cell
+        pooled = statistics.stdev([value for a in seeds for value in a[-10:]])
         assert f"pooled ± {pooled:.2f}" in cells[2]
         assert [c.split()[0] for c in cells[2:4] if c[0] in "12" and c[1:3] in ("st", "nd")] == {
             "fedavg": [],
@@ -173,7 +173,7 @@ def test_unfinished_runs_are_announced_and_not_ranked(make_run, report):
     page = report()
 
     assert "2 of 4 runs not finished (1 in progress and 1 failed)" in page.text
-    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.50pooled ± 0.47"
+    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.71pooled ± 0.58"
     assert ["fedblade", "1", "in progress", "2 of 40", "99.00", "99.00", "99.00", "–"] in page.rows
 
 
