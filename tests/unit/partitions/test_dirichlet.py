@@ -10,7 +10,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.partitions import IID, Dirichlet, _dirichlet
 from fedblade.partitions._base import Request
-from fedblade.partitions._dirichlet import capped_shares
+from fedblade.partitions._search import capped_shares
 
 CIFAR = np.repeat(np.arange(10), 5000)
 # One class of 19, one of 1: two clients of 10 need the large class cut in half, which Dir(1e-6) does not do.
@@ -57,7 +57,7 @@ def test_split_matches_the_slow_reference(cap):
     partitioner = Dirichlet(0.7, cap=cap, min_size=0, allow_empty=True)
     for seed in range(5):
         request = Request(labels, 5, 7, seed, None)
-        weights = np.exp(next(partitioner._log_weights(request))[0])
+        weights = np.exp(next(partitioner._search(request).batches())[0])
         expected = slow_table(weights / weights.sum(axis=1, keepdims=True), np.bincount(labels).tolist(), cap)
         assert (partitioner.split(labels, 7, seed).table() == expected.T).all()
 
@@ -66,7 +66,7 @@ def test_split_matches_the_slow_reference(cap):
 def test_uncapped_shares_have_the_moments_of_the_dirichlet(alpha):
     clients = 5
     request = Request(np.arange(40) % 40, 40, clients, 0, None)
-    batches = Dirichlet(alpha)._log_weights(request)
+    batches = Dirichlet(alpha)._search(request).batches()
     shares = np.concatenate([capped_shares(next(batches), np.ones(40, int), cap=False)[0] for _ in range(12)])
     flat = shares.reshape(-1, clients)
     assert len(flat) > 40_000
@@ -136,7 +136,7 @@ def first_acceptable(partitioner, labels, clients, seed, min_size):
     """Number of the first draw, from 1, that reaches `min_size`, found one draw at a time."""
     request = Request(labels, labels.max() + 1, clients, seed, None)
     number = 0
-    for batch in partitioner._log_weights(request):
+    for batch in partitioner._search(request).batches():
         for weights in batch:
             number += 1
             if capped_shares(weights[None], np.bincount(labels), partitioner.cap)[1].min() >= min_size:
