@@ -31,7 +31,7 @@ def partition(
     from fedblade.core.files import write_atomic
     from fedblade.experiment import load_config
     from fedblade.experiment._setup import deal_samples, give_tests
-    from fedblade.partitions import MOST_DRAWN
+    from fedblade.partitions import MOST_DRAWN, save_split
     from fedblade.report import label_map_svg
 
     _check_files(plot, save, compare=compare)
@@ -50,8 +50,6 @@ def partition(
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         _write("--plot", plot, lambda path: write_atomic(path, picture))
     if save is not None:
-        from fedblade.partitions import save_split
-
         # What is held out for tests stays in the file: a run that reads the file holds it out again.
         _write("--save", save, lambda path: save_split(path, dealt))
 
