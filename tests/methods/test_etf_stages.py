@@ -122,9 +122,7 @@ def test_all_stages_agree_with_a_plain_version(variant):
             model = plain_stage(setup, model, buffers, groups, batches[0], sgd, balanced, training=True)
         else:
             training = variant == "release"
-            model = plain_stage(
-                setup, model, buffers, ["etf", *scale], batches[0], (0.1, 0.0, 0.0), training=training
-            )
+            model = plain_stage(setup, model, buffers, ["etf", *scale], batches[0], (0.1, 0.0, 0.0), training=training)
             model = plain_stage(
                 setup, model, buffers, [*projector, *scale], batches[1], (0.05, 0.9, 5e-4), training=training
             )

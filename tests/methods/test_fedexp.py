@@ -115,7 +115,7 @@ def test_the_released_rule_never_lengthens_and_survives_a_mean_of_zero():
     torch.testing.assert_close(move, update / 2)
     for eps in (0.0, 1e-3):
         assert one_round(eps, [update, -update], [1.0, 1.0], rule="released")[0] == 1
-    with pytest.raises(Misconfigured, match="unknown rule 'release'.*released"):
+    with pytest.raises(Misconfigured, match=r"unknown rule 'release'.*released"):
         fedexp(rule="release")
 
 

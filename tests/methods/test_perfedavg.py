@@ -17,8 +17,8 @@ from small_federation import (
 )
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train as local_train
-from fedblade.core.plan import PhasePlan
 from fedblade.core.problem import own_model, receive
 from fedblade.experiment._personal import stages_after_run
 from fedblade.methods.perfedavg import perfedavg

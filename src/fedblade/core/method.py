@@ -96,12 +96,12 @@ class Method:
     """A federated method. It holds no tensor and no loop; engines give it a client axis.
 
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
-    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client.
-    `participation` "all" trains every client in every round. `noise` uniform numbers per sample are drawn for each
-    step. `drafts` names models that a phase's `track` trains beside the received one: each starts a round as the
-    received model, later phases see it in `view.client`, and nobody keeps it. `clip` is the largest gradient norm of a local step where the run sets none. `evaluated` gives the model to
-    measure and save where it is not the one to train on. `gauges` are numbers of the server state that the history
-    shows each round.
+    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client. `drafts`
+    names models that a phase's `track` trains beside the received one: each starts a round as the received model,
+    later phases see it in `view.client`, and nobody keeps it. `participation` "all" trains every client in every
+    round. `noise` uniform numbers per sample are drawn for each step. `clip` is the largest gradient norm of a local
+    step where the run sets none. `evaluated` gives the model to measure and save where it is not the one to train on.
+    `gauges` are numbers of the server state that the history shows each round.
     """
 
     head: Head

@@ -63,10 +63,10 @@ class Phase:
     """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
 
     `losses` None means the method's own. `steps` ends the phase early. `sgd` changes the optimiser for all groups,
-    `group_sgd` for single ones. With `carries_momentum` the momentum of the phase before goes on. A phase with a `track`
-    trains the model in the client state, or the draft, of that name instead of the one that was received; it sees the
-    batches that this model would see alone. `frees` names fixed tensors that train too and then belong to the client.
-    With `statistics` "keep" normalisation layers work as in evaluation.
+    `group_sgd` for single ones. With `carries_momentum` the momentum of the phase before goes on. A phase with a
+    `track` trains the model in the client state, or the draft, of that name instead of the one that was received; it
+    sees the batches that this model would see alone. `frees` names fixed tensors that train too and then belong to the
+    client. With `statistics` "keep" normalisation layers work as in evaluation.
     """
 
     trains: tuple[str, ...] = ALL_GROUPS

@@ -132,7 +132,7 @@ def _groups(setup: Setup, phase: Phase) -> tuple[str, ...]:
 
 
 def _duration(phase: Phase) -> str:
-    epochs = "the run's epochs" if phase.epochs is None else f"{phase.epochs} epoch{'s' * (phase.epochs != 1)}"
+    epochs = "the run's epochs or steps" if phase.epochs is None else f"{phase.epochs} epoch{'s' * (phase.epochs != 1)}"
     return epochs if phase.steps is None else f"{epochs}, at most {phase.steps} step{'s' * (phase.steps != 1)}"
 
 

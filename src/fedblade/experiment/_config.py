@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,10 @@ class RunConfig:
     def build_method(self) -> Method:
         """The method value."""
         return self.method.build(self.method_knobs)
+
+    def with_seed(self, seed: int) -> "RunConfig":
+        """The same run with another seed."""
+        return replace(self, general=validate(General, {**self.general.model_dump(), "seed": seed}, ""))
 
     def table(self) -> dict[str, Any]:
         """The configuration as plain nested tables, every default written out."""

@@ -84,9 +84,14 @@ class Federation(Section):
 
 
 class Local(Section):
-    """A client's work in a round."""
+    """A client's work in a round: `epochs`, or `steps` of them all the same however many samples a client has.
+
+    With `steps` a client begins one epoch after another, each in an order of its own, and stops after so many steps.
+    Phases of a method that have epochs of their own keep them.
+    """
 
     epochs: Positive = 1
+    steps: Positive | Literal["none"] = "none"
     batch_size: Positive = 32
     last_batch: Literal["keep", "drop", "wrap"] = "keep"
 

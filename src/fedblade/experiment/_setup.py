@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.method import InitView, Method
 from fedblade.core.metric import Metric
 from fedblade.core.phase import Phase
-from fedblade.core.plan import IntArray, PhasePlan, Planner, draw_cohorts
+from fedblade.core.plan import IntArray, Planner, draw_cohorts
 from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.registry import metrics
 from fedblade.core.samples import Samples
@@ -21,6 +22,7 @@ from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._engine import choose_engine
 from fedblade.experiment._network import make_network
+from fedblade.experiment._schema import Local
 from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
 
 MOST_MEASURED = 10_000
@@ -201,11 +203,16 @@ def _build_problem(
 
 
 def plan_phases(config: RunConfig, phases: tuple[Phase, ...]) -> tuple[PhasePlan, ...]:
-    """How long phases last in this run."""
-    return tuple(
-        PhasePlan(config.local.epochs if phase.epochs is None else phase.epochs, phase.steps, phase.paired, phase.track)
-        for phase in phases
-    )
+    """How long phases last in this run; a phase with epochs of its own keeps them."""
+    return tuple(_plan_phase(config.local, phase) for phase in phases)
+
+
+def _plan_phase(local: Local, phase: Phase) -> PhasePlan:
+    if phase.epochs is not None or local.steps == "none":
+        epochs = local.epochs if phase.epochs is None else phase.epochs
+        return PhasePlan(epochs, phase.steps, phase.paired, phase.track)
+    steps = local.steps if phase.steps is None else min(local.steps, phase.steps)
+    return PhasePlan(None, steps, phase.paired, phase.track)
 
 
 def _build_planner(

@@ -57,11 +57,13 @@ def method_name(method: str) -> str:
 
 
 def split_name(flat: Mapping[str, str]) -> str:
-    """A partition and its level: `α = 0.1`, `s = 10`, `IID`."""
+    """A partition and its level: `α = 0.1`, `α = 0.1, by clients`, `s = 10`, `IID`."""
     name = flat.get("partition.name", "?")
     match name:
         case "dirichlet":
             return f"α = {flat.get('partition.alpha', '?')}"
+        case "dirichlet_clients":
+            return f"α = {flat.get('partition.alpha', '?')}, by clients"
         case "pathological":
             return f"{flat.get('partition.classes_per_client', '?')} classes per client"
         case "shards" | "stochastic_removal":

@@ -28,6 +28,7 @@ def fedetf(
     Own models (protocol `pers_etf`): plain CE over body and s, then in turns over V and s and over ψ and s; see `ft`.
     The code of FedDr+ has a projector without bias (`projector_bias = false`) and leaves missing classes out of the
     softmax (`count_floor = 0`), where the authors' code counts them once.
+    The authors' code measures the global model on 98 % of the test set, as the server keeps 2 %; here on all of it.
     """
     balanced = BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor)
     return Method(

@@ -74,7 +74,8 @@ def fedexp(eps: float = 1e-3, eval_average_last2: bool = False, rule: Rule = "pa
     With `rule = "released"`, as in the code of FedDr+, η_g = min(1, mean_k‖Δ_k‖ / (2(‖Δ̄‖ + K·ε))) with norms that are
     not squared, a plain mean over the cohort and K the number of all clients: it never lengthens. That code counts and
     shortens statistics too.
-    Deviation: a_k is the run's weighting, which the paper takes equal.
+    Deviation: a_k is the run's weighting, which the paper takes equal. The authors' code adds S·ε instead of ε to
+    ‖Δ̄‖², with S the size of the cohort.
     """
     if not 0 <= eps < math.inf:
         raise Misconfigured(f"eps={eps!r}: expected 0 or a small number above it, such as 0.001.")

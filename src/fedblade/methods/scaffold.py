@@ -62,8 +62,8 @@ def scaffold(adaptive_division: bool = True, freeze_classifier: bool = False) ->
 
     Objective: CE, with g + c − c_k in place of its gradient g (before weight decay and momentum).
     Client, after q_k steps: c_k ← c_k − c + (w^t − w_k)/(lr·q_k). Server: averaging, c ← c + (1/K)·Σ_k (change of c_k).
-    With `freeze_classifier`, as in the code of FedDr+, the gradient of CE with respect to the classifier's weight counts
-    as 0; controls and weight decay still move that weight, and its bias trains as ever.
+    With `freeze_classifier`, as in the code of FedDr+, the gradient of CE with respect to the classifier's weight
+    counts as 0; controls and weight decay still move that weight, and its bias trains as ever.
     Deviation: with momentum q_k is FedNova's effective step count (`adaptive_division`), not the number of steps.
     """
 

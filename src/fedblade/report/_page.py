@@ -31,12 +31,13 @@ _EXPLAINED = (
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 
 
-def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | None) -> str:
-    """The complete HTML document."""
+def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | None, note: str = "") -> str:
+    """The complete HTML document; `note` stands above the results."""
     heading = title or default_heading(groups)
     explained = [draw(groups) for draw, _, _ in _EXPLAINED]
     main = "".join(
         [
+            paragraph(note) if note else "",
             _sections.results(rows),
             _curves(groups),
             splits(groups),

@@ -113,7 +113,7 @@ def test_the_term_reads_the_step(step):
 
 
 def test_bad_input_is_refused(double):
-    with pytest.raises(Misconfigured, match="unknown weights 'author'.*authors"):
+    with pytest.raises(Misconfigured, match=r"unknown weights 'author'.*authors"):
         RestrictedCrossEntropy(weights="author")
     with pytest.raises(Misconfigured, match=r"counts of shape \(3,\) given; \[4\] expected"):
         restricted_cross_entropy(double(5, 4), LABELS, COUNTS[:3])
