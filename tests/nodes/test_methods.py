@@ -23,6 +23,21 @@ def test_nodes_give_the_sequential_model(method, tmp_path):
     assert comparable(far) == comparable(near)
 
 
+VARIANTS = {
+    "ditto": {"method.variant": "fedbabu"},
+    "fedexp": {"method.rule": "released"},
+    "fedgela": {"method.head": "projected"},
+    "perfedavg": {"method.carry_momentum": True},
+}
+
+
+def test_nodes_give_the_sequential_model_of_variants(tmp_path):
+    """What they add: a model that is dropped after the round, numbers of the server, a scale, momentum."""
+    for method, knobs in VARIANTS.items():
+        config = config_of(method, **knobs)
+        assert digest(Far(config, tmp_path / method, Deployment()).trained()) == digest(alone(config))
+
+
 @pytest.mark.parametrize(
     ("method", "protocol"), [("fedavg-ft", "ft"), ("fedavg", "gapa"), ("fedgela", "pers_etf"), ("fedper", "gapa")]
 )

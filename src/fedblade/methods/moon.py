@@ -30,6 +30,8 @@ def moon(
     Client: keeps the model it ends with as its previous one; a client that takes part for the first time has w^0, as in
     the code of FedNTD. In the first round both models are w^0 and the term has no gradient.
     Deviation: h = d/2 as in the release of FedDecorr; the paper's is h = d. That release applies no temperature: tau=1.
+    With Dirichlet splits the code of FedDr+ makes E·E steps with this method, where its other methods make
+    E·⌊500/50⌋; that slip is not copied.
     """
     check_weight("mu", mu)
     if not (mlp_hidden > 0 and mlp_width > 0):
