@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "methods"))
 
 import torch
+from own_modules import half_frozen
 from small_federation import BATCH_NORM, configure, vectors
 
 from fedblade.core.errors import FedbladeError
@@ -35,9 +36,13 @@ def seen(result):
     return {"history": rows, "model": model, "summary": summary, "clients": result.clients}
 
 
-def alone(config):
+def frozen(engine, **changes):
+    return configure("scaffold", **({"model": "object", "epochs": 1, "engine": engine} | changes))
+
+
+def alone(config, model=None):
     """The same in one process; rank 0 does it by hand."""
-    driver = Driver(prepare(config, vectors()), None, Silent())
+    driver = Driver(prepare(config, vectors(), model), None, Silent())
     driver.run()
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in driver.history]
     return {"history": rows, "clients": driver.clients}
@@ -64,6 +69,9 @@ def main(folder):
     found["finished"] = seen(run(small("fedper", **own, **OWN_STATES), out=folder / "own", resume=True))
     found["stacked"] = seen(run(small("fedblade", engine="stacked", lr=0.01)))
     found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
+    found["frozen"] = seen(run(frozen("sequential", **FIXED), model=half_frozen()))
+    found["frozen, stacked"] = seen(run(frozen("stacked"), model=half_frozen()))
+    found["other weights"] = refused(lambda: run(frozen("sequential"), model=half_frozen(seed=ranks.rank)))
     found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
     found["stacked fixed"] = refused(lambda: run(small(engine="stacked", **FIXED)))
     found["not shared"] = refused(lambda: run(small(), out=folder / f"mine-{ranks.rank}"))
@@ -78,6 +86,7 @@ def main(folder):
             "rank store": alone(small("fedper", **own)),
             "stacked": alone(small("fedblade", engine="stacked", lr=0.01)),
             "after all that": alone(small()),
+            "frozen": alone(frozen("sequential"), half_frozen()),
         }
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
 

@@ -24,6 +24,9 @@ class FrozenNorm(nn.Module):
             if getattr(layer, name) is None:
                 self.register_parameter(name, None)
 
+    def reset_parameters(self) -> None:
+        """Nothing is drawn anew here; modules that reset their layers may call it."""
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalised inputs [batch, channels, …]."""
         return functional.batch_norm(
