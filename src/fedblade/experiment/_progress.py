@@ -1,6 +1,7 @@
 """Watchers that show a run on a terminal, in a log file, or not at all."""
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 
@@ -28,6 +29,14 @@ class Silent:
 
     def on_note(self, text: str) -> None:
         """Nothing."""
+
+
+class Notes(Silent):
+    """Shows notes alone, on stderr: what a program that calls `fedblade.run` must know of its own data and model."""
+
+    def on_note(self, text: str) -> None:
+        """One line."""
+        sys.stderr.write(f"fedblade: {text}\n")
 
 
 def describe(setup: Setup) -> str:

@@ -20,7 +20,7 @@ from fedblade.experiment._distributed import follow, joined, lead_setup, lead_st
 from fedblade.experiment._driver import Driver, Watcher
 from fedblade.experiment._model import model_facts, save_model
 from fedblade.experiment._profile import profiled
-from fedblade.experiment._progress import Silent
+from fedblade.experiment._progress import Notes, Silent
 from fedblade.experiment._rank_process import ending_together, threads_for, undisturbed
 from fedblade.experiment._request import check_folder, comparable, requested_config
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
@@ -42,17 +42,26 @@ def run(
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
-    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
-    `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
-    goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
+    (x, y, x_test, y_test) or two torch datasets.
+
+    `model` may also be a torch module, which is copied. A module that ends in a linear layer with an output for each
+    class is taken for a classifier: the layer is cut off, and the head starts from its weights where it has that form.
+    Any other output is taken for features; `model.output="features"` or `"logits"` says it instead. Layers with
+    `requires_grad=False` stay as they are. All seeds start from the given weights; `model.init="seed"` draws them anew.
+    One line on stderr says what was found (`fedblade.models.as_backbone` has the rules, docs/own-models.md examples).
+
+    Nothing is written without `out`; with it, `resume=True` goes on with a run that was cut short, with the run's own
+    configuration if none is given, `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and
+    `profile=True` writes where the time goes (`Result.profile`). Without a `watcher` the notes of the run go to stderr.
+    In a script that torchrun starts, all processes share the run and get the same result.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
     model = _passed(overrides, "model", own_module)
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
+    told = Notes() if watcher is None else watcher
     return execute(
-        checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model, ranks=ranks
+        checked, out=out, resume=resume, watcher=told, profile=profile, dataset=dataset, model=model, ranks=ranks
     )
 
 
