@@ -15,6 +15,11 @@ class FrozenNorm(nn.Module):
     parameters are, and a file with them fits the layer before it was frozen.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+
     def __init__(self, layer: _NormBase) -> None:
         super().__init__()
         self.eps = layer.eps

@@ -71,10 +71,7 @@ def necks_of(config: RunConfig, method: Method) -> list[Neck]:
 
 
 def _adopted(config: RunConfig, method: Method, made: Made, adapted: Adapted, *, is_direct: bool) -> tuple[Made, str]:
-    """The head with the weights of the classifier that was cut off, where they fit, and in words what became of them.
-
-    A model by name is drawn anew for every seed, and so is its classifier: it starts the head all the same.
-    """
+    """The head with the weights of a classifier that was cut off, where they fit, and in words what became of them."""
     layer = adapted.classifier
     if layer is None:
         return made, ""
