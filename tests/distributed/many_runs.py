@@ -9,6 +9,7 @@ sys.path.append(str(Path(__file__).parents[1] / "methods"))
 
 import numpy as np
 import torch
+from own_modules import half_frozen
 from small_federation import BATCH_NORM, configure, read_anew, vectors
 
 from fedblade.core.errors import FedbladeError
@@ -36,9 +37,13 @@ def seen(result):
     return {"history": rows, "model": model, "summary": summary, "clients": result.clients}
 
 
-def alone(config, dataset=None):
+def frozen(engine, **changes):
+    return configure("scaffold", **({"model": "object", "epochs": 1, "engine": engine} | changes))
+
+
+def alone(config, dataset=None, model=None):
     """The same in one process; rank 0 does it by hand."""
-    driver = Driver(prepare(config, dataset or vectors()), None, Silent())
+    driver = Driver(prepare(config, dataset or vectors(), model), None, Silent())
     driver.run()
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in driver.history]
     return {"history": rows, "clients": driver.clients}
@@ -79,6 +84,9 @@ def main(folder):
     )
     found["stacked"] = seen(run(small("fedblade", engine="stacked", lr=0.01)))
     found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
+    found["frozen"] = seen(run(frozen("sequential", **FIXED), model=half_frozen()))
+    found["frozen, stacked"] = seen(run(frozen("stacked"), model=half_frozen()))
+    found["other weights"] = refused(lambda: run(frozen("sequential"), model=half_frozen(seed=ranks.rank)))
     found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
     idle = {"local.last_batch": "drop", "local.batch_size": 1000}
     found["nobody trains"] = refused(lambda: run(small(**idle), out=folder / "idle"))
@@ -99,6 +107,7 @@ def main(folder):
             "stacked": alone(small("fedblade", engine="stacked", lr=0.01)),
             "own data": alone(small("fedblade", lr=0.01), own()),
             "after all that": alone(small()),
+            "frozen": alone(frozen("sequential"), model=half_frozen()),
         }
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
 

@@ -17,7 +17,18 @@ def seen(tmp_path_factory, launcher):
 
 
 @pytest.mark.parametrize(
-    "case", ["memory", "rank store", "finished", "stacked", "by name", "own data", "after all that"]
+    "case",
+    [
+        "memory",
+        "rank store",
+        "finished",
+        "stacked",
+        "by name",
+        "own data",
+        "after all that",
+        "frozen",
+        "frozen, stacked",
+    ],
 )
 def test_every_rank_gets_the_same_result(seen, case):
     first, second = (each[case] for each in seen)
@@ -25,7 +36,7 @@ def test_every_rank_gets_the_same_result(seen, case):
     assert first["summary"]["status"] == "finished"
 
 
-@pytest.mark.parametrize("case", ["memory", "rank store", "own data", "after all that"])
+@pytest.mark.parametrize("case", ["memory", "rank store", "own data", "after all that", "frozen"])
 def test_it_is_that_of_one_process(seen, case):
     alone = seen[0]["alone"][case]
     assert {key: seen[0][case][key] for key in alone} == alone
@@ -67,6 +78,7 @@ def test_engine_distributed_is_the_best_that_each_rank_has(seen):
         ("other revision", "Misconfigured", ["local loop of revision 99", "Choose another --out"]),
         ("stacked fixed", "Unsupported", ["engine=sequential", "distributed.order=any"]),
         ("not shared", "Misconfigured", ["rank 1", "distributed.store=rank"]),
+        ("other weights", "Misconfigured", ["rank 1", "another initial state"]),
         ("other data", "Misconfigured", ["rank 1", "another data set"]),
         ("without ranks", "Unsupported", ["compare, sweep, reproduce", "without torchrun"]),
     ],

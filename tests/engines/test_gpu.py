@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from conformance import LR, check_two_rounds
-from small_federation import BATCH_NORM, CNN, build, images, read_anew, tasks
+from own_modules import FROZEN, half_frozen
+from small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import MOMENTUM
@@ -15,6 +16,7 @@ from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.engines import _slots
 from fedblade.experiment._precision import float32_products
+from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
@@ -49,6 +51,13 @@ def test_captured_steps_agree_with_the_clients_one_by_one(method, overrides, mon
     """In float64, with four clients taking turns in two slots, over two rounds from equal states."""
     monkeypatch.setattr(_slots, "MOST_SLOTS", 2)
     check_two_rounds(*make(method, **overrides))
+
+
+def test_captured_steps_leave_frozen_layers_as_they_are(monkeypatch):
+    monkeypatch.setattr(_slots, "MOST_SLOTS", 2)
+    setup = prepare(configure("scaffold", model="object", device="cuda"), vectors(), half_frozen())
+    assert setup.problem.network.frozen == FROZEN
+    check_two_rounds(engines.get("stacked").make(setup.problem), setup)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -241,6 +241,22 @@ def test_a_features_method_comes_first():
     assert [body.get_submodule(name) for name in body.stages] == [module.conv1, module.bn1]
 
 
+class WithTheSameFeatures(TorchvisionResNet):
+    def features(self, x):
+        return self.before(x)
+
+
+def test_a_last_layer_behind_a_features_method_is_cut_off_too():
+    """It would travel without being used."""
+    module = WithTheSameFeatures().eval()
+    found = adapted(module)
+    assert torch.equal(found.body(IMAGES), module.before(IMAGES))
+    assert torch.equal(found.classifier.weight, module.fc.weight)
+    assert not any("fc" in name for name, _ in found.body.named_parameters())
+    assert adapted(module, CLASSES + 1).classifier is None
+    assert adapted(WithMethod()).classifier is None
+
+
 def test_stages_that_are_modules_are_not_names():
     assert adapted(TimmConvNeXt()).body.stages == ()
 

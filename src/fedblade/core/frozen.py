@@ -15,6 +15,11 @@ class FrozenNorm(nn.Module):
     parameters are, and a file with them fits the layer before it was frozen.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+
     def __init__(self, layer: _NormBase) -> None:
         super().__init__()
         self.eps = layer.eps
@@ -23,6 +28,9 @@ class FrozenNorm(nn.Module):
         for name in ("weight", "bias"):
             if getattr(layer, name) is None:
                 self.register_parameter(name, None)
+
+    def reset_parameters(self) -> None:
+        """Nothing is drawn anew here; modules that reset their layers may call it."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalised inputs [batch, channels, …]."""

@@ -105,20 +105,21 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
 
 
 def _filled(start: ServerState, tensors: Tree, folder: Path) -> ServerState:
-    """The tensors of a file, which must be those of the network by name and shape."""
-    parts = unflatten(tensors)
-    state = ServerState(*(parts.get(part, {}) for part in ("params", "buffers", "fixed")))
-    known, found = (
-        {name: leaf.shape for name, leaf in (each.params | each.buffers | each.fixed).items()}
-        for each in (start, state)
-    )
+    """The tensors of a file, in the order of the network's, which must have the same names and shapes."""
+    parts, own = unflatten(tensors), start.params | start.buffers | start.fixed
+    found = {name: leaf.shape for tree in parts.values() for name, leaf in tree.items()}
+    known = {name: leaf.shape for name, leaf in own.items()}
     if known != found:
         different = min(name for name in known | found if known.get(name) != found.get(name))
         raise Misconfigured(
             f"the model does not fit the run in '{folder}': they differ in '{different}'. Pass the module that the run "
             f"was given, of the same layers."
         )
-    return state
+    params, buffers, fixed = (
+        {name: parts[part][name] for name in own if name in parts.get(part, {})}
+        for part in ("params", "buffers", "fixed")
+    )
+    return ServerState(params, buffers, fixed)
 
 
 def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> Made:

@@ -71,10 +71,7 @@ def necks_of(config: RunConfig, method: Method) -> list[Neck]:
 
 
 def _adopted(config: RunConfig, method: Method, made: Made, adapted: Adapted, *, is_direct: bool) -> tuple[Made, str]:
-    """The head with the weights of the classifier that was cut off, where they fit, and in words what became of them.
-
-    A model by name is drawn anew for every seed, and so is its classifier: it starts the head all the same.
-    """
+    """The head with the weights of a classifier that was cut off, where they fit, and in words what became of them."""
     layer = adapted.classifier
     if layer is None:
         return made, ""
@@ -99,12 +96,9 @@ def _notes(config: RunConfig, made: Made, adapted: Adapted, fate: str) -> tuple[
         return ()
     parts = [adapted.found, *([fate] if fate else [])]
     notes = [" ".join([f"model: {'; '.join(parts)}.", *([adapted.hint] if adapted.hint else [])])]
-    frozen = sum(made.fixed[name].numel() for name in made.network.frozen)
+    frozen = [made.fixed[name].numel() for name in made.network.frozen]
     if frozen:
-        free = sum(leaf.numel() for name, leaf in made.params.items() if name.startswith("body."))
-        notes.append(
-            f"model: {frozen:,} of {frozen + free:,} numbers of the model are frozen; they stay and do not travel"
-        )
+        notes.append(f"model: {len(frozen)} tensors ({sum(frozen):,} numbers) are frozen: they stay and do not travel")
     if config.model_settings.init == "given":
         notes.append(
             "model: every seed starts from the weights that were given, so the spread over seeds leaves initialisation "

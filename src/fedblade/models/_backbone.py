@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.neck import stages_of
-from fedblade.models._last_layer import Seen, look, without_last
+from fedblade.models._last_layer import Call, Seen, look, without_last
 
 Output = Literal["auto", "features", "logits"]
 """What a user says of a module's output."""
@@ -121,7 +122,7 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
     """  # noqa: D400 - the first line leads into the rules
     module = own_module(given)
     if output == "auto":
-        known = _known(module)
+        known = _known(module, example, num_classes)
         if known is not None:
             return known
     elif isinstance(module, Backbone) and output == "logits":
@@ -131,7 +132,14 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
         )
     try:
         seen = look(module, example)
-    except Exception:  # whatever the module raises, the network says what it was when it runs the module again
+    except Exception as error:
+        if output == "logits":
+            reason = str(error).partition("\n")[0]
+            raise Misconfigured(
+                f"model {type(module).__name__} cannot be run to find its last layer: {reason}. Mend the module, or "
+                f"give it a method features(x) and leave model.output out."
+            ) from error
+        # The network runs the module again and says what is wrong with it.
         return Adapted(module, "features as the module returns them")
     if output == "logits":
         return _cut(module, seen, example)
@@ -149,17 +157,33 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
     return as_it_is
 
 
-def _known(module: nn.Module) -> Adapted | None:
+def _known(module: nn.Module, example: Tensor, num_classes: int) -> Adapted | None:
     """Modules that say themselves what their features are."""
     if isinstance(module, Backbone):
-        return Adapted(module, f"{module.dim} features, as its class Backbone says")
+        return Adapted(module, "features as its class Backbone says")
     if _has_method(module, "features"):
-        return Adapted(_FeatureMethod(module), "features by its method features(x)")
+        return _by_method(module, example, num_classes)
     if _is_timm(module):
         headless = copy.deepcopy(module)
         headless.reset_classifier(0)  # type: ignore[operator]  # checked by `_is_timm`
         return Adapted(_PreLogits(headless), f"{module.num_features} features before the classifier, found as timm's")
     return None
+
+
+def _by_method(module: nn.Module, example: Tensor, num_classes: int) -> Adapted:
+    """A module with a method `features`; a last layer that makes logits of just these features is cut off."""
+    found = "features by its method features(x)"
+    try:
+        seen = look(module, example)
+        cut = without_last(module, seen, example) if seen.width == num_classes else None
+        if cut is not None and seen.linear is not None:
+            body = _FeatureMethod(cut)
+            output, features = (look(each, example).output for each in (cut, body))
+            if isinstance(output, Tensor) and isinstance(features, Tensor) and torch.equal(output, features):
+                return _described(body, found, seen.linear)
+    except Exception:  # noqa: S110 - only its `features` has to work
+        pass
+    return Adapted(_FeatureMethod(module), found)
 
 
 def _cut(module: nn.Module, seen: Seen, example: Tensor) -> Adapted:
@@ -176,14 +200,15 @@ def _cut(module: nn.Module, seen: Seen, example: Tensor) -> Adapted:
             f"model {name} returns logits, but its last layer cannot be cut off: {_why_not(seen)}. Give the module a "
             f"method features(x), or set model.output=features to use its output as features."
         )
-    classifier = seen.linear.layer
+    return _described(_Adapter(body), f"{seen.linear.layer.in_features} features after {seen.before}", seen.linear)
+
+
+def _described(body: nn.Module, found: str, linear: Call) -> Adapted:
+    """A body whose last layer was cut off."""
+    classifier = linear.layer
     assert isinstance(classifier, nn.Linear)  # noqa: S101 - by `look`
-    return Adapted(
-        _Adapter(body),
-        f"{classifier.in_features} features after {seen.before}",
-        classifier=classifier,
-        cut=f"its last layer '{seen.linear.path}' ({classifier.in_features} → {classifier.out_features})",
-    )
+    cut = f"its last layer '{linear.path}' ({classifier.in_features} → {classifier.out_features})"
+    return Adapted(body, found, classifier=classifier, cut=cut)
 
 
 def _why_not(seen: Seen) -> str:

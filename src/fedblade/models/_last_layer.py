@@ -12,7 +12,7 @@ _SOFTMAX: tuple[Callable[..., Tensor], ...] = (torch.softmax, torch.log_softmax)
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class Call:
     """One call of a layer: where the layer is, what it was given and what it returned.
 
     A tensor's version rises when something changes the tensor in place.
@@ -43,8 +43,8 @@ class Seen:
     """
 
     output: object
-    calls: Sequence[_Call] = ()
-    linear: _Call | None = None
+    calls: Sequence[Call] = ()
+    linear: Call | None = None
     softmax: tuple[str, ...] = ()
     inside: bool = field(default=False)
 
@@ -64,12 +64,12 @@ class Seen:
 def look(module: nn.Module, example: Tensor) -> Seen:
     """Run a copy of a module on an example [1, …] twice over, and find the layer that made the output."""
     module = copy.deepcopy(module).to(example).eval()
-    calls: list[_Call] = []
+    calls: list[Call] = []
 
     def note(path: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(layer: nn.Module, given: Any, returned: Any) -> None:
             if isinstance(returned, Tensor):
-                calls.append(_Call(path, layer, given[0] if given else None, returned, returned._version))
+                calls.append(Call(path, layer, given[0] if given else None, returned, returned._version))
 
         return hook
 
