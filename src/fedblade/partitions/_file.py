@@ -110,7 +110,8 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise Misconfigured(f"'{path}' is not JSON: {error}. Give a file that save_split wrote.") from error
     if not isinstance(content, dict) or "clients" not in content:
         raise Misconfigured(
-            f"'{path}' has no entry 'clients', expected the sample numbers of each client: {{\"clients\": [[0, 2], [1]]}}."
+            f"'{path}' has no entry 'clients'. "
+            f'Give the sample numbers of each client, e.g. {{"clients": [[0, 2], [1]]}}.'
         )
     if content.get("version", VERSION) != VERSION:
         raise Misconfigured(
@@ -121,7 +122,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _clients(path: str, content: Mapping[str, Any]) -> list[Ints]:
-    """The sample numbers of each client; `clients` is a list, or an object with the keys "0", "1", …"""
+    """The sample numbers of each client; `clients` is a list, or an object whose keys count from "0"."""
     given = content["clients"]
     if isinstance(given, dict):
         names = [str(client) for client in range(len(given))]

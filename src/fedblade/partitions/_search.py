@@ -117,20 +117,22 @@ class _Watch:
 def log_odds(short: Ints) -> float:
     """The logarithm of the chance that a draw leaves no client short, extrapolated so that it is rather too high.
 
-    `short[x]` counts the draws so far with x clients below the minimum. Towards 0 the logarithm of the share of draws
-    with at most x such clients falls ever faster. So a straight line through two shares that were seen often enough
-    lies above it. A share that was hardly seen is taken for the largest share that would not be seen more often.
+    `short[x]` counts the draws so far with x clients below the minimum; P(x) is the share of draws with at most x. If
+    clients were short independently of each other, each step down from x = a to 0 would multiply P by at most ρ·x/a,
+    where ρ = P(a - 1)/P(a) is measured: P(0) ≤ P(a)·ρ^a·a!/a^a. In truth samples that one client lacks lie with
+    another, which makes few short clients rarer still. ρ is taken from the shares at two values of x that were seen
+    often enough, or from the largest share below them that would not have been seen more often than it was.
     """
     seen = np.cumsum(short)
     draws = seen[-1]
     low = int(np.argmax(seen >= _SEEN))
     if low == 0:
         return 0.0
-    high = max(low + 1, int(np.argmax(seen >= min(4 * _SEEN, draws))))
-    slope = math.log(seen[min(high, len(seen) - 1)] / seen[low]) / (high - low)
+    high = min(max(low + 1, int(np.argmax(seen >= min(4 * _SEEN, draws)))), len(seen) - 1)
+    slope = math.log(seen[high] / seen[low]) / max(high - low, 1)
     between = math.log(seen[low] / draws) - low * slope
     below = math.log(_SEEN / draws) - (low - 1) * math.log(seen[low] / _SEEN)
-    return min(between, below, 0.0)
+    return min(between, below, 0.0) + math.lgamma(low + 1) - low * math.log(low)
 
 
 def capped_shares(log_weights: Floats, class_sizes: Ints, cap: bool) -> tuple[Floats, Ints]:
