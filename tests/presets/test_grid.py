@@ -49,7 +49,7 @@ def test_a_partition_is_a_name_and_its_level():
     assert other.config["partition"] == {"name": "shards", "shards_per_client": 3}
     assert even.config["partition"] == {"name": "iid"}
     for name, knob in LEVELS.items():
-        (cell,) = cells(grid={"split": [f"{name} 2"]})
+        (cell,) = cells(grid={"partition": [f"{name} 2"]})
         assert cell.config["partition"][knob] == 2
         assert knob in partitions.get(name).knobs()
     assert {name for name in partitions.names() if "alpha" in partitions.get(name).knobs()} <= set(LEVELS)
