@@ -12,6 +12,7 @@ import pytest
 
 from fedblade.core.tensorfile import read_tensors
 from fedblade.core.tree import tree_digest
+from fedblade.hardness import measure
 
 KINDS = ("methods", "losses", "heads", "models", "datasets", "partitions", "presets", "metrics", "engines")
 METHODS = ("fedavg", "fedprox", "fedetf", "fedblade", "feddecorr")
@@ -220,6 +221,10 @@ def test_partition_prints_the_table_and_draws_well_formed_svg(cli, small, tmp_pa
     assert [row[0] for row in numbers] == list(range(6))
     assert all(row[1] == sum(row[2:]) for row in numbers)
     assert sum(row[1] for row in numbers) == 1348
+    found = measure([row[2:] for row in numbers], 3)
+    text = " ".join(answer.out.split())
+    assert found.sentence() in text
+    assert all(f"{what} {value}" in text for what, value in found.facts())
 
 
 def test_partition_cuts_a_long_table_and_says_so(cli):
@@ -245,7 +250,9 @@ def test_report_does_without_the_table_of_a_population_that_stores_none(cli, sma
     large = ("--set", "partition=drawn", "--set", "samples=4", "--set", "num_clients=2000")
     cli("run", *small, *large, "--out", "mine").done()
     cli("report", "mine", "--out", "page.html").done()
-    assert "No run has stored its partition" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "label-map" not in page
+    assert "Of the first 1000 of 2000 clients: a client sees 2.0 of 10 classes in effect." in page
 
 
 def test_report_writes_a_page_and_figures(cli, small, tmp_path):

@@ -9,9 +9,9 @@ from functools import reduce
 import torch
 from small_federation import assert_same_bits, tasks
 
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.outcome import StepLog, adapt_client, collect_client, train_client
 from fedblade.core.phase import Sgd
-from fedblade.core.plan import PhasePlan
 from fedblade.core.state import MemoryStore, flatten
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.engines.base import Holder

@@ -21,7 +21,7 @@ from conformance import (
     over_real,
 )
 from model_cases import CASES as MODEL_CASES
-from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, tasks
+from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, read_anew, tasks, vectors
 
 from fedblade.core.method import Own, model, zeros
 from fedblade.core.neck import Neck
@@ -198,7 +198,19 @@ CAPABILITIES = {
     "own_state": (replace(fedavg(), **BESIDE, own=Own(state="last")), {}),
     "own_logits": (replace(fedavg(), **KEEPING, own=Own(logits=calibrated)), {}),
 }
-METHODS = {name: (name, KNOBS.get(name, {})) for name in NAMED} | CAPABILITIES
+RELEASE = {"ft.variant": "release", "ft.iterations": 1}
+VARIANTS = {
+    "ditto_fedbabu": ("ditto", {"variant": "fedbabu", "lambda_ditto": 0.5}),
+    "fedetf_released": ("fedetf", {"projector_bias": False, "count_floor": 0, **RELEASE}),
+    "fedexp_released": ("fedexp", {"rule": "released", "eps": 0.02}),
+    "fedgela_projected": ("fedgela", {"head": "projected"}),
+    "fedrep_carried": ("fedrep", {"carry_momentum": True, "freeze_bn": False}),
+    "fedrs_authors": ("fedrs", {"weights": "authors"}),
+    "perfedavg_carried": ("perfedavg", {"carry_momentum": True, "beta_out": 0.02}),
+    "scaffold_frozen": ("scaffold", {"freeze_classifier": True}),
+}
+"""Methods as other people's code has them."""
+METHODS = {name: (name, KNOBS.get(name, {})) for name in NAMED} | CAPABILITIES | VARIANTS
 OWN_PREDICTIONS = ("own_logits",)
 """Methods whose clients do not predict with the head's logits, which is what `check_measure` expects."""
 CASES = [
@@ -250,6 +262,20 @@ def test_engines_agree_in_every_setting(engine, method, setting):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_agree_on_augmented_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "dataset.augment": "crop_flip"}, images()))
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_engines_agree_on_samples_that_are_read_anew(engine):
+    """In training, with a recipe on top, in steps of two batches and in passes that augment."""
+    seen = {**CNN, "proto.transform": "train", "lr": 0.01, "dataset.augment": "crop_flip"}
+    check_two_rounds(*make(engine, "fedblade", seen, read_anew(images(40, 10))))
+    check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors(60, 10))))
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_engines_agree_for_every_variant(engine):
+    for method in VARIANTS:
+        check_two_rounds(*make(engine, method, BATCH_NORM))
 
 
 IMAGES = images(60, 10)
@@ -329,6 +355,10 @@ TUNED = {
     "fedrep": lambda method: (method.phases,),
     "fedrod": lambda method: (method.phases,),
     "perfedavg": lambda method: method.own.tuning["ft"],
+    "ditto_fedbabu": lambda method: (method.phases,),
+    "fedetf_released": lambda method: method.own.tuning["pers_etf"],
+    "fedrep_carried": lambda method: (method.phases,),
+    "perfedavg_carried": lambda method: method.own.tuning["ft"],
     "feddr_plus": lambda method: (method.own.finetune or method.phases,),
 }
 
@@ -337,7 +367,8 @@ TUNED = {
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_agree_on_the_stages_of_own_models(engine, method):
     """Models kept beside, fixed tensors that are freed, heads that tuning alone trains."""
-    setup = build(method, **BATCH_NORM)
+    name, knobs = METHODS.get(method, (method, {}))
+    setup = build(name, **BATCH_NORM, **knobs)
     made = engines.get(engine).make(setup.problem)
     for phases in TUNED[method](setup.method):
         check_adapt(made, setup, phases)

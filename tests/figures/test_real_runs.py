@@ -157,7 +157,7 @@ def test_fb_f2_has_the_spectrum_of_every_method(papers, drawn):
 def test_fb_f4_has_the_effective_rank_after_the_projection(papers, drawn):
     runs = read(papers / "fb-f4")
     figure = drawn("fb-f4", "fb-f4")
-    assert titles(figure) == ["α = 0.05", "α = 0.5"]
+    assert titles(figure) == ["α = 0.05, client-wise", "α = 0.5, client-wise"]
     for ax, alpha in zip(shown(figure), (0.05, 0.5), strict=True):
         check(ax, [run.course("erank_proj_correlation") for run in blades(with_alpha(runs, alpha))])
     check_colours(figure, BLADES)

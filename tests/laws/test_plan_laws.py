@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade.core.plan import PhasePlan, Planner, draw_cohorts
+from fedblade.core.lengths import PhasePlan
+from fedblade.core.plan import Planner, draw_cohorts
 from fedblade.core.streams import Streams
 
 

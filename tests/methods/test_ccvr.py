@@ -8,8 +8,8 @@ import torch
 from small_federation import BATCH_NORM, DIM, NUM_CLASSES, assert_close, assert_same_bits, build, tasks, train, vectors
 
 from fedblade.core.errors import Misconfigured, NonFinite
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.outcome import adapt_client, collect_client
-from fedblade.core.plan import PhasePlan
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums

@@ -8,7 +8,6 @@ from small_federation import (
     assert_close,
     assert_different,
     assert_same_bits,
-    assert_same_run,
     build,
     tasks,
     train,
@@ -142,12 +141,44 @@ def test_clients_are_measured_with_their_personal_models():
     assert len({row["accuracy"] for row in ran.driver.clients}) > 1
 
 
-@pytest.mark.parametrize("setting", [{}, {"clients_per_round": 2, **BATCH_NORM}])
-def test_the_variant_of_fedbabu_is_fedprox(setting):
-    """D-12."""
-    ours = train("ditto", variant="fedbabu", lambda_ditto=0.75, **setting)
-    assert_same_run(ours, train("fedprox", mu=0.75, **setting))
-    assert not ours.setup.method.has_own_models
+def plain_fedbabu(setup, layers, rounds, pull):
+    """A copy of w^t trains on cross-entropy; then w trains from w^t, pulled towards that copy, and is averaged."""
+    samples, params, buffers = setup.problem.samples, dict(setup.start.params), dict(setup.start.buffers)
+    for round_ in range(rounds):
+        models, statistics, sizes = [], [], []
+        for client in map(int, setup.cohorts[round_]):
+            task = setup.planner.task(round_, client)
+            batches = [b.indices for b in task.phases[0]]
+            first, second = ({n: v.clone() for n, v in buffers.items()} for _ in range(2))
+            copy = plain.local_sgd(
+                plain.cross_entropy(layers, first, samples.inputs, samples.labels), params, batches, *SGD
+            )
+            loss = plain.cross_entropy(layers, second, samples.inputs, samples.labels)
+
+            def pulled(w, indices, loss=loss, copy=copy):
+                return loss(w, indices) + pull / 2 * sum(((w[n] - copy[n]) ** 2).sum() for n in w)
+
+            models.append(plain.local_sgd(pulled, params, batches, *SGD))
+            statistics.append(second)
+            sizes.append(len(task.indices))
+        params, buffers = plain.weighted_mean(models, sizes), plain.weighted_mean(statistics, sizes)
+    return params, buffers
+
+
+@pytest.mark.parametrize(("cohort", "norm"), [(4, "none"), (2, "batch")])
+def test_the_variant_of_fedbabu_is_pulled_to_the_trained_copy(cohort, norm):
+    knobs = {"variant": "fedbabu", "lambda_ditto": 0.75}
+    ran = train("ditto", rounds=3, clients_per_round=cohort, **knobs, **{"model.norm": norm})
+    params, buffers = plain_fedbabu(ran.setup, LAYERS[norm], 3, 0.75)
+    assert_close(ran.state.params, params, 1e-11)
+    assert_close(ran.state.buffers, buffers, 1e-11)
+    assert not ran.setup.method.has_own_models
+    assert all(kept(ran, client) is None for client in range(4))
+
+
+def test_the_variant_of_fedbabu_without_pull_is_fedavg_bit_for_bit():
+    ours, theirs = train("ditto", variant="fedbabu", lambda_ditto=0.0, **BATCH_NORM), train("fedavg", **BATCH_NORM)
+    assert_same_bits(ours.state.params | ours.state.buffers, theirs.state.params | theirs.state.buffers)
 
 
 @pytest.mark.parametrize(

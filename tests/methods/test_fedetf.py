@@ -143,6 +143,22 @@ def test_floor_zero_is_a_softmax_over_the_classes_held():
     assert_close(trained(setup, task)[0].params, expected, 1e-12)
 
 
+def test_a_projector_without_bias_is_one_whose_bias_is_zero():
+    """The code of FedDr+: no bias, and a softmax over the classes held."""
+    knobs = {"weight_decay": 0.0, "count_floor": 0}
+    bare, full = build("fedetf", projector_bias=False, **knobs), build("fedetf", **knobs)
+    assert full.start.params.keys() - bare.start.params.keys() == {"projector.bias"}
+    assert_same_bits(bare.start.params, {n: full.start.params[n] for n in bare.start.params})
+    z = torch.randn(3, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    zero = full.start.params | {"projector.bias": torch.zeros(NUM_CLASSES, dtype=torch.float64)}
+    found, expected = (
+        setup.problem.network.output(params, setup.start.fixed, z).logits
+        for setup, params in ((bare, bare.start.params), (full, zero))
+    )
+    assert_same_bits({"logits": found}, {"logits": expected})
+    assert_different(trained(bare, tasks(bare)[0])[0].params, bare.start.params)
+
+
 def test_scaling_the_projection_leaves_the_loss():
     setup = build("fedetf")
     larger = {n: v * 3 if n.startswith("projector") else v for n, v in setup.start.params.items()}

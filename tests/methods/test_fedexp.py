@@ -20,7 +20,17 @@ from fedblade.methods.fedexp import fedexp
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 
 
-def reference(setup, norm, rounds, eps):
+def paper(updates, sizes, mean, eps):
+    spread = sum(size / sum(sizes) * update.norm() ** 2 for size, update in zip(sizes, updates, strict=True))
+    return max(1.0, (spread / (2 * (mean.norm() ** 2 + eps))).item())
+
+
+def released(updates, sizes, mean, eps):
+    """Plain mean of the norms, over the norm of the mean; there are four clients in all."""
+    return min(1.0, (sum(update.norm() for update in updates) / len(sizes) / 2 / (mean.norm() + 4 * eps)).item())
+
+
+def reference(setup, norm, rounds, eps, rule=paper):
     samples, params, buffers = setup.problem.samples, setup.start.params, setup.start.buffers
     rates = []
     for round_ in range(rounds):
@@ -42,8 +52,7 @@ def reference(setup, norm, rounds, eps):
         updates = [torch.nn.utils.parameters_to_vector(model.values()) - start for model in models]
         shares = [size / sum(sizes) for size in sizes]
         mean = sum(share * update for share, update in zip(shares, updates, strict=True))
-        spread = sum(share * update.norm() ** 2 for share, update in zip(shares, updates, strict=True))
-        rates.append(max(1.0, (spread / (2 * (mean.norm() ** 2 + eps))).item()))
+        rates.append(rule(updates, sizes, mean, eps))
         averaged = plain.weighted_mean(models, sizes)
         params = {n: w + rates[-1] * (averaged[n] - w) for n, w in params.items()}
         buffers = plain.weighted_mean(statistics, sizes)
@@ -89,9 +98,30 @@ def test_statistics_are_averaged_however_far_the_weights_go():
     assert_same_bits(exp.state.buffers, plainly.state.buffers)
 
 
-def one_round(eps, updates, weights):
+@pytest.mark.parametrize(("norm", "cohort"), [("none", 4), ("batch", 2)])
+def test_the_released_rule_agrees_with_a_plain_version(norm, cohort):
+    ran = train("fedexp", rounds=3, clients_per_round=cohort, eps=0.02, rule="released", **{"model.norm": norm})
+    params, buffers, rates = reference(ran.setup, norm, 3, 0.02, released)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close(ran.state.buffers, buffers, 1e-9)
+    assert [row["server_rate"] for row in ran.history] == pytest.approx(rates, rel=1e-9)
+    assert min(rates) < 1
+
+
+def test_the_released_rule_never_lengthens_and_survives_a_mean_of_zero():
+    update = torch.arange(6, dtype=torch.float64)
+    halved, move = one_round(0.0, [update] * 2, [1.0, 3.0], rule="released")
+    assert halved == pytest.approx(0.5, rel=1e-12)
+    torch.testing.assert_close(move, update / 2)
+    for eps in (0.0, 1e-3):
+        assert one_round(eps, [update, -update], [1.0, 1.0], rule="released")[0] == 1
+    with pytest.raises(Misconfigured, match=r"unknown rule 'release'.*released"):
+        fedexp(rule="release")
+
+
+def one_round(eps, updates, weights, rule="paper"):
     """The rate and the move of a server that receives these updates of a weight matrix and a bias."""
-    method = fedexp(eps)
+    method = fedexp(eps, rule=rule)
     params = {"head.weight": torch.ones(2, 2, dtype=torch.float64), "head.bias": torch.ones(2, dtype=torch.float64)}
     init = InitView(params, dim=2, num_classes=2, population=len(updates))
     state = ServerState(params, {}, {}, {name: make(init) for name, make in method.server_state.items()})

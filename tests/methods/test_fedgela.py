@@ -66,6 +66,8 @@ def phi_table(table, kind):
 
 
 def scores(params, fixed, z, length, normalize):
+    if "projector.weight" in params:
+        return params["scale"] * (plain.unit(z @ params["projector.weight"].T) @ fixed["etf"])
     h = plain.unit(z) if normalize else z
     return h @ params["head.weight"].T if "head.weight" in params else length * (h @ fixed["etf"])
 
@@ -144,6 +146,19 @@ def test_the_comparison_notices_another_adaptation(wrong):
     ran = train("fedgela", phi="sqrt", **MILD)
     with pytest.raises(AssertionError):
         check(ran, reference(ran.setup, "none", wrong, 2))
+
+
+@pytest.mark.parametrize(("norm", "phi"), [("none", "identity"), ("batch", "exp")])
+def test_the_projected_head_agrees_with_the_plain_version(norm, phi):
+    """A projection without bias, a learnable norm, class vectors of as many dimensions as classes, all classes."""
+    knobs = {"head": "projected", "phi": phi, "model.norm": norm}
+    ran = train("fedgela", rounds=3, **UNCLIPPED, **knobs)
+    check(ran, reference(ran.setup, norm, phi, 3, classes="all"))
+    start = ran.setup.start
+    assert {n for n in start.params if not n.startswith("body.")} == {"projector.weight", "scale"}
+    assert start.params["projector.weight"].shape == (NUM_CLASSES, 16)
+    assert start.fixed["etf"].shape == (NUM_CLASSES, NUM_CLASSES)
+    assert ran.history[-1]["scale"] == ran.state.params["scale"].item() != 1
 
 
 def even(method, **knobs):
@@ -445,6 +460,7 @@ def test_the_card_tells_the_clip(method):
         (lambda: fedge(clip=-1.0), r"clip=-1\.0: expected"),
         (lambda: fedla(clip=float("nan")), "clip=nan: expected"),
         (lambda: fedgela(phi="log"), "unknown phi 'log'"),
+        (lambda: fedgela(head="project"), "unknown head 'project'.*projected"),
         (lambda: fedla(softmax_classes="some"), "unknown classes 'some'"),
     ],
 )

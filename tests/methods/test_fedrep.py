@@ -71,14 +71,34 @@ def plain_client(setup, layers, task, body, head, buffers, freeze_bn):
     return plain.local_sgd(loss_of(buffers, head, True), body, batches[1], *SGD), head
 
 
-def plain_rounds(setup, layers, rounds, freeze_bn):
+def one_optimiser(setup, layers, task, body, head, buffers, freeze_bn):
+    """PyTorch's SGD over all parameters, at rate 0 for what rests: its momentum fills all the same."""
+    x, y = setup.problem.samples.inputs, setup.problem.samples.labels
+    model = {n: v.clone().requires_grad_() for n, v in (body | head).items()}
+    rate, momentum, decay = SGD
+    groups = [{"params": list(part(model, group).values()), "lr": 0.0} for group in ("body", "head")]
+    optimiser = torch.optim.SGD(groups, lr=rate, momentum=momentum, weight_decay=decay)
+    for trains, phase in ((1, task.phases[0]), (0, task.phases[1])):
+        for place, group in enumerate(optimiser.param_groups):
+            group["lr"] = rate if place == trains else 0.0
+        for batch in phase:
+            z = plain.features(layers, model, buffers, x[batch.indices], training=trains == 0 or not freeze_bn)
+            loss = torch.nn.functional.cross_entropy(z @ model["head.weight"].T + model["head.bias"], y[batch.indices])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    done = {n: v.detach() for n, v in model.items()}
+    return part(done, "body"), part(done, "head")
+
+
+def plain_rounds(setup, layers, rounds, freeze_bn, client_update=plain_client):
     body, buffers = part(setup.start.params, "body"), dict(setup.start.buffers)
     heads = [part(setup.start.params, "head") for _ in range(4)]
     for round_ in range(rounds):
         bodies, statistics, sizes = [], [], []
         for client in map(int, setup.cohorts[round_]):
             task, moments = setup.planner.task(round_, client), {n: v.clone() for n, v in buffers.items()}
-            model, heads[client] = plain_client(setup, layers, task, body, heads[client], moments, freeze_bn)
+            model, heads[client] = client_update(setup, layers, task, body, heads[client], moments, freeze_bn)
             bodies.append(model)
             statistics.append(moments)
             sizes.append(len(task.indices))
@@ -96,6 +116,25 @@ def test_two_rounds_agree_with_a_plain_version(norm, freeze_bn, epochs):
     for client in range(4):
         params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
         assert_close(part(params, "head"), heads[client], 1e-11)
+
+
+@pytest.mark.parametrize(("norm", "freeze_bn"), [("none", True), ("batch", False)])
+def test_momentum_that_is_carried_on_is_that_of_one_optimiser(norm, freeze_bn):
+    knobs = {"freeze_bn": freeze_bn, "E_h": 2, "E_b": 1, "clients_per_round": 3, "model.norm": norm}
+    ran = train("fedrep", carry_momentum=True, **knobs)
+    body, buffers, heads = plain_rounds(ran.setup, LAYERS[norm], 2, freeze_bn, one_optimiser)
+    assert_close(part(ran.state.params, "body"), body, 1e-11)
+    assert_close(ran.state.buffers, buffers, 1e-11)
+    for client in range(4):
+        params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
+        assert_close(part(params, "head"), heads[client], 1e-11)
+    assert_different(ran.state.params, train("fedrep", **knobs).state.params)
+
+
+def test_without_momentum_there_is_nothing_to_carry_on():
+    knobs = {"momentum": 0.0, "weight_decay": 0.1, **BATCH_NORM}
+    carried, fresh = (train("fedrep", carry_momentum=carry, **knobs).state for carry in (True, False))
+    assert_same_bits(carried.params | carried.buffers, fresh.params | fresh.buffers)
 
 
 def test_epochs_are_the_runs_unless_given():

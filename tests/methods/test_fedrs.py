@@ -9,10 +9,11 @@ from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
 
 
-def reference(setup, task, alpha):
-    """Autograd of the cross-entropy of scaled logits, bias included."""
+def reference(setup, task, scale):
+    """Autograd of the cross-entropy of scaled logits, bias included; `scale` is α, or a factor for each class."""
     x, y = setup.problem.samples.inputs, setup.problem.samples.labels
-    factors = torch.tensor([1.0 if count > 0 else alpha for count in task.counts.tolist()], dtype=x.dtype)
+    held = [1.0 if count > 0 else scale for count in task.counts.tolist()]
+    factors = torch.tensor(scale if isinstance(scale, list) else held, dtype=x.dtype)
 
     def loss(params, indices):
         z = plain.features(plain.MLP, params, {}, x[indices], training=True)
@@ -64,3 +65,14 @@ def test_clients_of_one_class_train_and_are_not_fedavgs():
 def test_only_the_model_travels():
     cost = [(row["bytes_up"], row["bytes_down"]) for row in train("fedrs").history]
     assert cost == [(row["bytes_up"], row["bytes_down"]) for row in train("fedavg").history]
+
+
+def test_the_weights_of_the_authors_follow_the_shares():
+    """ρ_c = α + (1−α)·p_c/max p, also for classes the client holds; α = 1 is FedAvg."""
+    setup = build("fedrs", alpha_rs=0.3, weights="authors")
+    for task in tasks(setup):
+        counts = task.counts.tolist()
+        factors = [0.3 + 0.7 * count / max(counts) for count in counts]
+        assert_close(local(setup, task), reference(setup, task, factors), 1e-11)
+    assert_different(local(setup, task), local(build("fedrs", alpha_rs=0.3), task))
+    assert_same_run(train("fedrs", alpha_rs=1.0, weights="authors"), train("fedavg"))

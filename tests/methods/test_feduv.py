@@ -24,7 +24,7 @@ def reference(setup, task, lambda_v, mu_u):
         spread = torch.softmax(logits, 1).std(0)
         total = total + lambda_v * sum((5**-0.5 - each).clamp(min=0) for each in spread) / 5
         pairs = [((z[i] - z[j]) ** 2).sum() for i in range(len(z)) for j in range(i)]
-        width = torch.stack([each.detach() for each in pairs if each > 0]).median()
+        width = torch.stack([each for each in pairs if each > 0]).median()
         return total + mu_u * sum((-each / width).exp() for each in pairs) / len(pairs)
 
     return plain.local_sgd(loss, setup.start.params, [b.indices for b in task.phases[0]], 0.05, 0.9, 1e-3)

@@ -147,7 +147,7 @@ def test_gradients_mix_those_of_the_base_and_of_the_table(base, added):
     own = dict(zip(leaves, parts, strict=True))
     if added == "prox":
         assert_close(own, {n: params[n] - alone.start.params[n] for n in params}, 1e-15)
-    state = previous | alone.start.buffers | {"exists": torch.ones(())}
+    state = previous | alone.start.buffers
     base_gradient = slope(alone, params)
     found = slope(mixed, params, state if added == "moon" else None)
     assert_close(found, {n: 0.3 * base_gradient[n] + 0.7 * own[n] for n in own}, 1e-12)
@@ -165,7 +165,7 @@ def test_a_student_equal_to_its_teacher_is_left_alone(base, added, norm):
     """With all the weight on L_reg the first step of a round goes nowhere, and its value is 0 (MOON: log 2)."""
     overrides = {"momentum": 0.0, "weight_decay": 0.0, "model.norm": norm}
     setup = build(f"{base}+{added}", **beta_of(added, 0.0), **taught_as_it_learns(added), **overrides)
-    same = setup.start.params | setup.start.buffers | {"exists": torch.ones(())}
+    same = setup.start.params | setup.start.buffers
     row, (logged,) = one_step(setup, same if added == "moon" else None)
     assert_close(row.params, setup.start.params, 1e-15)
     if added != "prox":
@@ -178,7 +178,7 @@ def test_a_teacher_in_evaluation_differs_from_its_student(added):
     """The reason for `teacher_norm`: running statistics are not those of the batch."""
     quiet = {"momentum": 0.0, "weight_decay": 0.0, **BATCH_NORM}
     setup = build(f"fedavg+{added}", **beta_of(added, 0.0), **quiet)
-    other = moved(setup.start.params, 3) | setup.start.buffers | {"exists": torch.ones(())}
+    other = moved(setup.start.params, 3) | setup.start.buffers
     assert_different(one_step(setup, other if added == "moon" else None)[0].params, setup.start.params)
 
 
@@ -248,7 +248,7 @@ def test_moon_keeps_the_state_of_its_base():
     for client in range(4):
         state = ran.driver._store.get(client, 1)
         assert state.keys() == {"h", "previous"}
-        assert state["previous"]["exists"] == 1
+        assert state["previous"].keys() == ran.state.params.keys()
 
 
 def test_moon_is_silent_in_the_first_round():

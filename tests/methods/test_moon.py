@@ -1,5 +1,6 @@
 """MOON (card 2.10)."""
 
+import math
 from dataclasses import replace
 
 import plain_torch as plain
@@ -37,13 +38,11 @@ def layers_of(norm, mlp):
 
 
 def contrastive_loss(layers, own, x, y, received, before, mu, tau, teacher_norm):
-    """CE + μ·(-log of the share of e^{cos/τ}); models are pairs of parameters and statistics, `before` may be None."""
+    """CE + μ·(-log of the share of e^{cos/τ}); models are pairs of parameters and statistics."""
 
     def loss(w, indices):
         r = plain.features(layers, w, own, x[indices], training=True)
         data = torch.nn.functional.cross_entropy(r @ w["head.weight"].T + w["head.bias"], y[indices])
-        if before is None:
-            return data
         parts = []
         for params, buffers in (received, before):
             other = plain.features(layers, params, dict(buffers), x[indices], teacher_norm == "batch")
@@ -60,7 +59,7 @@ def reference(setup, layers, rounds, mu, tau, teacher_norm):
         models, statistics, sizes = [], [], []
         for client in setup.cohorts[round_].tolist():
             task, own = setup.planner.task(round_, client), {n: v.clone() for n, v in buffers.items()}
-            received, before = (params, buffers), previous.get(client)
+            received, before = (params, buffers), previous.get(client, (setup.start.params, setup.start.buffers))
             loss = contrastive_loss(layers, own, x, y, received, before, mu, tau, teacher_norm)
             models.append(plain.local_sgd(loss, params, [b.indices for b in task.phases[0]], 0.05, 0.9, 1e-3))
             statistics.append(own)
@@ -95,7 +94,7 @@ def test_three_rounds_agree_with_a_plain_version(norm, teacher_norm, mlp, cohort
         assert (mine is None) == (client not in previous)
         if mine is not None:
             model, own = previous[client]
-            assert_close(mine, model | own | {"exists": torch.ones(())}, 1e-9)
+            assert_close(mine, model | own, 1e-9)
 
 
 def test_the_comparison_notices_a_changed_knob():
@@ -128,20 +127,25 @@ def test_the_widths_of_the_mlp(knobs, shapes):
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_the_first_round_is_fedavgs_and_the_second_is_not(norm):
-    """Without a previous model the term is 0."""
+    """Global and previous model are both w^0: the term is log 2 and has no gradient."""
     overrides = {"model.norm": norm, "teacher_norm": "eval"}
     one, two = (train("moon", rounds=rounds, **overrides) for rounds in (1, 2))
     plain_runs = [train("fedavg", rounds=rounds, **{"model.norm": norm}) for rounds in (1, 2)]
     assert_same_bits(one.state.params, plain_runs[0].state.params)
-    assert one.history[0]["loss_moon"] == 0
+    assert one.history[0]["loss_moon"] == pytest.approx(math.log(2), abs=1e-12)
     assert_different(two.state.params, plain_runs[1].state.params)
 
 
-def test_a_newcomer_of_a_later_round_has_no_previous_model_either():
-    setup = build("moon")
-    later, task = setup.start.replace(round=1), setup.planner.task(1, 2)
-    a, b = (train_client(s.problem, later, task, None, 0.05).sums for s in (setup, build("fedavg")))
-    assert_same_bits(a["delta"], b["delta"])
+@pytest.mark.parametrize("method", ["moon", "fedavg+moon"])
+def test_a_newcomer_of_a_later_round_leaves_the_initial_model(method):
+    """Its round is that of a client whose previous model is w^0, and not that of one whose previous model is w^t."""
+    setup = build(method, **BATCH_NORM)
+    params = {n: v * 1.3 for n, v in setup.start.params.items()}
+    later, task = setup.start.replace(round=1, params=params), setup.planner.task(1, 2)
+    first, current = ({"previous": tree | setup.start.buffers} for tree in (setup.start.params, params))
+    newcomer, w0, wt = (train_client(setup.problem, later, task, own, 0.05).sums for own in (None, first, current))
+    assert_same_bits(newcomer["delta"], w0["delta"])
+    assert_different(newcomer["delta"], wt["delta"])
 
 
 def one_step(setup, previous):
@@ -156,7 +160,7 @@ def one_step(setup, previous):
 def test_a_previous_model_equal_to_the_global_one_has_no_gradient(norm, teacher_norm, dtype):
     overrides = {"model.norm": norm, "dtype": dtype}
     setup = build("moon", mu=10.0, teacher_norm=teacher_norm, **overrides)
-    same = setup.start.params | setup.start.buffers | {"exists": torch.ones(())}
+    same = setup.start.params | setup.start.buffers
     row, trace = one_step(setup, same)
     assert_same_bits(row.params, one_step(build("fedavg", **overrides), same)[0].params)
     assert trace[0]["loss_moon"].item() == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=1e-6)
@@ -169,9 +173,7 @@ def test_a_client_keeps_its_own_last_model():
     for task in tasks(setup):
         result = train_client(setup.problem, setup.start, task, None, 0.05)
         row, _ = local_train(setup.problem, receive(setup.problem, setup.start, task, None, 0.05))
-        assert_same_bits(
-            result.state["previous"], row.params | row.buffers | {"exists": torch.ones((), dtype=torch.float64)}
-        )
+        assert_same_bits(result.state["previous"], row.params | row.buffers)
 
 
 def test_previous_models_belong_to_one_client_and_wait_for_it():

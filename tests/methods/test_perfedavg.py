@@ -17,8 +17,8 @@ from small_federation import (
 )
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train as local_train
-from fedblade.core.plan import PhasePlan
 from fedblade.core.problem import own_model, receive
 from fedblade.experiment._personal import stages_after_run
 from fedblade.methods.perfedavg import perfedavg
@@ -31,7 +31,7 @@ def local(setup, task, lr=0.05):
     return local_train(setup.problem, receive(setup.problem, setup.start, task, None, lr))[0]
 
 
-def plain_client(setup, layers, params, buffers, pairs, alpha, beta):
+def plain_client(setup, layers, params, buffers, pairs, alpha, beta, carry=False):
     """The definition with autograd and dictionaries; statistics follow the first batch of a pair alone."""
     x, y = setup.problem.samples.inputs, setup.problem.samples.labels
     params = {n: v.clone() for n, v in params.items()}
@@ -44,6 +44,8 @@ def plain_client(setup, layers, params, buffers, pairs, alpha, beta):
 
     for first, second in pairs:
         g = gradient(params, buffers, first)
+        if carry:
+            velocity = g = {n: MOMENTUM * velocity[n] + g[n] for n in params}
         moved = {n: w - alpha * g[n] for n, w in params.items()}
         g = gradient(moved, dict(buffers), second)
         for n, w in params.items():
@@ -52,7 +54,7 @@ def plain_client(setup, layers, params, buffers, pairs, alpha, beta):
     return params
 
 
-def plain_rounds(setup, layers, rounds, alpha, beta):
+def plain_rounds(setup, layers, rounds, alpha, beta, carry=False):
     params, buffers = dict(setup.start.params), dict(setup.start.buffers)
     for round_ in range(rounds):
         models, statistics = [], []
@@ -60,7 +62,7 @@ def plain_rounds(setup, layers, rounds, alpha, beta):
             (steps,) = setup.planner.task(round_, client).phases
             moments = {n: v.clone() for n, v in buffers.items()}
             pairs = [(b.indices, b.then.indices) for b in steps]
-            models.append(plain_client(setup, layers, params, moments, pairs, alpha, beta))
+            models.append(plain_client(setup, layers, params, moments, pairs, alpha, beta, carry))
             statistics.append(moments)
         params, buffers = (plain.weighted_mean(trees, [1] * len(trees)) for trees in (models, statistics))
     return params, buffers
@@ -73,6 +75,18 @@ def test_two_rounds_agree_with_a_plain_version(alpha_in, alpha, norm):
     params, buffers = plain_rounds(ran.setup, LAYERS[norm], 2, alpha, 0.03)
     assert_close(ran.state.params, params, 1e-11)
     assert_close(ran.state.buffers, buffers, 1e-11)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_momentum_that_is_carried_on_serves_both_steps(norm):
+    knobs = {"alpha_in": 0.2, "beta_out": 0.03, "clients_per_round": 3, "model.norm": norm}
+    ran = train("perfedavg", carry_momentum=True, **knobs)
+    params, buffers = plain_rounds(ran.setup, LAYERS[norm], 2, 0.2, 0.03, carry=True)
+    assert_close(ran.state.params, params, 1e-11)
+    assert_close(ran.state.buffers, buffers, 1e-11)
+    assert_different(ran.state.params, train("perfedavg", **knobs).state.params)
+    still = {**knobs, "momentum": 0.0}
+    assert_same_run(train("perfedavg", carry_momentum=True, **still), train("perfedavg", **still))
 
 
 def test_auto_follows_the_schedule_and_the_outer_rate_does_not():
@@ -146,19 +160,26 @@ def test_it_sends_what_fedavg_sends():
     assert cost[0] == cost[1]
 
 
-def tuned_plainly(ran, client, alpha, beta, decay):
+def tuned_plainly(ran, client, alpha, beta, decay, carry):
     """Two single steps of SGD on the final model, on the first batch of two epochs."""
     setup, samples = ran.setup, ran.setup.problem.samples
     first, second = (setup.planner._epoch(setup.clients.train.indices(client, 2), 2, client, e)[0] for e in (0, 1))
     loss = plain.cross_entropy(plain.MLP, {}, samples.inputs, samples.labels)
     params = plain.local_sgd(loss, ran.state.params, [first.indices], alpha, 0.0, 0.0)
-    return plain.local_sgd(loss, params, [second.indices], beta, 0.0, decay)
+    after = plain.local_sgd(loss, params, [second.indices], beta, 0.0, decay)
+    if not carry:
+        return after
+    first_gradient = {n: (ran.state.params[n] - params[n]) / alpha for n in params}
+    return {n: w - beta * MOMENTUM * first_gradient[n] for n, w in after.items()}
 
 
-@pytest.mark.parametrize(("alpha_in", "alpha"), [("auto", 0.05), (0.4, 0.4)])
-@pytest.mark.parametrize("persist", [False, True])
-def test_own_models_are_the_final_model_after_one_step_of_each_kind(alpha_in, alpha, persist):
-    ran = train("perfedavg", alpha_in=alpha_in, beta_out=0.03, persist=persist, **{"evaluation.protocol": "ft"})
+@pytest.mark.parametrize(
+    ("alpha_in", "alpha", "persist", "carry"),
+    [("auto", 0.05, False, False), ("auto", 0.05, True, False), (0.4, 0.4, True, False), (0.4, 0.4, False, True)],
+)
+def test_own_models_are_the_final_model_after_one_step_of_each_kind(alpha_in, alpha, persist, carry):
+    knobs = {"alpha_in": alpha_in, "beta_out": 0.03, "persist": persist, "carry_momentum": carry}
+    ran = train("perfedavg", **knobs, **{"evaluation.protocol": "ft"})
     setup, inputs, labels = ran.setup, *ran.setup.test.batch(torch.arange(40))
     (phases,) = stages_after_run(setup.method, "ft")
     for row in ran.driver.clients:
@@ -166,7 +187,7 @@ def test_own_models_are_the_final_model_after_one_step_of_each_kind(alpha_in, al
         task = setup.planner.task(2, client, tuple(_plan(phase) for phase in phases))
         ((_, state),) = setup.engine.adapt(ran.state, [task], lambda k: ran.driver._store.get(k, 2), 0.05, phases)
         params, _, _ = own_model(setup.problem, ran.state, state)
-        assert_close(params, tuned_plainly(ran, client, alpha, 0.03, DECAY), 1e-12)
+        assert_close(params, tuned_plainly(ran, client, alpha, 0.03, DECAY, carry), 1e-12)
         z = plain.features(plain.MLP, params, {}, inputs[mine], training=False)
         right = (z @ params["head.weight"].T + params["head.bias"]).argmax(1) == labels[mine]
         assert row["accuracy"] == pytest.approx(100 * right.double().mean().item(), abs=1e-10)

@@ -27,7 +27,7 @@ def zeros(tree):
     return {n: torch.zeros_like(v) for n, v in tree.items()}
 
 
-def reference(setup, norm, rounds, momentum=0.9, decay=1e-3, shrink=1.0, adaptive=True):
+def reference(setup, norm, rounds, momentum=0.9, decay=1e-3, shrink=1.0, adaptive=True, held=()):
     """Option II with PyTorch's own optimiser: the correction joins the gradient before the optimiser sees it."""
     samples, params, buffers = setup.problem.samples, setup.start.params, setup.start.buffers
     c, own_c = zeros(params), [zeros(params) for _ in range(4)]
@@ -46,7 +46,7 @@ def reference(setup, norm, rounds, momentum=0.9, decay=1e-3, shrink=1.0, adaptiv
                 optimiser.zero_grad()
                 loss(model, batch.indices).backward()
                 for n, w in model.items():
-                    w.grad += c[n] - mine[n]
+                    w.grad = w.grad * (n not in held) + c[n] - mine[n]
                 optimiser.step()
                 buffer = momentum * buffer + 1
                 applied += buffer if adaptive else 1
@@ -78,6 +78,20 @@ def test_three_rounds_agree_with_a_plain_version(norm, cohort, adaptive):
     assert_close(ran.state.extra["c"], c, 1e-9)
     for mine, expected in zip(own_controls(ran), own, strict=True):
         assert_close(mine, expected, 1e-9)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_a_frozen_classifier_has_no_gradient_but_controls_and_decay(norm):
+    ran = train("scaffold", rounds=3, clients_per_round=2, freeze_classifier=True, **{"model.norm": norm})
+    params, _, c, _ = reference(ran.setup, norm, 3, held=("head.weight",))
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close(ran.state.extra["c"], c, 1e-9)
+    assert c["head.weight"].abs().max() > 1e-6
+    still = train("scaffold", freeze_classifier=True, weight_decay=0.0)
+    assert_same_bits(
+        {"head.weight": still.state.params["head.weight"]}, {"head.weight": still.setup.start.params["head.weight"]}
+    )
+    assert not torch.equal(still.state.params["head.bias"], still.setup.start.params["head.bias"])
 
 
 def test_a_falling_rate_is_followed():

@@ -1,5 +1,6 @@
 """Every shipped grid, read once and shared by the tests here."""
 
+from dataclasses import replace
 from functools import cache
 
 from fedblade.experiment._config import RunConfig, resolve
@@ -12,9 +13,15 @@ GRIDS = [name for name in preset_names() if is_grid(name)]
 
 
 @cache
-def shipped(name: str) -> Preset:
-    """A shipped grid."""
+def whole(name: str) -> Preset:
+    """A shipped grid with every variant of every cell."""
     return load_preset(name)
+
+
+@cache
+def shipped(name: str) -> Preset:
+    """A shipped grid in its default variant."""
+    return replace(whole(name), cells=tuple(each for each in whole(name).cells if not each.unusual))
 
 
 @cache
@@ -41,4 +48,4 @@ def configs(name: str) -> list[RunConfig]:
     return [resolve({**settled(one), "seed": one.seeds[0]}) for one in shipped(name).cells]
 
 
-__all__ = ["GRIDS", "cell", "configs", "lines", "settled", "shipped"]
+__all__ = ["GRIDS", "cell", "configs", "lines", "settled", "shipped", "whole"]

@@ -6,11 +6,11 @@ from all_presets import GRIDS, configs, lines, settled, shipped
 from fedblade.core.method import Method
 from fedblade.core.registry import methods, metrics, partitions, regularisers
 from fedblade.data._recipes import RECIPES
-from fedblade.experiment._grid import lookup, merge
 from fedblade.experiment._paper import select
 from fedblade.experiment._pending import readiness
 from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._presets import preset_names, preset_summary, read_config
+from fedblade.experiment._settings import lookup, merge
 from fedblade.methods import compose
 
 FB = [

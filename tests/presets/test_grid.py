@@ -3,7 +3,8 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment._grid import expand, inherit, merge
+from fedblade.experiment._grid import expand, inherit
+from fedblade.experiment._settings import merge
 
 BASE = {
     "seeds": [1, 2],
@@ -41,8 +42,8 @@ def test_named_lists_may_name_others():
     assert [each.axes["method"] for each in cells(lists, grid={"method": "@three"})] == ["fedavg", "fedprox", "fedetf"]
 
 
-def test_a_split_is_a_partition_and_its_level():
-    same, other, even = cells(grid={"split": ["dirichlet 0.1", "shards 3", "iid"]})
+def test_a_partition_is_a_name_and_its_level():
+    same, other, even = cells(grid={"partition": ["dirichlet 0.1", "shards 3", "iid"]})
     assert same.config["partition"] == {"name": "dirichlet", "alpha": 0.1, "cap": False}
     assert other.config["partition"] == {"name": "shards", "shards_per_client": 3}
     assert even.config["partition"] == {"name": "iid"}
@@ -62,6 +63,23 @@ def test_cases_apply_in_order_below_the_grid():
     found = cells(grid={"method": ["fedavg", "fedprox", "fedetf"], "local.epochs": [1]}, cases=cases)
     assert [each.config["federation"]["rounds"] for each in found] == [10, 30, 10]
     assert [each.config["local"]["epochs"] for each in found] == [1, 1, 1]
+
+
+def test_every_cell_exists_in_every_variant_and_the_first_is_the_default():
+    cases = [{"where": {"split": "b", "method": "fedprox"}, "set": {"partition": {"name": "shards"}}}]
+    found = cells(
+        grid={"method": ["fedavg", "fedprox"], "partition.alpha": [0.1]}, variants={"split": ["a", "b"]}, cases=cases
+    )
+    assert [(each.axes["method"], each.variants["split"], bool(each.unusual)) for each in found] == [
+        ("fedavg", "a", False),
+        ("fedavg", "b", True),
+        ("fedprox", "a", False),
+        ("fedprox", "b", True),
+    ]
+    assert [each.config["partition"]["name"] for each in found] == ["dirichlet", "dirichlet", "dirichlet", "shards"]
+    for variants, message in (({"split": "a"}, "expected a list of names"), ({"local": ["a"]}, "name of a setting")):
+        with pytest.raises(Misconfigured, match=message):
+            cells(variants=variants)
 
 
 def test_a_case_may_look_at_the_method_without_its_additions():
@@ -110,6 +128,7 @@ def test_mistakes_in_definitions(definitions, message):
         ({"method": "@tow"}, "Did you mean 'two'?"),
         ({"colour": ["red"]}, "axis 'colour' of 'mine' is no setting"),
         ({"seed": [5, 6]}, "Use seeds = [1, 2]."),
+        ({"partition": ["shards 1.5"]}, "has the value 'shards 1.5'; expected a partition and its level"),
     ],
 )
 def test_mistakes_in_grids(grid, message):

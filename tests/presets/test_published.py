@@ -9,8 +9,8 @@ import pytest
 from all_presets import GRIDS, cell, lines, settled, shipped
 
 import fedblade
-from fedblade.experiment._grid import lookup
 from fedblade.experiment._paper import lines_of, published_rows
+from fedblade.experiment._settings import lookup
 
 RESULTS = Path(fedblade.__file__).parent / "experiment" / "papers" / "results.csv"
 ALIASES = ("fr-t11", "fr-t12", "fr-f9")

@@ -1,16 +1,18 @@
 """Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
 
 import pytest
-from all_presets import GRIDS, cell, configs, settled, shipped
+from all_presets import GRIDS, cell, configs, settled, shipped, whole
 
-from fedblade.experiment._grid import lookup
+from fedblade.experiment._paper import lines_of, select
 from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._reproduce import cell_name
+from fedblade.experiment._settings import lookup
 
 EXPECTED = [
     ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {
         "optimizer.lr": 0.01, "optimizer.momentum": 0.9, "optimizer.weight_decay": 1e-5, "local.batch_size": 64,
-        "local.epochs": 5, "model": "mobilenet_v2", "partition.cap": True, "partition.min_size": 10,
+        "local.epochs": 5, "model": "mobilenet_v2", "partition": "dirichlet_clients",
+        "partition.sizes": "equal", "partition.deal": "clients",
         "partition.alpha": 0.05, "federation.num_clients": 100, "federation.clients_per_round": 20,
         "federation.rounds": 200, "federation.weighting": "samples", "model.norm_stats": "running",
         "evaluation.protocol": "last10", "method.lambda_decorr": 0.005, "method.gamma_pba": 1.0,
@@ -157,6 +159,25 @@ def test_every_iteration_of_fine_tuning_is_a_stage():
 @pytest.mark.parametrize(("name", "seeds"), SEEDS.items())
 def test_seeds(name, seeds):
     assert {each.seeds for each in shipped(name).cells} == {seeds}
+
+
+def test_readings_of_a_split_have_runs_of_their_own_and_old_folders_are_found_again():
+    """Names as they were while class by class was the only reading."""
+    where = ["dataset=CIFAR-10", "level=0.05", "method=FedAvg"]
+    names, lines = {}, {}
+    for split in ("client-wise", "class-wise"):
+        (lines[split],) = select(lines_of(whole("fb-t1")), [*where, f"split={split}"])
+        names[split] = cell_name(settled(lines[split].cells[0]))
+    assert names["class-wise"] == "cifar10-dirichlet0.05-20of100-mobilenet_v2-fedavg-e5-r200-3d1c43"
+    assert names["client-wise"].startswith("cifar10-dirichlet_clients0.05-20of100-")
+    assert {line.published.mean for line in lines.values()} == {55.19}
+    both = select(lines_of(whole("fb-t1")), [*where, "split=client-wise", "split=class-wise"])
+    assert [line.facts["split"] for line in both] == ["client-wise", "class-wise"]
+    assert [line.columns["partition"] for line in both] == ["dirichlet", "dirichlet"]
+    assert [line.facts["split"] for line in select(lines_of(whole("fb-t1")), where)] == ["client-wise"]
+    for name in (name for name in GRIDS if name.startswith("fb-")):
+        assert "both readings are possible" in whole(name).remark
+        assert {each.variants["split"] for each in whole(name).cells} == {"client-wise", "class-wise"}
 
 
 def test_a_derived_preset_has_the_runs_of_its_source():

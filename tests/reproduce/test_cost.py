@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
 from fedblade.experiment import _cost, load_config
-from fedblade.experiment._cost import Speed, _shares, duration, estimate, probe
+from fedblade.experiment._cost import Estimate, duration, estimate
 from fedblade.experiment._setup import prepare
-from fedblade.experiment._work import Work, count_work, epoch_steps, guess_work, training_split
+from fedblade.experiment._speed import Speed, _shares, probe
+from fedblade.experiment._work import Work, count_work, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 
@@ -27,7 +29,8 @@ def test_steps_of_an_epoch(last_batch, skip, batch_size):
         if lengths[-1] < batch_size:
             lengths = {"keep": lengths, "drop": lengths[:-1], "wrap": [*lengths[:-1], batch_size]}[last_batch]
         expected = sum(length > 1 or not skip for length in lengths)
-        assert epoch_steps(np.array([samples]), batch_size, last_batch, skip_singletons=skip)[0] == expected
+        kept, alone = epoch_batches(np.array([samples]), batch_size, last_batch, skip_singletons=skip)
+        assert (kept[0], alone[0]) == (expected, len(lengths) - expected)
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -40,6 +43,8 @@ def test_steps_of_an_epoch(last_batch, skip, batch_size):
         {"partition": "stochastic_removal", "rounds": 12, "num_clients": 10, "partition.every": 3},
         {"partition": "dirichlet", "alpha": 0.1, "min_size": 0, "allow_empty": True, "num_clients": 40},
         {"test_split": "holdout"},
+        {"local.steps": 9, "alpha": 0.1, "min_size": 1, "batch_size": 20},
+        {"local.steps": 5, "last_batch": "drop", "batch_size": 60},
         {"evaluation.on": "validation", "batch_size": 5},
     ],
 )
@@ -53,6 +58,20 @@ def test_counted_steps_are_those_of_the_plan(changes, skip):
         work = count_work(config, split, skip_singletons=skip, first_round=first)
         assert work.client_steps == sum(map(sum, steps[first:]))
         assert work.longest_steps == sum(map(max, steps[first:]))
+
+
+def test_a_phase_with_steps_lasts_as_long_for_every_client_that_has_a_batch():
+    batches = np.array([0, 1, 2, 3, 7])
+    open_ = PhasePlan(None, 6)
+    assert phase_steps(open_, batches).tolist() == [0, 6, 6, 6, 6]
+    assert phase_epochs(open_, batches).tolist() == [1, 6, 3, 2, 1]
+    paired = PhasePlan(None, 6, paired=True)
+    assert phase_steps(paired, batches).tolist() == [0, 6, 6, 6, 6]
+    assert phase_epochs(paired, batches).tolist() == [1, 6, 6, 6, 2]
+    both = PhasePlan(2, 6)
+    assert phase_steps(both, batches).tolist() == [0, 2, 4, 6, 6]
+    assert phase_epochs(both, batches).tolist() == [2, 2, 2, 2, 1]
+    assert phase_steps(PhasePlan(2), batches).tolist() == [0, 2, 4, 6, 14]
 
 
 def test_client_rounds_and_evaluations():
@@ -104,9 +123,13 @@ def test_cohorts_of_other_sizes_and_other_engines_have_trials_of_their_own(monke
         return Speed(1.0, 0.0, 0.0, 0.0), False
 
     monkeypatch.setattr(_cost, "probe", trial)
-    changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}]
-    estimate([(config_of(**change), 0) for change in changes])
+    changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}, {"lr": 0.5}]
+    told = []
+    found = estimate([(config_of(**change), 0) for change in changes], told.append)
     assert trials == [(10, "auto"), (5, "auto"), (10, "sequential")]
+    assert found.trials == 3
+    assert told.count("reading digits") == 1
+    assert told.count("timing fedavg, mlp, inputs 1×8×8") == 3
 
 
 def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
@@ -122,11 +145,29 @@ def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
     assert both.client_steps == work.client_steps + 3 * 10 * 2 * 8
     assert (both.seconds, both.exact, list(both.absent)) == (None, False, ["cifar10"])
     assert "guessed from the sizes" in both.sentence()
+    assert both.sentence().endswith("time unknown without the data")
+
+
+def test_an_estimate_says_what_it_is_based_on():
+    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, trials=1)
+    assert cost.sentence() == (
+        "480,000 client-steps, about 41 days on this machine's CPU; use a GPU (from 1 trial of a few steps)"
+    )
+    quick = replace(cost, seconds=7200.0, trials=9, device="cuda")
+    assert quick.sentence().endswith("about 2.0 hours on this machine's GPU (from 9 trials of a few steps)")
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "a second"), (80, "80 seconds"), (90, "1.5 minutes"), (5400, "1.5 hours"), (200_000, "2.3 days")],
+    [
+        (0.2, "a second"),
+        (80, "80 seconds"),
+        (90, "1.5 minutes"),
+        (5400, "1.5 hours"),
+        (200_000, "2.3 days"),
+        (41.4 * 86400, "41 days"),
+        (1500 * 86400, "1,500 days"),
+    ],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

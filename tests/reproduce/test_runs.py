@@ -50,7 +50,8 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
 
 def test_a_dry_run_lists_and_touches_nothing(tiny, command, tmp_path):
     out = command("reproduce", tiny("tn-t1"), "--where", "level=1", "--dry-run", "--out", tmp_path / "new").stdout
-    assert out.count("0/2 runs finished") == 2
+    assert out.count("0 of 2 runs done") == 2
+    assert out.index("80 ± 2") < out.index("estimating the time") < out.index("to do:")
     assert out.count("pending: `fedblade bench losses`") == 1
     assert "to do:" in out
     assert not (tmp_path / "new").exists()
@@ -70,6 +71,10 @@ def test_a_dry_run_works_without_the_data(command, tmp_path, monkeypatch):
     )
     out = command(*arguments, "--dry-run", "--out", tmp_path).stdout
     assert "about 480,000 client-steps (guessed" in out
+    assert "time unknown without the data" in out
+    (row,) = [line for line in out.splitlines() if line.startswith("FedAvg")]
+    assert "55.19 ± 3.81" in row
+    assert "note: split = client-wise" in out
     assert "data set cifar10 is not here" in out
     with pytest.raises(Misconfigured, match="cifar10"):
         command(*arguments, "--out", tmp_path)
@@ -164,8 +169,10 @@ def test_finished_runs_are_kept_whatever_the_engine_asked_for(tiny, tmp_path, fi
 
 def test_prototype_sizes_need_no_run(command, tmp_path):
     out = command("reproduce", "fb-t11", "--where", "model=MobileNetV2", "--out", tmp_path).stdout
-    rows = (tmp_path / "fb-t11.md").read_text().splitlines()[4:]
-    assert rows == [
+    text = (tmp_path / "fb-t11.md").read_text()
+    assert "*split = client-wise.*" in text
+    assert "both readings are possible" in text
+    assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
         "| CIFAR-10 | FedBlade | 50 | 50 | +0 |",
         "| CIFAR-100 | FedBlade | 500 | 500 | +0 |",
         "| Tiny-ImageNet | FedBlade | 1000 | 1000 | +0 |",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
-from fedblade.cli._cells import conclude
+from fedblade.cli._cells import conclude, cost_of
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from fedblade.experiment._cells import Cell
     from fedblade.experiment._reproduce import Plan
     from fedblade.experiment._tables import Outcome
 
@@ -44,6 +45,7 @@ def reproduce(
     from fedblade.experiment._cells import run_cells
     from fedblade.experiment._progress import shown
     from fedblade.experiment._reproduce import plan_reproduction
+    from fedblade.experiment._tables import planned_cells
 
     changes = opt.overrides(assignments, engine=engine, device=device)
     plan = plan_reproduction(
@@ -51,7 +53,8 @@ def reproduce(
     )
     console = Console()
     if dry_run:
-        console.print(_cell_table(plan))
+        header, rows = planned_cells(plan)
+        console.print(_table(header, rows, right=("paper",)))
     _announce(console, plan)
     if dry_run:
         return
@@ -65,19 +68,29 @@ def reproduce(
 
 
 def _announce(console: "Console", plan: "Plan") -> None:
-    """Say what will be done, what it costs, and what no run gives."""
-    from fedblade.experiment._cells import is_finished, rounds_behind
-    from fedblade.experiment._cost import estimate
+    """Say what will be done and what no run gives, then what it costs, which takes a while to find out."""
+    from fedblade.experiment._cells import is_finished
 
     runs = plan.runs
     open_ = [run for run in runs if not is_finished(run)]
-    cost = estimate([(run.config, rounds_behind(run)) for run in open_])
-    plan.absent.update(cost.absent)
     lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {len(runs) - len(open_)} of them finished"]
-    lines += [f"to do: {cost.sentence()}"] if open_ else []
-    lines += [f"note: {change}" for change in plan.changes]
+    lines += [f"note: {remark}" for remark in plan.remarks]
     lines += _pending_lines(plan)
-    lines += [f"data set {name} is not here: {why}" for name, why in cost.absent.items()]
+    _say(console, *lines)
+    if open_:
+        _announce_cost(console, plan, open_)
+
+
+def _announce_cost(console: "Console", plan: "Plan", runs: "Sequence[Cell]") -> None:
+    """Say what runs cost, and which data are missing."""
+    _say(console, "estimating the time from short trials on this machine …")
+    cost = cost_of(console, runs)
+    plan.absent.update(cost.absent)
+    absent = (f"data set {name} is not here: {why}" for name, why in cost.absent.items())
+    _say(console, f"to do: {cost.sentence()}", *absent)
+
+
+def _say(console: "Console", *lines: str) -> None:
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -99,52 +112,34 @@ def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Pat
     found = outcomes(plan, failed)
     console.print(outcome_table(found))
     spread = tuple(filter(None, (deviation_note(found),)))
-    said = (*spread, "difference = ours - paper", *plan.changes)
-    console.print("; ".join(said), markup=False, highlight=False, soft_wrap=True)
+    _say(console, "; ".join((*spread, "difference = ours - paper", *plan.remarks)))
     title, stem = f"{plan.preset.id}: {plan.preset.summary}", plan.folder / plan.preset.id
     plan.folder.mkdir(parents=True, exist_ok=True)
-    remarks = (*plan.changes, *spread)
+    remarks = (*plan.remarks, *spread)
     write_atomic(stem.with_suffix(".md"), markdown(title, found, remarks))
     write_atomic(stem.with_suffix(".tex"), latex(title, found, remarks))
     write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, remarks))
     folders = [run.folder for run in plan.runs if (run.folder / "config.toml").is_file()]
     if not folders:
         return stem.with_suffix(".md")
-    heading = "; ".join((title, *plan.changes))
-    return build_report(folders, stem.with_suffix(".html"), title=heading)
+    heading = "; ".join(filter(None, (title, plan.variant, *plan.changes)))
+    return build_report(folders, stem.with_suffix(".html"), title=heading, note=plan.preset.remark)
 
 
 def outcome_table(found: "Sequence[Outcome]") -> "Table":
     """Lines of results for the terminal."""
-    from rich.table import Table
-
     from fedblade.experiment._tables import cells_of
 
     header, rows = cells_of(found)
-    table = Table(show_edge=False, pad_edge=False)
-    for index, heading in enumerate(header):
-        table.add_column(heading, justify="right" if index >= len(header) - 3 else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return _table(header, rows, right=header[-3:])
 
 
-def _cell_table(plan: "Plan") -> "Table":
-    """The cells asked for, and whether each can run."""
+def _table(header: "Sequence[str]", rows: "Sequence[Sequence[str]]", right: "Sequence[str]") -> "Table":
     from rich.table import Table
 
-    from fedblade.experiment._cells import is_finished
-    from fedblade.experiment._tables import differing
-
-    first = {id(line.cells[0]): line.facts for line in plan.lines}
-    facts = [first.get(id(each.cell), plan.of_columns(each.cell)) for each in plan.cells]
-    shown = [column for column in differing(facts) if column != "metric"]
     table = Table(show_edge=False, pad_edge=False)
-    for heading in (*shown, "state"):
-        table.add_column(heading.rpartition(".")[2])
-    for each, own in zip(plan.cells, facts, strict=True):
-        done = sum(is_finished(run) for run in each.runs)
-        ready = f"{done}/{len(each.runs)} runs finished" if each.runs else "needs no run"
-        state = f"pending: {', '.join(each.ready.missing)}" if each.ready.missing else ready
-        table.add_row(*(own.get(column, "") for column in shown), state)
+    for heading in header:
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in right)
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
-from fedblade.cli._cells import conclude
+from fedblade.cli._cells import conclude, cost_of
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -92,12 +92,11 @@ def _tune(
 def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment._cells import is_finished, rounds_behind, run_cells
-    from fedblade.experiment._cost import estimate
+    from fedblade.experiment._cells import is_finished, run_cells
     from fedblade.experiment._progress import shown
 
     open_ = [run for run in runs if not is_finished(run)]
-    cost = estimate([(run.config, rounds_behind(run)) for run in open_])
+    cost = cost_of(console, open_)
     if cost.absent:
         raise Misconfigured(next(iter(cost.absent.values())))
     if open_:
@@ -138,6 +137,6 @@ def _values(trial: "Trial") -> str:
 
 
 def _text(trial: "Trial", key: str) -> str:
-    from fedblade.experiment._grid import show
+    from fedblade.experiment._settings import show
 
     return show(trial.values[key]) if key in trial.values else ""

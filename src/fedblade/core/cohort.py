@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedblade.core.plan import ClientTask, PhasePlan, Planner
+from fedblade.core.lengths import PhasePlan
+from fedblade.core.plan import ClientTask, Planner
 from fedblade.core.timeline import stage
 
 

@@ -65,7 +65,7 @@ def updates(problem: Problem, view: EndView) -> State:
 
 
 def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> list[tuple[int, float]]:
-    """Steps and momentum of the phases that train the received model; momentum starts anew in each."""
+    """Steps and momentum of the phases that train the received model, counted as if momentum started anew in each."""
     usual = problem.settings.momentum
     return [
         (len(batches), usual if phase.sgd.momentum is None else phase.sgd.momentum)

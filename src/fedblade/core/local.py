@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -46,8 +46,8 @@ def train(
 ) -> tuple[Row, Trace]:
     """Run the phases (None: the method's), each over its planned batches.
 
-    Momentum starts from zero in every phase unless the run keeps it between participations. An engine that gives every
-    tensor a client axis brings the `calculus` for it; None is for one client.
+    Momentum starts from zero in every phase that does not carry it on, unless the run keeps it between participations.
+    An engine that gives every tensor a client axis brings the `calculus` for it; None is for one client.
     """
     calculus = calculus or OneClient(problem)
     chosen = problem.method.phases if phases is None else phases
@@ -63,13 +63,16 @@ def train(
     with _own_randomness(received.task.seed, problem.samples.labels.device):
         for phase, batches in zip(chosen, received.task.phases, strict=True):
             row = main if phase.track is None else main.tracks[phase.track]
-            if phase.track in begun and not problem.settings.persist:
+            if phase.track in begun and not (phase.carries_momentum or problem.settings.persist):
                 row.momentum = tree_zeros(row.momentum)
             begun.add(phase.track)
             work = prepare(problem, phase, row.params)
             trace.extend(_named(phase.track, step(problem, calculus, received, row, work, batch)) for batch in batches)
+            if phase.track in problem.method.drafts:
+                received = _with_draft(received, phase.track, row)
     for leaf in (leaf for row in (main, *main.tracks.values()) for leaf in row.params.values()):
         leaf.requires_grad_(False)
+    main.tracks = {name: row for name, row in main.tracks.items() if name not in problem.method.drafts}
     return main, trace
 
 
@@ -81,11 +84,17 @@ def _named(track: str | None, entry: Mapping[str, torch.Tensor]) -> Mapping[str,
 
 
 def _track(received: Received, name: str) -> Row:
-    """The model in a client's state, ready to train."""
-    state = received.client[name]
+    """The model in a client's state, ready to train; a draft, which is in none, starts as the received model."""
+    state = received.client.get(name, received.anchor)
     params = tree_clone(tree_select(state, received.anchor))
     buffers = tree_clone(received.buffers | tree_select(state, received.buffers))
     return Row(params, buffers, tree_zeros(params))
+
+
+def _with_draft(received: Received, name: str, row: Row) -> Received:
+    """What later phases see: the draft as it has been trained."""
+    trained = {leaf: tensor.detach() for leaf, tensor in (row.params | row.buffers).items()}
+    return replace(received, client={**received.client, name: trained})
 
 
 @contextmanager
@@ -107,7 +116,7 @@ def step(
     if look is None:
         slope = calculus.slope(received, work, work.terms, batch, row.params, row.buffers)
     else:
-        slope = ahead(calculus, received, work, look, batch, row.params, row.buffers)
+        slope = ahead(calculus, received, work, look, batch, row.params, row.buffers, row.momentum)
     with torch.no_grad():
         clip = problem.settings.clip
         gradient = slope.gradient if clip is None else calculus.clip(slope.gradient, clip)

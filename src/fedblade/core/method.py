@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
@@ -56,12 +55,6 @@ def model(view: InitView) -> Tree:
     return tree_clone(view.params | view.buffers)
 
 
-def no_model(view: InitView) -> Tree:
-    """State for a model that does not exist yet: the initial one, with a leaf `exists` that says 0."""
-    like = next(iter(view.params.values()))
-    return model(view) | {"exists": torch.zeros((), dtype=like.dtype, device=like.device)}
-
-
 @dataclass(frozen=True)
 class Exchange:
     """A pass besides the round: chosen clients send sums made with the current global model, the server steps.
@@ -103,11 +96,12 @@ class Method:
     """A federated method. It holds no tensor and no loop; engines give it a client axis.
 
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
-    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client.
-    `participation` "all" trains every client in every round. `noise` uniform numbers per sample are drawn for each
-    step. `clip` is the largest gradient norm of a local step where the run sets none. `evaluated` gives the model to
-    measure and save where it is not the one to train on. `gauges` are numbers of the server state that the history
-    shows each round.
+    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client. `drafts`
+    names models that a phase's `track` trains beside the received one: each starts a round as the received model,
+    later phases see it in `view.client`, and nobody keeps it. `participation` "all" trains every client in every
+    round. `noise` uniform numbers per sample are drawn for each step. `clip` is the largest gradient norm of a local
+    step where the run sets none. `evaluated` gives the model to measure and save where it is not the one to train on.
+    `gauges` are numbers of the server state that the history shows each round.
     """
 
     head: Head
@@ -122,6 +116,7 @@ class Method:
     broadcast: tuple[str, ...] | None = None
     client_state: Mapping[str, Init] = field(default_factory=dict)
     client_update: Mapping[str, Callable[[EndView], Tree]] = field(default_factory=dict)
+    drafts: tuple[str, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     buffers: Literal["average", "local"] = "average"
     personal: tuple[str, ...] = ()
@@ -137,9 +132,12 @@ class Method:
         check_names("Method.personal", self.personal, GROUPS)
         check_names("Method.client_update", self.client_update, self.client_state)
         check_names("Method.broadcast", self.broadcast or (), self.server_state)
+        if twice := sorted(set(self.drafts) & set(self.client_state)):
+            raise Misconfigured(f"'{twice[0]}' is a draft and a client state. Give one of them another name.")
         check_names("Own.state", [self.own.state] if self.own.state else (), self.client_state)
         for phase in self.phases:
-            check_names("Phase.track", [phase.track] if phase.track else (), self.client_state)
+            beside = (*self.client_state, *self.drafts)
+            check_names("Phase.track", [phase.track] if phase.track else (), beside)
             _check_balance(self.losses if phase.losses is None else phase.losses)
 
     @property

@@ -48,12 +48,14 @@ class Lookahead:
     """Take a step's gradient elsewhere: differentiate `losses` at w, `move` there, differentiate the phase's losses.
 
     `losses` None means the phase's own. With `fresh_batch` the second gradient is taken on a batch of its own, so that
-    a step uses two. Statistics of normalisation layers are updated by the first pass alone.
+    a step uses two. Statistics of normalisation layers are updated by the first pass alone. With `momentum` the first
+    gradient enters the step's momentum, and `move` sees that momentum in place of the gradient.
     """
 
     move: Callable[[MoveView], Tree]
     losses: tuple[AnyTerm, ...] | None = None
     fresh_batch: bool = False
+    momentum: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class Phase:
     """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
 
     `losses` None means the method's own. `steps` ends the phase early. `sgd` changes the optimiser for all groups,
-    `group_sgd` for single ones. A phase with a `track` trains the model in the client state of that name instead of the
-    one that was received; it sees the batches that this model would see alone. `frees` names fixed tensors that
-    train too and then belong to the client. With `statistics` "keep" normalisation layers work as in evaluation.
+    `group_sgd` for single ones. With `carries_momentum` the momentum of the phase before goes on. A phase with a
+    `track` trains the model in the client state, or the draft, of that name instead of the one that was received; it
+    sees the batches that this model would see alone. `frees` names fixed tensors that train too and then belong to the
+    client. With `statistics` "keep" normalisation layers work as in evaluation.
     """
 
     trains: tuple[str, ...] = ALL_GROUPS
@@ -72,6 +75,7 @@ class Phase:
     steps: int | None = None
     sgd: Sgd = Sgd()
     group_sgd: Mapping[str, Sgd] = field(default_factory=dict)
+    carries_momentum: bool = False
     track: str | None = None
     frees: tuple[str, ...] = ()
     statistics: Literal["update", "keep"] = "update"

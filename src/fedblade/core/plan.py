@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedblade.core.lengths import LastBatch, PhasePlan
 from fedblade.core.streams import Streams
 
 IntArray = npt.NDArray[np.int64]
-LastBatch = Literal["keep", "drop", "wrap"]
 Weighting = Literal["samples", "uniform", "batches"]
 
 
@@ -53,20 +53,6 @@ class Batch:
         draws, noise, mask = (None if part is None else part.to(device) for part in (self.draws, self.noise, self.mask))
         then = None if self.then is None else self.then.on(device)
         return Batch(self.indices.to(device), draws, noise, then, mask)
-
-
-@dataclass(frozen=True)
-class PhasePlan:
-    """How long a phase lasts: so many epochs, or `steps` if that is less; `paired` steps take two batches.
-
-    Phases of one `track` count their epochs together and apart from other tracks, so that a model sees the batches it
-    would see alone.
-    """
-
-    epochs: int
-    steps: int | None = None
-    paired: bool = False
-    track: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,8 +144,8 @@ class Planner:
         chosen = self.phases if phases is None else phases
         for phase in chosen:
             start = epochs.get(phase.track, first_epoch)
-            epochs[phase.track] = start + phase.epochs
-            batches, left_out = self._phase(phase, held, round_, client, start)
+            batches, left_out, begun = self._phase(phase, held, round_, client, start)
+            epochs[phase.track] = start + (begun if phase.epochs is None else phase.epochs)
             planned.append(batches)
             skipped += left_out
         seed_key = (round_, client, *((first_epoch,) if first_epoch else ()))
@@ -180,18 +166,18 @@ class Planner:
 
     def _phase(
         self, phase: PhasePlan, held: IntArray, round_: int, client: int, start: int
-    ) -> tuple[tuple[Batch, ...], int]:
-        """Batches of a phase, and how many were left out because they hold a single sample (EC-4)."""
+    ) -> tuple[tuple[Batch, ...], int, int]:
+        """Batches of a phase, how many were left out because they hold a single sample (EC-4), and epochs begun."""
         batches: list[Batch] = []
-        skipped = 0
-        for epoch in range(start, start + phase.epochs):
-            if phase.steps is not None and len(batches) >= phase.steps:
-                break
-            made = self._epoch(held, round_, client, epoch)
+        skipped = begun = 0
+        while begun != phase.epochs and (phase.steps is None or len(batches) < phase.steps):
+            made = self._epoch(held, round_, client, start + begun)
             kept = [b for b in made if len(b.indices) > 1 or not self.skip_singletons]
-            skipped += len(made) - len(kept)
+            begun, skipped = begun + 1, skipped + len(made) - len(kept)
+            if not kept and phase.epochs is None:
+                break
             batches += _pairs(kept) if phase.paired else kept
-        return tuple(batches[: phase.steps]), skipped
+        return tuple(batches[: phase.steps]), skipped, begun
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
         """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""

@@ -100,7 +100,8 @@ class OneClient:
         problem = self.problem
         inputs, labels = problem.samples.batch(batch.indices, batch.draws)
         training = work.phase.statistics == "update"
-        features, stages = problem.network.tapped(params, buffers, inputs, training=training, tap=tap_of(terms))
+        body = problem.network.complete(params, received.fixed)
+        features, stages = problem.network.tapped(body, buffers, inputs, training=training, tap=tap_of(terms))
         taught = _taught(problem, received, terms, inputs)
         view_at = partial(_view, problem, received, params, labels, batch.noise, stages, taught)
 
@@ -125,13 +126,21 @@ class OneClient:
 
 
 def ahead(
-    calculus: Calculus, received: Received, work: Work, look: Lookahead, batch: Batch, params: Tree, buffers: Tree
+    calculus: Calculus,
+    received: Received,
+    work: Work,
+    look: Lookahead,
+    batch: Batch,
+    params: Tree,
+    buffers: Tree,
+    momentum: Tree,
 ) -> Slope:
-    """Gradient at the point a look-ahead moves to; only the first pass updates statistics."""
+    """Gradient at the point a look-ahead moves to; only the first pass updates statistics, and momentum if asked to."""
     first = calculus.slope(received, work, work.first, batch, params, buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
-        moved = calculus.move(look, MoveView(here, received.anchor, first.gradient, received.lr))
+        along = _gathered(momentum, first.gradient, work) if look.momentum else first.gradient
+        moved = calculus.move(look, MoveView(here, received.anchor, along, received.lr))
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
     second = batch if batch.then is None else batch.then
     slope = calculus.slope(received, work, work.terms, second, there, tree_clone(buffers))
@@ -139,6 +148,14 @@ def ahead(
     both = [name for name in first.logs if name in slope.logs and name.startswith("count_")]
     counted = {name: first.logs[name] + slope.logs[name] for name in both}
     return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs, **counted})
+
+
+def _gathered(momentum: Tree, gradient: Tree, work: Work) -> Tree:
+    """The momentum of the trained parameters after a gradient has entered it in place, without weight decay."""
+    for names, sgd in work.rates:
+        for name in names:
+            momentum[name].mul_(sgd.momentum).add_(gradient[name])
+    return tree_select(momentum, work.trained)
 
 
 def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
@@ -207,9 +224,8 @@ def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tenso
         params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
     batch_norm = teacher.norm == "batch"
     # A pass with batch statistics would update the buffers it is given.
-    features = problem.network.features(
-        params, tree_clone(buffers) if batch_norm else buffers, inputs, training=batch_norm
-    )
+    body, statistics = problem.network.complete(params, received.fixed), tree_clone(buffers) if batch_norm else buffers
+    features = problem.network.features(body, statistics, inputs, training=batch_norm)
     fixed = with_freed(received.fixed, params)
     output = problem.network.output(params, fixed, features)
     return Taught(features, output, problem.network.head.raw_logits(params, fixed, output))

@@ -107,12 +107,19 @@ def _meaning(term: AnyTerm) -> str:
 def _phase(setup: Setup, phase: Phase) -> PhaseCard:
     losses = setup.method.losses if phase.losses is None else phase.losses
     return PhaseCard(
-        model="received" if phase.track is None else f"the model in the client state '{phase.track}'",
+        model=_trained_model(setup.method, phase),
         trains=_groups(setup, phase),
         lasts=_duration(phase),
         terms=_names(losses),
         remarks=_remarks(phase, losses, setup.method.clip),
     )
+
+
+def _trained_model(method: Method, phase: Phase) -> str:
+    if phase.track is None:
+        return "received"
+    kind = "draft" if phase.track in method.drafts else "model in the client state"
+    return f"the {kind} '{phase.track}'"
 
 
 def _groups(setup: Setup, phase: Phase) -> tuple[str, ...]:
@@ -125,7 +132,7 @@ def _groups(setup: Setup, phase: Phase) -> tuple[str, ...]:
 
 
 def _duration(phase: Phase) -> str:
-    epochs = "the run's epochs" if phase.epochs is None else f"{phase.epochs} epoch{'s' * (phase.epochs != 1)}"
+    epochs = "the run's epochs or steps" if phase.epochs is None else f"{phase.epochs} epoch{'s' * (phase.epochs != 1)}"
     return epochs if phase.steps is None else f"{epochs}, at most {phase.steps} step{'s' * (phase.steps != 1)}"
 
 
@@ -135,13 +142,16 @@ def _names(terms: Iterable[AnyTerm]) -> tuple[str, ...]:
 
 def _remarks(phase: Phase, losses: tuple[AnyTerm, ...], clip: float | None) -> tuple[str, ...]:
     remarks = [f"{which}: {text}" for which, text in _optimisers(phase) if text]
+    if phase.carries_momentum:
+        remarks.append("momentum of the phase before goes on")
     if clip is not None:
         remarks.append(f"gradients clipped at norm {clip:g}")
     if phase.lookahead is not None:
         first = phase.lookahead.losses
         batch = " on a second batch" if phase.lookahead.fresh_batch else ""
         names = " + ".join(_names(losses if first is None else first)) or "no term"
-        remarks.append(f"look-ahead: the gradient{batch} is taken where a move along that of {names} leads")
+        along = "its momentum" if phase.lookahead.momentum else "that"
+        remarks.append(f"look-ahead: the gradient{batch} is taken where a move along {along} of {names} leads")
     if phase.frees:
         remarks.append(f"{_joined(phase.frees)} trains too")
     if phase.statistics == "keep":

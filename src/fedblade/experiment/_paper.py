@@ -9,14 +9,20 @@ from functools import cache
 from importlib.resources.abc import Traversable
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.experiment._grid import LEVELS, GridCell, lookup, setting, show
+from fedblade.experiment._grid import GridCell
 from fedblade.experiment._presets import Preset, names_in_papers
+from fedblade.experiment._settings import LEVELS, lookup, setting, show
 
 COLUMNS = ("dataset", "partition", "level", "clients", "participants", "model", "method")
 """Columns of published results that say which cell a row is about."""
 
-_IN_COLUMNS = {"dataset", "split", "partition", "model", "method", "population"}
-_IN_COLUMNS |= {"federation.num_clients", "federation.clients_per_round"}
+IN_COLUMNS = {"dataset", "partition", "model", "method", "population"}
+IN_COLUMNS |= {
+    "federation.num_clients",
+    "federation.clients_per_round",
+    *(f"partition.{key}" for key in LEVELS.values()),
+}
+"""Axes of a grid that columns of published results tell."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,8 @@ def published_rows(preset: Preset) -> list[Published]:
 def select(lines: Sequence[Line], where: Sequence[str]) -> list[Line]:
     """The lines that have every wanted value; a column given twice may have either value.
 
-    Each choice is `column=value`. Columns are those of the published results, and the keys of the preset's grid.
+    Each choice is `column=value`. Columns are those of the published results, the keys of the preset's grid, and its
+    variants; a variant that nobody chose is the default one.
     """
     wanted: dict[str, list[str]] = {}
     for choice in where:
@@ -118,7 +125,7 @@ def select(lines: Sequence[Line], where: Sequence[str]) -> list[Line]:
         if not equals:
             raise Misconfigured(f"--where '{choice}' is not a choice; expected column=value, such as level=0.05.")
         wanted.setdefault(_column(column.strip(), lines), []).append(value.strip())
-    chosen = list(lines)
+    chosen = [line for line in lines if line.cells[0].unusual <= wanted.keys()]
     for column, values in wanted.items():
         fitting = {id(line) for value in values for line in _having(lines, column, value)}
         chosen = [line for line in chosen if id(line) in fitting]
@@ -159,14 +166,17 @@ def _method_label(name: str, names: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def _extra(cell: GridCell) -> dict[str, str]:
-    """What tells cells apart that agree in every column: other axes of the grid, or else the remark on them."""
-    axes = {axis: value for axis, value in cell.axes.items() if axis not in _IN_COLUMNS}
-    return axes or {key: value for key, value in cell.columns.items() if key == "notes"}
+    """What tells cells apart that agree in every column: the variant, other axes of the grid or else the remark."""
+    axes = {axis: value for axis, value in cell.axes.items() if axis not in IN_COLUMNS}
+    return {**cell.variants, **(axes or {key: value for key, value in cell.columns.items() if key == "notes"})}
 
 
 def _belongs(row: Published, columns: Mapping[str, str], metric: str, notes: str | None) -> bool:
-    """Whether a row is about this cell; a column the paper leaves empty fits everything."""
-    if row.metric != metric or any(row.columns[c] not in ("", columns[c]) for c in COLUMNS):
+    """Whether a row is about this cell; a column the paper leaves empty fits everything.
+
+    A metric may have a remark in brackets, which tells two ways to measure one published number apart.
+    """
+    if row.metric != metric.partition(" (")[0] or any(row.columns[c] not in ("", columns[c]) for c in COLUMNS):
         return False
     return notes is None or notes in (part.strip() for part in row.notes.split(";"))
 

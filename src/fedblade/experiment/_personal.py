@@ -53,7 +53,7 @@ def measure_clients(
             tasks = Cohort(setup.planner, setup.config.federation.rounds, tuple(chunk), plans, first_epoch)
             states |= dict(setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases))
             _record(setup, state, states, curves)
-            first_epoch += sum(plan.epochs for plan in plans)
+            first_epoch += sum(plan.most_epochs for plan in plans)
         if not stages:
             _record(setup, state, states, curves)
         for client in chunk:

@@ -28,12 +28,15 @@ class Preset:
 
     `group` names the folder of its runs, which presets of one paper share. `results` is the table of published
     numbers, `tables` the tables of `paper` in it, `labels` what the paper calls a partition, and `unmatched` which
-    published rows have no cell, and why.
+    published rows have no cell, and why. `variants` are readings of the paper with the default first, and `remark` is
+    what every page of results says of them.
     """
 
     id: str
     group: str
     summary: str
+    remark: str
+    variants: Mapping[str, tuple[str, ...]]
     cells: tuple[GridCell, ...]
     paper: str | None
     tables: tuple[str, ...]
@@ -65,6 +68,8 @@ class _Source:
             id=id_,
             group=self.group,
             summary=definition.get("summary", ""),
+            remark=definition.get("remark", ""),
+            variants={word: tuple(values) for word, values in definition.get("variants", {}).items()},
             cells=tuple(expand(definition, self.raw.get("lists", {}), id_)),
             paper=self.raw.get("paper"),
             tables=tuple(definition.get("tables", ())),
@@ -171,7 +176,7 @@ def _single_names() -> list[str]:
 
 
 def _has_grid(raw: Mapping[str, Any]) -> bool:
-    return "presets" in raw or any(word in raw for word in WORDS if word not in ("seeds", "summary"))
+    return "presets" in raw or any(word in raw for word in WORDS if word not in ("seeds", "summary", "remark"))
 
 
 def _file_and_id(name: str) -> tuple[str, str]:

@@ -10,13 +10,14 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment._cells import Cell
 from fedblade.experiment._config import resolve
-from fedblade.experiment._grid import LEVELS, GridCell, lookup, setting, show
+from fedblade.experiment._grid import GridCell
 from fedblade.experiment._overrides import apply
-from fedblade.experiment._paper import Line, columns_of, lines_of, select
+from fedblade.experiment._paper import IN_COLUMNS, Line, columns_of, lines_of, select
 from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
 from fedblade.experiment._request import folder_name
 from fedblade.experiment._reuse import Today
+from fedblade.experiment._settings import LEVELS, lookup, setting, show
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint", "distributed")
 """What does not change a run's numbers, or is named beside the rest."""
@@ -73,6 +74,17 @@ class Plan:
         return [self.of(cell) for cell in found.values()]
 
     @property
+    def variant(self) -> str:
+        """The variant that all lines asked for have in common, in words; columns tell the others."""
+        shared = {word: {line.extra[word] for line in self.lines} for word in self.preset.variants}
+        return ", ".join(f"{word} = {next(iter(values))}" for word, values in shared.items() if len(values) == 1)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What every page of results says: the variant, what the preset remarks, and how the runs differ."""
+        return tuple(filter(None, (self.variant, self.preset.remark, *self.changes)))
+
+    @property
     def pending(self) -> list[Planned]:
         """Cells whose numbers no run gives."""
         return [each for each in self.cells if each.ready.missing]
@@ -120,13 +132,14 @@ def cell_name(config: Mapping[str, Any]) -> str:
     """A readable name for a cell, the same wherever the same configuration occurs, ending in a digest of it."""
     partition = lookup(config, "partition")
     level = lookup(config, f"partition.{LEVELS[partition]}") if partition in LEVELS else None
+    steps = setting(config, "local.steps")
     words = (
         lookup(config, "dataset"),
         f"{partition}{'' if level is None else show(float(level))}",
         f"{setting(config, 'federation.clients_per_round')}of{setting(config, 'federation.num_clients')}",
         lookup(config, "model"),
         folder_name(str(lookup(config, "method"))),
-        f"e{setting(config, 'local.epochs')}",
+        f"e{setting(config, 'local.epochs')}" if steps == "none" else f"s{steps}",
         f"r{setting(config, 'federation.rounds')}",
     )
     kept = {key: value for key, value in config.items() if key not in _NOT_IN_NAME}
@@ -150,10 +163,9 @@ def _planned(
     raw["federation"] = {**raw.get("federation", {}), "rounds": min(full, rounds or full)}
     name = cell_name(raw)
     label = " ".join(filter(None, _label(preset, cell)))
-    runs = (
-        Cell(f"{label}, seed {seed}", folder / f"{name}-seed{seed}", resolve({**raw, "id": name, "seed": seed}))
-        for seed in seeds or cell.seeds
-    )
+    chosen = seeds or cell.seeds
+    config = resolve({**raw, "id": name, "seed": chosen[0]})
+    runs = (Cell(f"{label}, seed {seed}", folder / f"{name}-seed{seed}", config.with_seed(seed)) for seed in chosen)
     return Planned(cell, ready, name, tuple(runs) if _needs_runs(cell) else ())
 
 
@@ -177,7 +189,8 @@ def _needs_runs(cell: GridCell) -> bool:
 
 def _label(preset: Preset, cell: GridCell) -> Iterable[str]:
     columns = columns_of(cell, preset.labels)
-    extra = (f"{axis}={value}" for axis, value in cell.axes.items() if "." in axis)
+    axes = {axis: value for axis, value in cell.axes.items() if "." in axis and axis not in IN_COLUMNS}
+    extra = (f"{axis}={value}" for axis, value in {**cell.variants, **axes}.items())
     return (columns["method"], columns["dataset"], columns["partition"], columns["level"], *extra)
 
 

@@ -7,9 +7,7 @@ from fedblade.core.local import LOCAL_LOOP_REVISION
 from fedblade.core.registry import heads
 from fedblade.core.views import Head
 from fedblade.experiment._config import Chosen, RunConfig
-
-OWN_MODEL_REVISION = 0
-"""Raised with every change of what becomes of a module that was passed from Python."""
+from fedblade.models import OWN_MODEL_REVISION
 
 Revisions = Mapping[str, int | None]
 

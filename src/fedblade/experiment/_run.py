@@ -1,7 +1,6 @@
 """One run, from Python or from the command line."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +18,17 @@ from fedblade.experiment._config import OBJECT, RunConfig
 from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._distributed import follow, joined, lead_setup, lead_store, refuse_ranks
 from fedblade.experiment._driver import Driver, Watcher
-from fedblade.experiment._model import model_facts, save_model
+from fedblade.experiment._model import save_model
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._profile import profiled
-from fedblade.experiment._progress import Silent
+from fedblade.experiment._progress import Quiet, Silent
 from fedblade.experiment._rank_process import ending_together, threads_for, undisturbed
 from fedblade.experiment._request import check_folder, comparable, requested_config
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
 from fedblade.experiment._reuse import Today
 from fedblade.experiment._setup import Setup, prepare
 from fedblade.experiment._summary import record_partition, summarise
-from fedblade.models import as_backbone
+from fedblade.models import own_module
 from fedblade.trackers import check_installed, tracked
 
 
@@ -44,17 +44,33 @@ def run(
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
-    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
-    `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
-    goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
+    (x, y, x_test, y_test) or two torch datasets. Of arrays and torch datasets, bytes of shape
+    [n, height, width] or [n, channels, height, width] are pixels and divided by 255, tables are used as they are,
+    pictures may have their channels last, labels that are not 0, 1, 2, … are numbered in ascending order, and torch
+    datasets whose transforms draw random numbers are read anew in every epoch. `Result.model.predict` takes inputs as
+    training took them and gives the labels of the training data (docs/own-data.md).
+
+    `model` may also be a torch module, which is copied. A module that ends in a linear layer with an output for each
+    class is taken for a classifier: the layer is cut off, and the head starts from its weights where it has that form.
+    Any other output is taken for features; `model.output="features"` or `"logits"` says it instead. Layers with
+    `requires_grad=False` stay as they are. All seeds start from the given weights; `model.init="seed"` draws them anew.
+    `fedblade.models.as_backbone` has the rules, docs/own-models.md examples.
+
+    What was found and assumed is told to the `watcher` before the first round; without one it is logged, as a warning
+    of the logger `fedblade`.
+
+    Nothing is written without `out`; with it, `resume=True` goes on with a run that was cut short, with the run's own
+    configuration if none is given, `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and
+    `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
+    the run and get the same result.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
-    model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
+    model = _passed(overrides, "model", own_module)
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
+    told = Quiet() if watcher is None else watcher
     return execute(
-        checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model, ranks=ranks
+        checked, out=out, resume=resume, watcher=told, profile=profile, dataset=dataset, model=model, ranks=ranks
     )
 
 

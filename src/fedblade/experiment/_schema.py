@@ -47,10 +47,16 @@ class DatasetSettings(Section):
 class ModelSettings(Section):
     """What is done with any model: its statistics, and a linear layer of `neck` features after it.
 
+    `output` says what a module of the user's own returns; "auto" finds out (`fedblade.models.as_backbone`). `init`
+    "given" starts every seed from the weights of a module that was passed from Python, "seed" draws them anew; "auto"
+    is "given" for such a module. A model by name is always drawn.
+
     The neck gets a hidden layer with ReLU, as wide as `neck_hidden` times the model's features, and ends with a
     BatchNorm if `neck_norm` says so.
     """
 
+    output: Literal["auto", "features", "logits"] = "auto"
+    init: Literal["auto", "seed", "given"] = "auto"
     norm_stats: Literal["running", "batch"] = "running"
     neck: Positive | Literal["none"] = "none"
     neck_hidden: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
@@ -78,9 +84,14 @@ class Federation(Section):
 
 
 class Local(Section):
-    """A client's work in a round."""
+    """A client's work in a round: `epochs`, or `steps` of them all the same however many samples a client has.
+
+    With `steps` a client begins one epoch after another, each in an order of its own, and stops after so many steps.
+    Phases of a method that have epochs of their own keep them.
+    """
 
     epochs: Positive = 1
+    steps: Positive | Literal["none"] = "none"
     batch_size: Positive = 32
     last_batch: Literal["keep", "drop", "wrap"] = "keep"
 

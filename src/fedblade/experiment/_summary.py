@@ -19,13 +19,11 @@ from fedblade.experiment._reuse import check_started, sources_of
 from fedblade.experiment._revisions import Revisions, revisions_of, without_partition
 from fedblade.experiment._setup import Setup
 from fedblade.experiment._untrained import untrained_rounds
-from fedblade.partitions import Reported
+from fedblade.partitions import MOST_DRAWN, Reported, hardness
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """Where the library's repository is, if it runs from one."""
 _MAX_TABLE_CELLS = 1_000_000
-_MAX_DRAWN_CLIENTS = 1_000
-"""Clients that are drawn for the table of a split which stores none; its digest and the configuration say it all."""
 _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 """Health counters that stay at zero in a normal run (EC-9, EC-10)."""
 
@@ -133,9 +131,12 @@ def record_partition(directory: RunDirectory, setup: Setup) -> None:
         return
     digests = {"digest": split.digest(), "data": setup.dataset.digest()}
     code = {"sources": sources_of(setup.config), "revisions": _revisions(setup)}
-    most = _MAX_DRAWN_CLIENTS if split.on_demand else split.num_clients
+    # A split that stores no table gets none here either: its digest and the configuration say it all.
+    most = MOST_DRAWN if split.on_demand else split.num_clients
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS and split.num_clients <= most
+    measured = hardness(split, setup.config.federation.clients_per_round)
     facts = {"pictures": setup.dataset.source, "draws": split.draws, "class_names": setup.dataset.class_names}
+    facts |= {"hardness": measured.stored()}
     counts = {"counts": split.table().tolist() if small else None}
     directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | code | facts | counts)
 

@@ -14,11 +14,11 @@ from fedblade.core.errors import Misconfigured
 from fedblade.experiment._cells import Cell
 from fedblade.experiment._config import resolve
 from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._grid import show
 from fedblade.experiment._measure import Value, over_seeds, read_finished
 from fedblade.experiment._overrides import apply, parse_assignment
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._request import check_folder, folder_name
+from fedblade.experiment._settings import show
 
 Values = dict[str, Any]
 

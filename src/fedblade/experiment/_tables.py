@@ -10,13 +10,14 @@ import torch
 
 from fedblade import protocols
 from fedblade.core.registry import models
-from fedblade.experiment._cells import Cell
+from fedblade.experiment._cells import Cell, is_finished
 from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._grid import GridCell, lookup
+from fedblade.experiment._grid import GridCell
 from fedblade.experiment._measure import FinishedRun, Value, measure, prototype_kilobytes, read_finished, speedup
 from fedblade.experiment._paper import COLUMNS, Line, Published
 from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._reproduce import Plan
+from fedblade.experiment._settings import lookup
 from fedblade.models import as_backbone
 
 _DEVIATIONS = {
@@ -121,6 +122,17 @@ def cells_of(found: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
     return [*(key.rpartition(".")[2] for key in varying), "ours", "paper", "difference"], rows
 
 
+def planned_cells(plan: Plan) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of text before anything runs: what tells the lines apart, the paper's number and the state."""
+    facts = [line.facts for line in plan.lines]
+    varying = differing(facts)
+    rows = [
+        [*(own.get(key, "") for key in varying), _paper(line.published), _state(plan, line)]
+        for own, line in zip(facts, plan.lines, strict=True)
+    ]
+    return [*(key.rpartition(".")[2] for key in varying), "paper", "state"], rows
+
+
 def differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
     """Columns in which lines differ, and the method in any case."""
     keys = dict.fromkeys(key for table in facts for key in table)
@@ -143,6 +155,16 @@ def _outcome(plan: Plan, line: Line, failed: Mapping[Path, str]) -> Outcome:
     return Outcome(line, ours, wanted, note)
 
 
+def _state(plan: Plan, line: Line) -> str:
+    """How much of a line is done, or why no run gives its number."""
+    planned = [plan.of(cell) for cell in line.cells]
+    missing = list(dict.fromkeys(part for each in planned for part in each.ready.missing))
+    if missing:
+        return f"pending: {', '.join(missing)}"
+    runs = [run for each in planned for run in each.runs]
+    return f"{sum(map(is_finished, runs))} of {len(runs)} runs done" if runs else "needs no run"
+
+
 def _value(plan: Plan, line: Line) -> Value | None:
     kind, _, about = line.measure.partition(" ")
     if kind == "prototype_kb":
@@ -157,7 +179,8 @@ def _value(plan: Plan, line: Line) -> Value | None:
 def _baseline(plan: Plan, line: Line) -> tuple[GridCell, ...]:
     """Cells of the method a speed-up is relative to, in the same setting."""
     own = {**line.columns, "method": plan.preset.baseline}
-    others = ((plan.of_columns(cell), cell) for cell in plan.preset.cells)
+    alike = (cell for cell in plan.preset.cells if cell.variants == line.cells[0].variants)
+    others = ((plan.of_columns(cell), cell) for cell in alike)
     return tuple(cell for columns, cell in others if columns == own)
 
 
@@ -186,10 +209,10 @@ def _why_not(plan: Plan, line: Line) -> str:
 
 def _prototypes(cell: GridCell) -> Value:
     """Size of the prototypes, from the width of the model's features."""
-    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32))).eval()
+    num_classes, image = names_in_papers()["num_classes"][lookup(cell.config, "dataset")], torch.zeros(1, 3, 32, 32)
+    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32)), image, num_classes).body.eval()
     with torch.no_grad():
-        dim = body(torch.zeros(2, 3, 32, 32)).shape[1]
-    return prototype_kilobytes(names_in_papers()["num_classes"][lookup(cell.config, "dataset")], dim)
+        return prototype_kilobytes(num_classes, body(image).shape[1])
 
 
 def _decimals(metric: str, value: float) -> int:

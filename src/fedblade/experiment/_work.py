@@ -1,17 +1,18 @@
 """How much work a run is: optimiser steps, clients and evaluations, counted from the split before it starts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedblade.core.phase import Phase
-from fedblade.core.plan import IntArray, LastBatch, draw_cohorts
+from fedblade.core.lengths import PhasePlan, epoch_batches, phase_steps
+from fedblade.core.plan import IntArray, draw_cohorts
 from fedblade.core.streams import Streams
 from fedblade.data import Dataset
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._presets import names_in_papers
-from fedblade.experiment._setup import MOST_MEASURED, choose_measured, hold_validation, split_clients
+from fedblade.experiment._setup import MOST_MEASURED, choose_measured, hold_validation, plan_phases, split_clients
 from fedblade.partitions import Parts
 
 
@@ -29,19 +30,6 @@ class Work:
     exact: bool
 
 
-def epoch_steps(samples: IntArray, batch_size: int, last_batch: LastBatch, *, skip_singletons: bool) -> IntArray:
-    """Steps of one epoch for clients with so many samples each."""
-    full, short = samples // batch_size, samples % batch_size
-    if last_batch == "drop":
-        kept = np.zeros_like(full)
-    else:
-        kept = (short > 0).astype(np.int64)
-        if skip_singletons and last_batch == "keep":
-            kept -= short == 1
-    # A batch of one can only be a full batch where batches have one sample.
-    return full * int(not (skip_singletons and batch_size == 1)) + kept
-
-
 def training_split(config: RunConfig, dataset: Dataset) -> Parts:
     """Who trains on what, after test and validation parts are taken out."""
     clients = split_clients(config, dataset)
@@ -50,7 +38,7 @@ def training_split(config: RunConfig, dataset: Dataset) -> Parts:
 
 def count_work(config: RunConfig, split: Parts, *, skip_singletons: bool, first_round: int = 0) -> Work:
     """The steps of every client in every round from `first_round` (from 0) on."""
-    federation, local = config.federation, config.local
+    federation = config.federation
     sizes = split.sizes()
     eligible = np.flatnonzero(sizes > 0)
     cohorts = draw_cohorts(
@@ -58,17 +46,17 @@ def count_work(config: RunConfig, split: Parts, *, skip_singletons: bool, first_
     )[first_round:]
     if config.build_method().participation == "all":
         cohorts = [eligible for _ in cohorts]
-    epochs = num_epochs(config)
+    plans = plan_phases(config, config.build_method().phases)
     measured = choose_measured(config.general.seed, eligible)
-    tuned = epoch_steps(sizes[measured], local.batch_size, local.last_batch, skip_singletons=skip_singletons)
-    total, longest = (tuning_epochs(config) * int(steps) for steps in (tuned.sum(), tuned.max(initial=0)))
+    tuned = _steps(config, sizes[measured], _tuning(config), skip_singletons=skip_singletons)
+    total, longest = int(tuned.sum()), int(tuned.max(initial=0))
     for offset, cohort in enumerate(cohorts):
         held = sizes[cohort]
         if split.removal is not None:
             held = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
-        steps = epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=skip_singletons)
-        total += epochs * int(steps.sum())
-        longest += epochs * int(steps.max(initial=0))
+        steps = _steps(config, held, plans, skip_singletons=skip_singletons)
+        total += int(steps.sum())
+        longest += int(steps.max(initial=0))
     evaluations = _evaluations(config, first_round, len(measured))
     return Work(total, longest, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
 
@@ -78,33 +66,30 @@ def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
     samples = names_in_papers()["train_samples"].get(config.dataset.name)
     if samples is None:
         return None
-    federation, local = config.federation, config.local
+    federation = config.federation
     kept = 0.7 if config.dataset_settings.test_split == "holdout" else 1.0
     held = np.array([int(samples * kept) // federation.num_clients])
-    steps = int(epoch_steps(held, local.batch_size, local.last_batch, skip_singletons=False)[0])
-    everyone = config.build_method().participation == "all"
-    cohort = federation.num_clients if everyone else federation.clients_per_round
-    clients = (federation.rounds - first_round) * cohort
+    method = config.build_method()
+    steps = int(_steps(config, held, plan_phases(config, method.phases), skip_singletons=False)[0])
+    tuning = int(_steps(config, held, _tuning(config), skip_singletons=False)[0])
+    rounds = federation.rounds - first_round
+    clients = rounds * (federation.num_clients if method.participation == "all" else federation.clients_per_round)
     measured = min(federation.num_clients, MOST_MEASURED)
-    epochs = clients * num_epochs(config) + measured * tuning_epochs(config)
     evaluations = _evaluations(config, first_round, measured)
-    longest = (federation.rounds - first_round) * num_epochs(config) + tuning_epochs(config)
-    return Work(epochs * steps, longest * steps, clients, evaluations, exact=False)
+    return Work(clients * steps + measured * tuning, rounds * steps + tuning, clients, evaluations, exact=False)
 
 
-def num_epochs(config: RunConfig) -> int:
-    """Passes over its data that a client makes in a round, all phases of the method together."""
-    return _total_epochs(config, config.build_method().phases)
-
-
-def tuning_epochs(config: RunConfig) -> int:
-    """Passes over its data that every client makes after the run, before its own model is measured."""
+def _tuning(config: RunConfig) -> tuple[PhasePlan, ...]:
+    """The phases of all stages that every client goes through after the run, before its own model is measured."""
     stages = stages_after_run(config.build_method(), config.evaluation.protocol) or ()
-    return sum(_total_epochs(config, phases) for phases in stages)
+    return tuple(plan for phases in stages for plan in plan_phases(config, phases))
 
 
-def _total_epochs(config: RunConfig, phases: tuple[Phase, ...]) -> int:
-    return sum(config.local.epochs if phase.epochs is None else phase.epochs for phase in phases)
+def _steps(config: RunConfig, held: IntArray, plans: Sequence[PhasePlan], *, skip_singletons: bool) -> IntArray:
+    """Steps of all phases together for clients that hold so many samples each."""
+    local = config.local
+    batches, _ = epoch_batches(held, local.batch_size, local.last_batch, skip_singletons=skip_singletons)
+    return sum((phase_steps(plan, batches) for plan in plans), np.zeros_like(batches))
 
 
 def _evaluations(config: RunConfig, first_round: int, clients: int) -> int:

@@ -1,29 +1,39 @@
 """Which of many runs belong to a paper's figure: presets of one paper share a folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedblade.report._groups import Group
 
-_SETTING = ("model", "federation.num_clients", "federation.clients_per_round", "local.epochs")
+if TYPE_CHECKING:
+    from fedblade.experiment._grid import GridCell
+
+_SETTING = ("partition", "model", "federation.num_clients", "federation.clients_per_round", "local.epochs")
 
 
 def choose_cells(figure: str, groups: Sequence[Group]) -> list[Group]:
-    """The groups that are cells of the figure's preset, or all groups where none is one.
+    """The groups that are cells of the figure's preset in its default variant, else in another, else all groups.
 
     A run shortened by `--rounds` still belongs to its cell.
     """
     # The presets need torch, which nothing else here does.
-    from fedblade.experiment._grid import lookup, setting
     from fedblade.experiment._presets import load_preset
+    from fedblade.experiment._settings import lookup, setting
 
-    cells = [
-        {key: lookup(cell.config, key) for key in cell.chosen}
-        | {key: setting(cell.config, key) if "." in key else lookup(cell.config, key) for key in _SETTING}
-        for cell in load_preset(figure).cells
-    ]
-    chosen = [
-        group
-        for group in groups
-        if any(all(lookup(group.runs[0].config, key) == value for key, value in cell.items()) for cell in cells)
-    ]
-    return chosen or list(groups)
+    def facts(cell: "GridCell") -> dict[str, Any]:
+        own = {key: setting(cell.config, key) if "." in key else lookup(cell.config, key) for key in _SETTING}
+        return {key: lookup(cell.config, key) for key in cell.chosen} | own
+
+    cells = load_preset(figure).cells
+    for some in ([cell for cell in cells if not cell.unusual], cells):
+        known = [facts(cell) for cell in some]
+        if chosen := [group for group in groups if any(_fits(group, own) for own in known)]:
+            return chosen
+    return list(groups)
+
+
+def _fits(group: Group, facts: Mapping[str, Any]) -> bool:
+    # The presets need torch, which nothing else here does.
+    from fedblade.experiment._settings import lookup
+
+    return all(lookup(group.runs[0].config, key) == value for key, value in facts.items())

@@ -56,13 +56,16 @@ def method_name(method: str) -> str:
     return " + ".join((shown, *(names["regulariser"].get(each, each) for each in added)))
 
 
+_DIRICHLETS = {"dirichlet": "", "dirichlet_clients": ", client-wise", "dirichlet_groups": ", in groups"}
+
+
 def split_name(flat: Mapping[str, str]) -> str:
-    """A partition and its level: `α = 0.1`, `s = 10`, `IID`."""
+    """A partition and its level: `α = 0.1`, `α = 0.1, client-wise`, `s = 10`, `IID`."""
     name = flat.get("partition.name", "?")
     match name:
-        case "dirichlet":
-            return f"α = {flat.get('partition.alpha', '?')}"
-        case "pathological":
+        case "dirichlet" | "dirichlet_clients" | "dirichlet_groups":
+            return f"α = {flat.get('partition.alpha', '?')}{_DIRICHLETS[name]}"
+        case "pathological" | "labels":
             return f"{flat.get('partition.classes_per_client', '?')} classes per client"
         case "shards" | "stochastic_removal":
             removal = ", with removal" if name == "stochastic_removal" else ""

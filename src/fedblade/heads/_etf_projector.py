@@ -24,13 +24,14 @@ class EtfProjectorHead(Head):
     """Logits s·Vᵀu with u = û/‖û‖ and û = A z + a: a trained projector before a fixed simplex ETF (FedETF, Eq. 5).
 
     `proj_dim` "auto" takes as many dimensions as classes. Without `projector` (an ablation) V has the width of the
-    features and u = z/‖z‖.
+    features and u = z/‖z‖. Without `bias` a = 0 and û = A z.
 
     Deviation: s is kept above `scale.min` after each step and the clamps are counted; "none" is the paper's rule.
     """
 
     proj_dim: int | Literal["auto"] = "auto"
     projector: bool = True
+    bias: bool = True
     scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class EtfProjectorHead(Head):
         params: Tree = {}
         if self.projector:
             weight, bias = draw_affine(dim, space, streams.torch("init", 1))
-            params |= {"projector.weight": weight, "projector.bias": bias}
+            params |= {"projector.weight": weight} | ({"projector.bias": bias} if self.bias else {})
         learnt, held = self.scale.tensors()
         return HeadTensors(params | learnt, {"etf": etf} | held)
 
@@ -60,7 +61,7 @@ class EtfProjectorHead(Head):
         """A z + a, or z itself without a projector."""
         if not self.projector:
             return features
-        return functional.linear(features, params["projector.weight"], params["projector.bias"])
+        return functional.linear(features, params["projector.weight"], params["projector.bias"] if self.bias else None)
 
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products Vᵀû of the class vectors with the projection before normalisation."""

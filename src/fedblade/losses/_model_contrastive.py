@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -48,8 +47,7 @@ def model_contrastive(
 class ModelContrastive(Term):
     """Contrast of the received model with the client's previous one, see `model_contrastive`.
 
-    Reads the client state that `previous` names, a model with a number `exists`: while that is 0 there is no previous
-    model, and the term is 0 without a gradient.
+    Reads the client state that `previous` names: a model, at first the initial one.
     """
 
     name: ClassVar[str] = "moon"
@@ -67,10 +65,6 @@ class ModelContrastive(Term):
         return (self.teacher, self.previous)
 
     def __call__(self, view: StepView) -> TermValue:
-        """Mean over the real samples of the batch, or 0 without a previous model."""
-        exists = view.client[self.previous.of]["exists"] != 0
+        """Mean over the real samples of the batch."""
         near, left = view.teachers[self.teacher].features, view.teachers[self.previous].features
-        # a model that was never trained may answer NaN, which would pass the outer choice in the gradient
-        left = torch.where(exists, left, torch.zeros_like(left))
-        value = model_contrastive(view.features, near, left, self.tau, mask=view.mask)
-        return TermValue(torch.where(exists, value, torch.zeros_like(value)))
+        return TermValue(model_contrastive(view.features, near, left, self.tau, mask=view.mask))

@@ -1,4 +1,4 @@
-"""The proximal term: stay near the model received."""
+"""The proximal term: stay near the model received, or near one that the client holds."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,11 +14,15 @@ from fedblade.core.views import StepView
 class Proximal(GradientTerm):
     """Gradient μ(w - w_t) of (μ/2)·‖w - w_t‖² over the trained tensors, with μ = `weight`.
 
+    w_t is the model received, or the one that `of` names in the client's state.
+
     Deviation: none in the update; the penalty is added to the gradient and its value is never formed.
     """
 
     name: ClassVar[str] = "prox"
+    of: str = "anchor"
 
     def gradient(self, view: StepView) -> Tree:
         """The step away from the anchor, w - w_t, which the weight multiplies."""
-        return {name: leaf.detach() - view.anchor[name] for name, leaf in view.params.items()}
+        near = view.anchor if self.of == "anchor" else view.client[self.of]
+        return {name: leaf.detach() - near[name] for name, leaf in view.params.items()}

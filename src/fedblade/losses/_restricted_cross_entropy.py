@@ -1,7 +1,7 @@
 """Restricted cross-entropy: logits of classes the client lacks are scaled down, so that they are pushed away less."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -9,24 +9,40 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
-from fedblade.losses._checks import check_not_negative
+from fedblade.losses._checks import check_choice, check_not_negative
 from fedblade.losses._cross_entropy import cross_entropy
 from fedblade.losses._shapes import check_counts, check_matrix
 
+Weights = Literal["paper", "authors"]
+WEIGHTS: tuple[Weights, ...] = ("paper", "authors")
+
 
 def restricted_cross_entropy(
-    logits: Tensor, labels: Tensor, counts: Tensor, alpha: float = 0.5, *, mask: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    counts: Tensor,
+    alpha: float = 0.5,
+    *,
+    weights: Weights = "paper",
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy of ρ_c·ℓ_c with ρ_c = 1 for classes the client holds and α for others (FedRS, restricted softmax).
 
-    `logits [batch, classes]` ℓ, `counts [classes]`; `alpha` is α. With α = 1, or with every class present, this is
-    plain cross-entropy bit for bit.
+    `logits [batch, classes]` ℓ, `counts [classes]` n; `alpha` is α. The `weights` of the authors' code are
+    ρ_c = α + (1-α)·n_c/max n instead. With α = 1, with every class present (`paper`), or with equal counts
+    (`authors`) this is plain cross-entropy bit for bit.
 
     Deviation: the paper's logits have no bias; one that the head adds is scaled along.
     """
     check_matrix("logits", logits, "[batch, classes]")
     check_counts(counts, logits.shape[1])
-    factors = torch.where(counts > 0, logits.new_ones(()), alpha)
+    check_choice("weights", weights, WEIGHTS)
+    if weights == "paper":
+        factors = torch.where(counts > 0, logits.new_ones(()), alpha)
+    else:
+        most = counts.max().clamp(min=1)
+        # the same number as in the docstring, and exactly 1 for the largest class
+        factors = (1 - (1 - alpha) * ((most - counts).double() / most)).to(logits.dtype)
     return cross_entropy(logits * factors, labels, mask=mask)
 
 
@@ -38,11 +54,16 @@ class RestrictedCrossEntropy(Term):
     name: ClassVar[str] = "supervised"
     supervised: ClassVar[bool] = True
     alpha_rs: float = 0.5
+    weights: Weights = "paper"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_not_negative("alpha_rs", self.alpha_rs, 0.5)
+        check_choice("weights", self.weights, WEIGHTS)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        return TermValue(restricted_cross_entropy(view.logits, view.labels, view.counts, self.alpha_rs, mask=view.mask))
+        value = restricted_cross_entropy(
+            view.logits, view.labels, view.counts, self.alpha_rs, weights=self.weights, mask=view.mask
+        )
+        return TermValue(value)

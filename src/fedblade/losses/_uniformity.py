@@ -38,11 +38,12 @@ def prediction_variance(logits: Tensor, *, mask: Tensor | None = None) -> Tensor
 def uniformity(features: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean over pairs i < j of exp(-‖z_i - z_j‖²/σ) for `features [batch, dim]` z (FedUV).
 
-    σ is the median of the squared distances that are not 0, the lower one of two, and a constant of the loss. With one
-    sample, or if all are equal, the value is 0.
+    σ is the median of the squared distances that are not 0, the lower one of two. The gradient passes through σ too, as
+    in the authors' code: it reaches the pair whose distance is the median, in equal parts if there are several. With
+    one sample, or if all are equal, the value is 0.
 
-    Deviations: none in value. Distances come from the Gram matrix of the centred features in float64, where only those
-    of equal samples are lost in rounding.
+    Deviations: none. Distances come from the Gram matrix of the centred features in float64, where only those of equal
+    samples are lost in rounding.
     """
     check_matrix("features", features)
     check_mask(mask, features)
@@ -50,7 +51,7 @@ def uniformity(features: Tensor, *, mask: Tensor | None = None) -> Tensor:
     distances = _squared_distances(features, mask)
     pairs = (real[:, None] & real).triu(1)
     apart = pairs & (distances > 0)
-    scale = _lower_median(distances.detach(), apart)
+    scale = _lower_median(distances, apart)
     kernel = torch.where(pairs, (-distances / scale).exp(), 0.0)
     value = kernel.sum() / pairs.sum().clamp(min=1)
     return torch.where(apart.any(), value, torch.zeros_like(value)).to(features.dtype)
@@ -75,10 +76,14 @@ def _squared_distances(features: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _lower_median(values: Tensor, chosen: Tensor) -> Tensor:
-    """Median of the chosen values, the lower one of two; 1 if none is chosen."""
-    ordered = torch.where(chosen, values, torch.inf).flatten().sort().values
+    """Median of the chosen values, the lower one of two; 1 if none is chosen. Equal values share its gradient."""
+    ordered = torch.where(chosen, values.detach(), torch.inf).flatten().sort().values
     middle = (chosen.sum() - 1).clamp(min=0) // 2
-    return torch.where(chosen.any(), ordered.gather(0, middle[None])[0], 1.0)
+    median = torch.where(chosen.any(), ordered.gather(0, middle[None])[0], 1.0)
+    equal = chosen & (values.detach() == median)
+    # 0 in value: only its gradient counts
+    change = torch.where(equal, values - values.detach(), 0.0)
+    return median + change.sum() / equal.sum().clamp(min=1)
 
 
 @losses.register("prediction_variance", paper="arXiv:2402.18372")

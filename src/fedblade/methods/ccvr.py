@@ -42,6 +42,7 @@ def ccvr(samples_per_class: int = 10, epochs: int = 100, lr: float = 0.01, batch
     C·d² numbers in float64 for the server and for a client, 21 MB for 10 classes of 512 features, 1.3 GB for 100 of
     1280.
     Deviation: the authors' code takes standard deviations of single features for variances and unweighted means.
+    The code of FL-bench pools covariances that are biased (divided by n); here they are unbiased (n − 1).
     """
     for name, given in {"samples_per_class": samples_per_class, "epochs": epochs, "batch_size": batch_size}.items():
         if given < 1:

@@ -14,21 +14,28 @@ from fedblade.methods.fedavg import fedavg
 Variant = Literal["ditto", "fedbabu"]
 
 
-@methods.register(paper="arXiv:2012.04221")
+@methods.register(revision=1, paper="arXiv:2012.04221")
 def ditto(lambda_ditto: float = 0.1, variant: Variant = "ditto") -> Method:
     """Train a personal model beside FedAvg's and pull it towards the model received.
 
     Objective: CE for the global model w; v_k ← v_k − η(∇CE(v_k) + λ(v_k − w^t)) for the personal one, which starts as
     w^0, trains as long and on the same batches, and is never sent. Server: averaging. Own models: v_k.
     Deviation: `fedbabu` does as the code of FedBABU, which averages the personal models and overwrites them with the
-    mean each round. One model is left then, trained on CE + (λ/2)·‖w − w^t‖²: FedProx with μ = λ.
+    mean each round. There a client first trains a copy of w^t on CE, u_k, then w itself from w^t on
+    CE + (λ/2)·‖w − u_k‖², and sends w; u_k is dropped. That code adds the pull beside the momentum and pulls statistics
+    too; here the pull passes through the momentum, as in the formula above, and statistics are not pulled.
     """
     check_weight("lambda_ditto", lambda_ditto)
     if variant not in get_args(Variant):
         raise Misconfigured(f"unknown variant {variant!r}.{nearest(str(variant), get_args(Variant))}")
-    pulled = (CrossEntropy(), Proximal(weight=lambda_ditto))
     if variant == "fedbabu":
-        return replace(fedavg(), losses=pulled)
+        towards = Proximal(weight=lambda_ditto, of="copy")
+        return replace(
+            fedavg(),
+            drafts=("copy",),
+            phases=(Phase(track="copy", losses=(CrossEntropy(),)), Phase(losses=(CrossEntropy(), towards))),
+        )
+    pulled = (CrossEntropy(), Proximal(weight=lambda_ditto))
     return replace(
         fedavg(),
         phases=(Phase(), Phase(track="personal", losses=pulled)),

@@ -36,6 +36,8 @@ def feddyn(alpha_dyn: float = 0.01) -> Method:
     Objective: L_k = CE − ⟨h_k, w⟩ + (α/2)·‖w − w^t‖², added as gradients. Then h_k ← h_k − α(w_k − w^t).
     Server: h ← h − (α/K)·Σ_k (w_k − w^t) over the cohort, w ← Σ_k a_k w_k − h/α.
     Deviation: the mean has the run's weights, which the paper takes equal; Σ_k (w_k − w^t) has none, so it is sent too.
+    The authors' code divides a client's α by its size, n_k over the mean of all clients. The code of FedETF takes
+    BatchNorm statistics from the first client of the cohort; here they are averaged.
     """
     if not 0 < alpha_dyn < math.inf:
         raise Misconfigured(f"alpha_dyn={alpha_dyn!r}: expected a number above 0, such as 0.01; fedavg does without.")

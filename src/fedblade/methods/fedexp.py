@@ -3,23 +3,38 @@
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Literal, get_args
+
+import torch
 
 from fedblade import payloads
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.method import InitView, Method
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums
-from fedblade.core.tree import Tree, tree_clone, tree_dot, tree_map
+from fedblade.core.tree import Tree, tree_clone, tree_dot, tree_map, tree_norm
 from fedblade.core.views import EndView
 from fedblade.methods.fedavg import fedavg
-from fedblade.server import extrapolate, one
+from fedblade.server import extrapolate, one, shorten
+
+Rule = Literal["paper", "released"]
 
 
 def _squared_norm(view: EndView) -> Tree:
     """a_k·‖Δ_k‖² from the a_k·Δ_k that is sent."""
     sent = payloads.delta.of(view)
     return {"squared_norm": tree_dot(sent, sent) / view.weight}
+
+
+def _norm(view: EndView) -> Tree:
+    """‖Δ_k‖ from the a_k·Δ_k that is sent, and 1, so that the server can take the plain mean."""
+    norm = tree_norm(payloads.delta.of(view)) / view.weight
+    return {"norm": norm, "clients": torch.ones_like(norm)}
+
+
+def _population(view: InitView) -> Tree:
+    return {"value": torch.tensor(float(view.population), dtype=torch.float64)}
 
 
 def _server_rate(state: ServerState) -> float:
@@ -50,21 +65,29 @@ def _with_midpoint(method: Method) -> Method:
 
 
 @methods.register(paper="arXiv:2301.09604")
-def fedexp(eps: float = 1e-3, eval_average_last2: bool = False) -> Method:
+def fedexp(eps: float = 1e-3, eval_average_last2: bool = False, rule: Rule = "paper") -> Method:
     """Lengthen the averaged update by how much the clients disagree.
 
     Objective: CE. Server: w ← w + η_g·Δ̄ with η_g = max(1, Σ_k a_k‖Δ_k‖² / (2(‖Δ̄‖² + ε))), which the history shows
     as `server_rate`. Statistics are averaged: extrapolated variances could be negative.
     `eval_average_last2` measures and saves the mean of the last two iterates, as the paper does.
-    Deviation: a_k is the run's weighting, which the paper takes equal.
+    With `rule = "released"`, as in the code of FedDr+, η_g = min(1, mean_k‖Δ_k‖ / (2(‖Δ̄‖ + K·ε))) with norms that are
+    not squared, a plain mean over the cohort and K the number of all clients: it never lengthens. That code counts and
+    shortens statistics too.
+    Deviation: a_k is the run's weighting, which the paper takes equal. The authors' code adds S·ε instead of ε to
+    ‖Δ̄‖², with S the size of the cohort.
     """
     if not 0 <= eps < math.inf:
         raise Misconfigured(f"eps={eps!r}: expected 0 or a small number above it, such as 0.001.")
+    if rule not in get_args(Rule):
+        raise Misconfigured(f"unknown rule {rule!r}.{nearest(str(rule), get_args(Rule))}")
+    released = rule == "released"
+    norms = Sum("norm", _norm, bound=1e5) if released else Sum("squared_norm", _squared_norm, bound=1e9)
     method = replace(
         fedavg(),
-        sums=(*payloads.MODEL, Sum("squared_norm", _squared_norm, bound=1e9)),
-        server=partial(extrapolate, eps=eps),
-        server_state={"server_rate": one},
+        sums=(*payloads.MODEL, norms),
+        server=partial(shorten if released else extrapolate, eps=eps),
+        server_state={"server_rate": one} | ({"population": _population} if released else {}),
         broadcast=(),
         gauges={"server_rate": _server_rate},
     )

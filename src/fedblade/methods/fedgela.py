@@ -2,26 +2,28 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fedblade import payloads
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.method import Exchange, InitView, Method, Own, model
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView, Head, StepView
-from fedblade.heads import EtfDirectHead
+from fedblade.heads import EtfDirectHead, EtfProjectorHead
 from fedblade.losses import AdaptedCrossEntropy, adaptation
 from fedblade.personal import local_model
-from fedblade.server import average
+from fedblade.server import average, scale_of
 
 Phi = Literal["identity", "exp", "sqrt"]
 SoftmaxClasses = Literal["existing", "all"]
+HeadKind = Literal["etf", "projected"]
 
 
 def etf_head(E_W: float, normalize: bool, temperature: float | Literal["none"] = "none") -> EtfDirectHead:
@@ -95,6 +97,7 @@ def fedgela(
     softmax_classes: SoftmaxClasses = "existing",
     temperature: float | Literal["none"] = "none",
     clip: float | Literal["none"] = 20.0,
+    head: HeadKind = "etf",
 ) -> Method:
     """Share one fixed simplex classifier and let each client rescale it by its class shares.
 
@@ -109,5 +112,13 @@ def fedgela(
     number in `optimizer.clip` goes first.
     The paper's layer to 512 features in front of the classifier is a setting of the model, `model.neck = 512` as in the
     presets; so is the wider one with BatchNorm of the authors' code (`model.neck_hidden`, `model.neck_norm`).
+    With `head = "projected"`, as in the code of FedDr+, ℓ = s·Vᵀu/‖u‖ takes the place of sqrt(E_W)·Mᵀh: u = A z without
+    bias, V a fixed simplex ETF with as many dimensions as classes, s learnable from 1 on, and the softmax has all
+    classes. `E_W`, `normalize`, `temperature` and `softmax_classes` belong to `etf` and change nothing then. That code
+    does not clip: `clip = "none"`.
     """
+    if head not in get_args(HeadKind):
+        raise Misconfigured(f"unknown head {head!r}.{nearest(str(head), get_args(HeadKind))}")
+    if head == "projected":
+        return replace(adapted(EtfProjectorHead(bias=False), phi, "all", clip), gauges={"scale": scale_of})
     return adapted(etf_head(E_W, normalize, temperature), phi, softmax_classes, clip)

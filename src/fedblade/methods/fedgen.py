@@ -105,6 +105,8 @@ def fedgen(
     then the models are averaged.
     The server sees every client's classifier and class counts one by one: secure sums cannot carry this method. All
     clients report their class counts before the first round.
+    Deviation: the authors' code multiplies the losses [B] by the weights ω [B, 1] and takes the mean of all B²
+    products, so each loss meets the mean weight of the batch; here each loss has the weight of its own label.
     """
     check_weight("alpha_0", alpha_0)
     check_weight("beta_0", beta_0)

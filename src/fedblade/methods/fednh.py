@@ -35,6 +35,7 @@ def fednh(rho: float = 0.9, scale: Scale = Scale(), fix_scale: bool = False) -> 
     Server: body and s are averaged, P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})); classes that nobody
     in the cohort holds keep their row. `fix_scale` sets s = 30 for good, whatever `scale` says.
     Deviation: the weights are averaged by the run's weighting, which the authors take equal.
+    Their code clips gradients at the norm 10: `optimizer.clip = 10`.
     """
     if not 0 <= rho <= 1:
         raise Misconfigured(f"rho={rho!r}: expected a number from 0 (new prototypes only) to 1 (the initial ones).")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method, Own
-from fedblade.core.phase import Phase
+from fedblade.core.phase import Phase, Sgd
 from fedblade.core.registry import methods
 from fedblade.methods.fedper import fedper
 
@@ -26,6 +26,7 @@ def fedrep(
     E_b: Epochs = "auto",
     freeze_bn: bool = True,
     eval_adapt: bool = False,
+    carry_momentum: bool = False,
 ) -> Method:
     """Train the client's own head on a resting body, then the shared body under a resting head.
 
@@ -33,9 +34,12 @@ def fedrep(
     run's epochs. Server: averaging of the body. With `freeze_bn` the body works as in evaluation while the head trains;
     without, its statistics go on. With `eval_adapt` clients do one more local update before their own models are
     measured after the run, as in the code of FedBABU.
+    With `carry_momentum`, as in that code, one optimiser serves both phases: the gradient of the body enters its
+    momentum while the head trains, at a rate of 0, and the body's phase starts with that momentum.
     """
-    phases = (
-        Phase(trains=("head",), epochs=_epochs("E_h", E_h), statistics="keep" if freeze_bn else "update"),
-        Phase(trains=("body",), epochs=_epochs("E_b", E_b)),
-    )
+    head = Phase(trains=("head",), epochs=_epochs("E_h", E_h), statistics="keep" if freeze_bn else "update")
+    body = Phase(trains=("body",), epochs=_epochs("E_b", E_b), carries_momentum=carry_momentum)
+    if carry_momentum:
+        head = replace(head, trains=("head", "body"), group_sgd={"body": Sgd(lr=0.0)})
+    phases = (head, body)
     return replace(fedper(), phases=phases, own=Own(tuning={"ft": (phases,)} if eval_adapt else {}))

@@ -52,7 +52,7 @@ def fedsol(
     g_p = ∇KL(softmax(ℓ^g/τ) ‖ softmax(ℓ/τ)), ℓ^g the logits of the received model. Λ is |w − w^t| scaled to unit length
     along the first axis of each tensor (`adaptive`) or 1 (`fixed`). Statistics are updated at w alone.
     Deviation: Λ = 0 where w = w^t, and no perturbation where ‖g_p‖ < 1e-6, both undefined in the paper. ρ is FedDr+'s;
-    the authors' code has 1.
+    the authors' code has 1. The code of FedDr+ has `perturbation = "fixed"`.
     """
     if not 0 <= rho < math.inf:
         raise Misconfigured(f"rho={rho!r}: expected a number from 0, such as 2.")

@@ -22,12 +22,13 @@ class ScaledVariance(Term):
         return TermValue(view.logits.shape[1] / 4 * prediction_variance(view.logits, mask=view.mask))
 
 
-@methods.register(paper="arXiv:2402.18372")
+@methods.register(revision=1, paper="arXiv:2402.18372")
 def feduv(lambda_v: float | Literal["auto"] = "auto", mu_u: float = 0.5) -> Method:
     """Keep the predictions of a batch varied and its features spread, as with independent data.
 
     Objective: L_k = CE + λ·mean_c max(0, 1/√C − std_c) + μ·mean_{i<j} exp(−‖z_i − z_j‖²/σ), std_c the deviation of
-    class c's probability over the batch, σ the median of the squared distances that are not 0.
+    class c's probability over the batch, σ the median of the squared distances that are not 0, through which the
+    gradient passes as in the authors' code.
     λ = C/4 with "auto", which continues the authors' 2.5 for 10 classes; that factor is part of the logged value.
     """
     check_weight("lambda_v", 0.0 if lambda_v == "auto" else lambda_v)

@@ -13,7 +13,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.moon import contrast, remembering
 
 
-@methods.register(paper="arXiv:2103.16257")
+@methods.register(revision=1, paper="arXiv:2103.16257")
 def moon(
     mu: float = 1.0,
     tau: float = 0.5,
@@ -26,9 +26,12 @@ def moon(
 
     Objective: L_k = CE + μ·mean_i −log(e^{cos(r,r^g)/τ} / (e^{cos(r,r^g)/τ} + e^{cos(r,r^prev)/τ})), r = z, or with
     `mlp` the output of linear(d, h), ReLU, linear(h, `mlp_width`), which then feeds the classifier and every other
-    term too; h = `mlp_hidden`·d. The term is 0 until the client has taken part once.
-    Client: keeps the model it ends with.
+    term too; h = `mlp_hidden`·d.
+    Client: keeps the model it ends with as its previous one; a client that takes part for the first time has w^0, as in
+    the code of FedNTD. In the first round both models are w^0 and the term has no gradient.
     Deviation: h = d/2 as in the release of FedDecorr; the paper's is h = d. That release applies no temperature: tau=1.
+    With Dirichlet splits the code of FedDr+ makes E·E steps with this method, where its other methods make
+    E·⌊500/50⌋; that slip is not copied.
     """
     check_weight("mu", mu)
     if not (mlp_hidden > 0 and mlp_width > 0):

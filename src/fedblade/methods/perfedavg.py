@@ -25,13 +25,18 @@ def _counted_once(each: Sum) -> Sum:
 
 
 @methods.register(paper="arXiv:2002.07948")
-def perfedavg(alpha_in: float | Literal["auto"] = "auto", beta_out: float = 0.001) -> Method:
+def perfedavg(
+    alpha_in: float | Literal["auto"] = "auto", beta_out: float = 0.001, carry_momentum: bool = False
+) -> Method:
     """Learn a model that one local step makes a good one, with first-order gradients.
 
     Objective, for two batches b₁ and b₂ a step: w' = w − α_in·∇CE(w; b₁), then w ← w − β_out·∇CE(w'; b₂), with the
     run's momentum and decay in the latter; "auto" α_in is the round's rate. An only batch serves as both.
     Server: the plain mean over the cohort, whatever the run's weighting.
     Own models: the final model after one step at α_in and one at β_out, on a batch each.
+    With `carry_momentum`, as in the code of FedBABU, both steps share one momentum m: m ← ρm + ∇CE(w; b₁) and
+    w' = w − α_in·m, then m ← ρm + ∇CE(w'; b₂) and w ← w − β_out·m, for own models too. Decay stays in the second step;
+    that code has none.
     Deviation: the second derivative is left out (the paper's FO variant), and the Hessian-free variant is not offered.
     """
     if alpha_in != "auto" and not 0 <= alpha_in < math.inf:
@@ -44,11 +49,15 @@ def perfedavg(alpha_in: float | Literal["auto"] = "auto", beta_out: float = 0.00
         return tree_map(lambda w, g: w - rate * g, view.params, view.gradient)
 
     inner = Sgd(lr=None if alpha_in == "auto" else alpha_in, momentum=0.0, weight_decay=0.0)
-    outer = Sgd(lr=beta_out, momentum=0.0)
-    adapting = (Phase(epochs=1, steps=1, sgd=inner), Phase(epochs=1, steps=1, sgd=outer))
+    outer = Sgd(lr=beta_out, momentum=None if carry_momentum else 0.0)
+    adapting = (
+        Phase(epochs=1, steps=1, sgd=inner),
+        Phase(epochs=1, steps=1, sgd=outer, carries_momentum=carry_momentum),
+    )
+    look = Lookahead(inner_step, fresh_batch=True, momentum=carry_momentum)
     return replace(
         fedavg(),
-        phases=(Phase(sgd=Sgd(lr=beta_out), lookahead=Lookahead(inner_step, fresh_batch=True)),),
+        phases=(Phase(sgd=Sgd(lr=beta_out), lookahead=look),),
         sums=tuple(_counted_once(each) for each in payloads.MODEL),
         own=Own(finetune=adapting, tuning={"ft": (adapting,)}),
     )

@@ -11,12 +11,14 @@ from fedblade.core.method import Method, zeros
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums
-from fedblade.core.terms import GradientTerm
+from fedblade.core.terms import GradientTerm, TermValue
 from fedblade.core.tree import Tree, tree_map
 from fedblade.core.views import EndView, StepView
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.server import accumulate, average
+
+CLASSIFIER = "head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,16 @@ class Drift(GradientTerm):
     def gradient(self, view: StepView) -> Tree:
         """What every local step is corrected by."""
         return tree_map(torch.sub, view.server["c"], view.client["c"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldClassifier(CrossEntropy):
+    """Cross-entropy of the head's logits, whose gradient does not reach the classifier's weight."""
+
+    def __call__(self, view: StepView) -> TermValue:
+        """Mean over the real samples of the batch."""
+        held = view.params | {CLASSIFIER: view.params[CLASSIFIER].detach()}
+        return super().__call__(replace(view, params=held, output=view.head(held, view.fixed, view.features)))
 
 
 def change_of(name: str, new: Callable[[EndView], Tree]) -> Sum:
@@ -45,11 +57,13 @@ def _server(state: ServerState, sums: Sums) -> ServerState:
 
 
 @methods.register(paper="arXiv:1910.06378")
-def scaffold(adaptive_division: bool = True) -> Method:
+def scaffold(adaptive_division: bool = True, freeze_classifier: bool = False) -> Method:
     """Correct every local step by the gap between the server's and the client's control.
 
     Objective: CE, with g + c − c_k in place of its gradient g (before weight decay and momentum).
     Client, after q_k steps: c_k ← c_k − c + (w^t − w_k)/(lr·q_k). Server: averaging, c ← c + (1/K)·Σ_k (change of c_k).
+    With `freeze_classifier`, as in the code of FedDr+, the gradient of CE with respect to the classifier's weight
+    counts as 0; controls and weight decay still move that weight, and its bias trains as ever.
     Deviation: with momentum q_k is FedNova's effective step count (`adaptive_division`), not the number of steps.
     """
 
@@ -62,7 +76,7 @@ def scaffold(adaptive_division: bool = True) -> Method:
 
     return replace(
         fedavg(),
-        losses=(CrossEntropy(), Drift()),
+        losses=(HeldClassifier() if freeze_classifier else CrossEntropy(), Drift()),
         sums=(*payloads.MODEL, change_of("c", new_control)),
         server=_server,
         client_state={"c": zeros},

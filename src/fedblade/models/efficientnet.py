@@ -114,7 +114,11 @@ class EfficientNet(Backbone):
 
 @models.register()
 def efficientnet_b0_small(input_shape: tuple[int, ...]) -> EfficientNet:
-    """EfficientNet-B0 for small images as in FedETF, 320 features; PyTorch's initial weights."""
+    """EfficientNet-B0 for small images as in FedETF, 320 features; PyTorch's initial weights.
+
+    Deviation: a block of stride 2 has no shortcut here; in FedETF's code it adds its output to itself and so
+    doubles it.
+    """
     return EfficientNet(image_channels("efficientnet_b0_small", input_shape), small=True)
 
 

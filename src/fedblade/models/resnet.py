@@ -114,7 +114,10 @@ def resnet18(input_shape: tuple[int, ...]) -> ResNet:
 
 @models.register()
 def resnet18_imagenet(input_shape: tuple[int, ...]) -> ResNet:
-    """ResNet-18 with the 7×7 stride-2 stem and max-pool of ImageNet, 512 features; He's initial weights."""
+    """ResNet-18 with the 7×7 stride-2 stem and max-pool of ImageNet, 512 features; He's initial weights.
+
+    The code of FedDr+ starts the same network with PyTorch's default weights.
+    """
     channels = image_channels("resnet18_imagenet", input_shape)
     # The stem's ReLU is the first block's: it commutes with the max-pool and is cheaper after it.
     stem = nn.Sequential(*conv_norm(channels, 64, kernel=7, stride=2), nn.MaxPool2d(3, stride=2, padding=1))

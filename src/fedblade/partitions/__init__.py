@@ -1,18 +1,33 @@
 """Ways to divide a data set among clients.
 
-Four functions answer the common question in one call, with a list of index arrays: `iid`, `dirichlet`,
-`pathological` and `shards`. The partitioners behind them (and `Domain`, `Drawn`, `Natural`, `StochasticRemoval`) are
-frozen values whose fields are the knobs of a configuration; their `split` gives `Parts` that know class counts, removed
-classes and their own digest: a `Split` holds two flat arrays, a `DrawnSplit` draws what a client holds when somebody
-asks. `split_test` divides the test set to match.
+Functions answer the common question in one call, with a list of index arrays: `iid`, `dirichlet`, `dirichlet_clients`,
+`dirichlet_groups`, `labels`, `pathological` and `shards`. The partitioners behind them (and `Domain`, `Drawn`, `File`,
+`Natural`, `StochasticRemoval`) are frozen values whose fields are the knobs of a configuration; their `split` gives
+`Parts` that know class counts, removed classes and their own digest: a `Split` holds two flat arrays, a `DrawnSplit`
+draws what a client holds when somebody asks. `split_test` divides the test set to match, `save_split` writes a split to
+a file that the partition `file` reads, and `hardness` tells what a split means for training.
 """
 
+from fedblade.hardness import Hardness
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet_clients import DirichletClients
+from fedblade.partitions._dirichlet_groups import DirichletGroups
 from fedblade.partitions._drawn import Drawn, DrawnSplit
-from fedblade.partitions._functions import dirichlet, iid, pathological, shards
+from fedblade.partitions._file import File, save_split
+from fedblade.partitions._functions import (
+    dirichlet,
+    dirichlet_clients,
+    dirichlet_groups,
+    iid,
+    labels,
+    pathological,
+    shards,
+)
 from fedblade.partitions._groups import Domain, Natural
+from fedblade.partitions._hardness import MOST_DRAWN, hardness
 from fedblade.partitions._iid import IID
+from fedblade.partitions._labels import Labels
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._reported import Reported
 from fedblade.partitions._shards import Shards, StochasticRemoval
@@ -21,13 +36,19 @@ from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out,
 
 __all__ = [
     "IID",
+    "MOST_DRAWN",
     "TEST_SPLITS",
     "VALIDATION",
     "ClientTests",
     "Dirichlet",
+    "DirichletClients",
+    "DirichletGroups",
     "Domain",
     "Drawn",
     "DrawnSplit",
+    "File",
+    "Hardness",
+    "Labels",
     "Natural",
     "Partitioner",
     "Parts",
@@ -39,9 +60,14 @@ __all__ = [
     "Split",
     "StochasticRemoval",
     "dirichlet",
+    "dirichlet_clients",
+    "dirichlet_groups",
+    "hardness",
     "hold_out",
     "iid",
+    "labels",
     "pathological",
+    "save_split",
     "shards",
     "split_test",
 ]

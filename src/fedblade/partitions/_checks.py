@@ -42,6 +42,12 @@ def as_number(name: str, value: object, above: float, at_most: float, hint: str)
         raise Misconfigured(f"{name}={value!r} is not usable. Give {hint}.")
 
 
+def as_alpha(alpha: object) -> None:
+    """Refuse anything but a concentration of a Dirichlet distribution."""
+    # Below 1e-100 the logarithms of the draws overflow; the split has long been one client per class.
+    as_number("alpha", alpha, 1e-100, 1e300, "a finite concentration above 0, e.g. alpha=0.1")
+
+
 def as_column(name: str, values: Column) -> NDArray[Any]:
     """A list, array or tensor as a non-empty one-dimensional NumPy array."""
     try:

@@ -2,7 +2,10 @@
 
 from fedblade.partitions._checks import Column, Ints
 from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet_clients import Deal, DirichletClients, Sizes
+from fedblade.partitions._dirichlet_groups import DirichletGroups
 from fedblade.partitions._iid import IID
+from fedblade.partitions._labels import Labels
 from fedblade.partitions._pathological import Pathological
 from fedblade.partitions._shards import Shards
 
@@ -17,6 +20,30 @@ def dirichlet(
 ) -> list[Ints]:
     """Dirichlet label skew of concentration `alpha`; see `Dirichlet` for `cap` and `min_size`."""
     return list(Dirichlet(alpha, cap, min_size).split(labels, num_clients, seed).parts())
+
+
+def dirichlet_clients(
+    labels: Column,
+    num_clients: int,
+    alpha: float,
+    *,
+    sizes: Sizes = "equal",
+    sigma: float = 0.3,
+    deal: Deal = "clients",
+    seed: int = 0,
+) -> list[Ints]:
+    """Each client's class mix from Dir(alpha), sizes given; see `DirichletClients` for the other knobs."""
+    return list(DirichletClients(alpha, sizes, sigma, deal).split(labels, num_clients, seed).parts())
+
+
+def dirichlet_groups(labels: Column, num_clients: int, alpha: float, group: int = 10, seed: int = 0) -> list[Ints]:
+    """Dirichlet label skew inside groups of `group` clients, each with a random part of the data."""
+    return list(DirichletGroups(alpha, group).split(labels, num_clients, seed).parts())
+
+
+def labels(labels: Column, num_clients: int, classes_per_client: int, seed: int = 0) -> list[Ints]:
+    """Class i mod C and random others on client i, `classes_per_client` in all."""
+    return list(Labels(classes_per_client).split(labels, num_clients, seed).parts())
 
 
 def pathological(labels: Column, num_clients: int, classes_per_client: int, seed: int = 0) -> list[Ints]:

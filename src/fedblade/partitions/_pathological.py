@@ -28,47 +28,64 @@ class Pathological(Partitioner):
         as_whole("classes_per_client", self.classes_per_client, 1)
 
     def divide(self, request: Request) -> Split:
-        class_sizes = request.class_sizes()
-        present = np.flatnonzero(class_sizes)
+        present = np.flatnonzero(request.class_sizes())
         self._refuse_mismatch(request.num_clients, len(present))
-        shares = np.zeros((request.num_clients, request.num_classes), dtype=np.int64)
-        picks = present[self._picks(request, len(present))]
-        np.put_along_axis(shares, picks, 1, axis=1)
-        holders = shares.sum(axis=0)
-        scarce = np.flatnonzero(class_sizes < holders)
-        if len(scarce):
-            label = scarce[0]
-            raise Misconfigured(
-                f"class {label} has {class_sizes[label]} samples for the {holders[label]} clients that hold it. "
-                f"Use fewer clients or fewer classes_per_client."
-            )
-        return request.by_shares(shares)
+        # A class that nobody has yet goes to the client whose turn it is.
+        due = np.arange(len(present))
+        first = (due // self.classes_per_client, due)
+        shape = (request.num_clients, len(present))
+        return share_evenly(
+            request, present[pick_classes(request.generator(TABLE), shape, self.classes_per_client, first)]
+        )
 
     def _refuse_mismatch(self, num_clients: int, num_present: int) -> None:
         wanted = self.classes_per_client
-        if wanted > num_present:
-            raise Misconfigured(
-                f"classes_per_client={wanted} is more than the {num_present} classes there are. "
-                f"Use classes_per_client={num_present} or less."
-            )
+        refuse_too_many(wanted, num_present)
         if num_clients * wanted < num_present:
             raise Misconfigured(
                 f"num_clients={num_clients} with classes_per_client={wanted} leaves some of {num_present} classes to "
                 f"nobody. Make their product at least {num_present}."
             )
 
-    def _picks(self, request: Request, num_present: int) -> Ints:
-        """Positions [K, M] of each client's classes among those present."""
-        wanted, clients = self.classes_per_client, request.num_clients
-        generator = request.generator(TABLE)
-        rows = max(1, _CHUNK_CELLS // num_present)
-        picks = np.empty((clients, wanted), dtype=np.int64)
-        for start in range(0, clients, rows):
-            stop = min(start + rows, clients)
-            keys = generator.random((stop - start, num_present))
-            # A class that nobody has yet goes to the client whose turn it is: it sorts before every random key.
-            due = np.arange(num_present) // wanted - start
-            mine = (due >= 0) & (due < stop - start)
-            keys[due[mine], np.flatnonzero(mine)] = -1.0
-            picks[start:stop] = np.argpartition(keys, wanted - 1, axis=1)[:, :wanted]
-        return picks
+
+def refuse_too_many(classes_per_client: int, num_present: int) -> None:
+    """Refuse more classes per client than there are."""
+    if classes_per_client > num_present:
+        raise Misconfigured(
+            f"classes_per_client={classes_per_client} is more than the {num_present} classes there are. "
+            f"Use classes_per_client={num_present} or less."
+        )
+
+
+def pick_classes(generator: np.random.Generator, shape: tuple[int, int], wanted: int, first: tuple[Ints, Ints]) -> Ints:
+    """Positions [K, wanted] of each client's classes, `shape` being (clients, classes), drawn without repeats.
+
+    `first` names clients and the classes that they hold in any case.
+    """
+    clients, classes = shape
+    rows = max(1, _CHUNK_CELLS // classes)
+    picks = np.empty((clients, wanted), dtype=np.int64)
+    for start in range(0, clients, rows):
+        stop = min(start + rows, clients)
+        keys = generator.random((stop - start, classes))
+        mine = (first[0] >= start) & (first[0] < stop)
+        # What a client holds in any case sorts before every random key.
+        keys[first[0][mine] - start, first[1][mine]] = -1.0
+        picks[start:stop] = np.argpartition(keys, wanted - 1, axis=1)[:, :wanted]
+    return picks
+
+
+def share_evenly(request: Request, picks: Ints) -> Split:
+    """The split in which client k holds the classes `picks[k]`, and the holders of a class share it evenly."""
+    class_sizes = request.class_sizes()
+    shares = np.zeros((request.num_clients, request.num_classes), dtype=np.int64)
+    np.put_along_axis(shares, picks, 1, axis=1)
+    holders = shares.sum(axis=0)
+    scarce = np.flatnonzero(class_sizes < holders)
+    if len(scarce):
+        label = scarce[0]
+        raise Misconfigured(
+            f"class {label} has {class_sizes[label]} samples for the {holders[label]} clients that hold it. "
+            f"Use fewer clients or fewer classes_per_client."
+        )
+    return request.by_shares(shares)

@@ -154,6 +154,16 @@ class Split(Parts):
         return state.hexdigest()
 
 
+def log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> Floats:
+    """Logarithms of Gamma(alpha) variables; normalised over an axis, the variables are Dir(alpha).
+
+    Gamma(a) is Gamma(a + 1)·U^(1/a), taken in logarithms because the product underflows for small a.
+    """
+    weights = np.log(generator.standard_gamma(alpha + 1, shape))
+    weights -= generator.standard_exponential(shape) / alpha
+    return weights
+
+
 def cuts(shares: Shares, amount: int) -> Ints:
     """Where `amount` shuffled samples are cut: floor(cumulative share × amount / all shares), shares [..., K].
 

@@ -2,6 +2,6 @@
 
 from fedblade.personal._etf_stages import EtfFineTuning
 from fedblade.personal._finetune import FINE_TUNING_REVISION, finetuned
-from fedblade.personal._keep import local_model, previous_model
+from fedblade.personal._keep import local_model
 
-__all__ = ["FINE_TUNING_REVISION", "EtfFineTuning", "finetuned", "local_model", "previous_model"]
+__all__ = ["FINE_TUNING_REVISION", "EtfFineTuning", "finetuned", "local_model"]

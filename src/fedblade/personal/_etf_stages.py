@@ -18,7 +18,8 @@ class EtfFineTuning:
 
     The class vectors V train at `lr_classifier` without momentum and decay, the projector as the fields say, the body
     as in the run, at its last rate. With `release`, as in the authors' code, the first stage trains the whole model on
-    the balanced loss, and the scale s rests in the turns.
+    the balanced loss, the scale s rests in the turns, and the model stays in training mode there: BatchNorm normalises
+    with the batch, and its running statistics go on while the body rests. With `paper` they rest with the body.
     """
 
     stage_epochs: int = 3
@@ -43,8 +44,7 @@ class EtfFineTuning:
     def stages(self, plain: AnyTerm, balanced: AnyTerm, *, projector: bool) -> Stages:
         """Train {θ, s}, then T_p times {V, s} and, if there is one, {ψ, s}.
 
-        V is a free matrix that belongs to the client. The body's statistics rest where the body does. The loss is
-        `plain`, in the release's first stage `balanced`.
+        V is a free matrix that belongs to the client. The loss is `plain`, in the release's first stage `balanced`.
         """
         release = self.variant == "release"
         features = Phase(
@@ -62,7 +62,7 @@ class EtfFineTuning:
             epochs=self.stage_epochs,
             losses=(loss,),
             sgd=Sgd(lr=self.lr_classifier, momentum=0.0, weight_decay=0.0),
-            statistics="keep",
+            statistics="update" if self.variant == "release" else "keep",
         )
 
     def _projector(self, loss: AnyTerm) -> Phase:
@@ -71,7 +71,7 @@ class EtfFineTuning:
             epochs=self.stage_epochs,
             losses=(loss,),
             sgd=Sgd(self.lr_projector, self.projector_momentum, self.projector_weight_decay),
-            statistics="keep",
+            statistics="update" if self.variant == "release" else "keep",
         )
 
     def _scale(self) -> tuple[str, ...]:

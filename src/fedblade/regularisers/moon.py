@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Literal
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.method import Method, no_model
+from fedblade.core.method import Method, model
 from fedblade.core.registry import regularisers
 from fedblade.core.views import Teacher
 from fedblade.losses import ModelContrastive
-from fedblade.personal import previous_model
+from fedblade.personal import local_model
 from fedblade.regularisers._mix import BETA, mixed
 
 PREVIOUS = "previous"
@@ -24,7 +24,7 @@ def contrast(tau: float, teacher_norm: Literal["eval", "batch"]) -> ModelContras
 
 
 def remembering(method: Method) -> Method:
-    """The method whose clients keep the model they end a round with; one that never took part has none."""
+    """The method whose clients keep the model they end a round with; one that never took part has the initial one."""
     if PREVIOUS in method.client_state:
         raise Misconfigured(
             f"the method's clients already keep a state '{PREVIOUS}', under which MOON's term keeps the previous "
@@ -32,15 +32,18 @@ def remembering(method: Method) -> Method:
         )
     return replace(
         method,
-        client_state={**method.client_state, PREVIOUS: no_model},
-        client_update={**method.client_update, PREVIOUS: previous_model},
+        client_state={**method.client_state, PREVIOUS: model},
+        client_update={**method.client_update, PREVIOUS: local_model},
     )
 
 
-@regularisers.register(paper="arXiv:2103.16257")
+@regularisers.register(revision=1, paper="arXiv:2103.16257")
 def moon(
     beta: float = BETA, tau: float = 0.5, teacher_norm: Literal["eval", "batch"] = "eval"
 ) -> Callable[[Method], Method]:
-    """Be nearer to the received model's features than to the previous ones: β·L + (1−β)·ℓ_con."""
+    """Be nearer to the received model's features than to the previous ones: β·L + (1−β)·ℓ_con.
+
+    The previous model of a client that takes part for the first time is the initial model w^0.
+    """
     mix = mixed(beta, contrast(tau, teacher_norm))
     return lambda method: mix(remembering(method))

@@ -31,11 +31,13 @@ __all__ = [
 ]
 
 
-def build_report(paths: Sequence[Path], out: Path, *, title: str | None = None, threshold: float | None = None) -> Path:
+def build_report(
+    paths: Sequence[Path], out: Path, *, title: str | None = None, note: str = "", threshold: float | None = None
+) -> Path:
     """Write the HTML report of all runs at or below `paths` to the file `out` and return its path.
 
-    `threshold` is the accuracy in percent for "rounds to"; by default the largest multiple of 5 that at least half
-    of the runs reach.
+    `note` stands above the results. `threshold` is the accuracy in percent for "rounds to"; by default the largest
+    multiple of 5 that at least half of the runs reach.
     """
     target = Path(out)
     if target.is_dir():
@@ -44,7 +46,7 @@ def build_report(paths: Sequence[Path], out: Path, *, title: str | None = None, 
         )
     groups = group_runs(read_runs(paths))
     level = suggest_threshold(groups) if threshold is None else check_threshold(threshold)
-    return write_file(target, page(groups, compare(groups, level), title))
+    return write_file(target, page(groups, compare(groups, level), title, note))
 
 
 def comparison_rows(paths: Sequence[Path], threshold: float | None = None) -> list[ComparisonRow]:

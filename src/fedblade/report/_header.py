@@ -86,7 +86,7 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
     facts = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
         "pictures": _pictures(groups) or [""],
-        "partition": _distinct(groups, _partition_text),
+        "partition": _distinct(groups, partition_text),
         "model": _distinct(groups, lambda run: run.part("model")),
         "clients": _distinct(groups, _clients_text),
         "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
@@ -105,7 +105,8 @@ def _pictures(groups: Sequence[Group]) -> list[str]:
     return [said for said in _distinct(groups, lambda run: run.pictures) if said]
 
 
-def _partition_text(run: RunRecord) -> str:
+def partition_text(run: RunRecord) -> str:
+    """The name of the split with what says how skewed it is."""
     stored = run.config.get("partition")
     levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
     return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])

@@ -4,7 +4,7 @@ from fedblade.server._add import accumulate, one, scale_of
 from fedblade.server._average import average
 from fedblade.server._calibrate_sphere import calibrate_sphere
 from fedblade.server._dynamic import average_less_h
-from fedblade.server._extrapolate import extrapolate
+from fedblade.server._extrapolate import extrapolate, shorten
 from fedblade.server._generator import FeatureGenerator
 from fedblade.server._momentum import momentum
 from fedblade.server._normalised import average_normalised
@@ -35,6 +35,7 @@ __all__ = [
     "one",
     "run_seed",
     "scale_of",
+    "shorten",
     "update_prototypes",
     "virtual_features",
 ]

@@ -8,9 +8,10 @@ import pytest
 import torch
 from small_federation import CNN, assert_different, assert_same_bits, build, images, tasks
 
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train
 from fedblade.core.phase import Lookahead, Phase
-from fedblade.core.plan import PhasePlan, Planner
+from fedblade.core.plan import Planner
 from fedblade.core.problem import receive
 from fedblade.core.streams import Streams
 from fedblade.core.terms import Term, TermValue

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedblade.core.plan import PhasePlan, Planner, draw_cohorts
+from fedblade.core.lengths import PhasePlan
+from fedblade.core.plan import Planner, draw_cohorts
 from fedblade.core.streams import Streams
 
 
@@ -262,3 +263,29 @@ def test_cohorts_are_sorted_without_repeats_and_keyed_by_round():
     assert len({tuple(c) for c in cohorts}) > 5
     drawn = np.bincount(np.concatenate(cohorts), minlength=10)[eligible]
     assert drawn.min() > 15
+
+
+def test_steps_instead_of_epochs_cut_the_same_batches_off():
+    """Client 0 has 3 batches in an epoch, client 2 one: both make 7 steps, in the orders of epochs 0, 1, 2 and on."""
+    for last_batch in ("keep", "drop", "wrap"):
+        plan = planner(10, 7, 5, last_batch=last_batch)
+        for client in range(3):
+            whole = plan.task(4, client, (PhasePlan(9),))
+            task = plan.task(4, client, (PhasePlan(None, 7),))
+            assert task.num_steps == 7
+            for mine, other in zip(task.phases[0], whole.phases[0], strict=False):
+                assert mine.indices.tolist() == other.indices.tolist()
+
+
+def test_a_phase_after_steps_goes_on_with_the_next_epoch():
+    plan = planner(10, 7, 3)
+    (_, second), (_, _, _, fourth) = (
+        plan.task(0, 0, phases).phases for phases in ((PhasePlan(None, 7), PhasePlan(1)), (PhasePlan(1),) * 4)
+    )
+    assert [batch.indices.tolist() for batch in second] == [batch.indices.tolist() for batch in fourth]
+
+
+def test_a_client_that_can_make_no_step_gives_up():
+    alone = planner(1, 7, skip_singletons=True).task(0, 0, (PhasePlan(None, 5),))
+    assert (alone.num_steps, alone.weight, alone.skipped_singletons) == (0, 0.0, 1)
+    assert planner(3, 7, last_batch="drop").task(0, 0, (PhasePlan(None, 5),)).num_steps == 0

@@ -1,6 +1,7 @@
 """Models in the clients' state that train beside the received one: each as if it were alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from torch import nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as train_locally
-from fedblade.core.method import model, no_model
+from fedblade.core.method import model
 from fedblade.core.outcome import adapt_client, train_client
 from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.terms import GradientTerm
 from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
@@ -160,8 +162,7 @@ def test_sums_count_the_steps_of_the_received_model_alone():
 
 
 def test_a_track_in_a_state_with_other_leaves_keeps_its_model_alone():
-    """`no_model` has a leaf that is no tensor of the model."""
-    setup = build(replace(tracked(), client_state={"own": no_model}))
+    setup = build(replace(tracked(), client_state={"own": lambda view: model(view) | {"seen": torch.zeros(())}}))
     row, _ = local(setup, tasks(setup)[0])
     assert row.tracks["own"].params.keys() == setup.start.params.keys()
 
@@ -169,6 +170,30 @@ def test_a_track_in_a_state_with_other_leaves_keeps_its_model_alone():
 def test_a_track_needs_its_state():
     with pytest.raises(Misconfigured, match=r"Phase\.track names 'mine'"):
         replace(fedavg(), phases=(Phase(track="mine"),), client_state={"own": model})
+
+
+def test_a_draft_starts_as_the_received_model_shows_itself_to_later_phases_and_is_dropped():
+    seen = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Looks(GradientTerm):
+        name: ClassVar[str] = "looks"
+
+        def gradient(self, view):
+            seen.append({name: leaf.clone() for name, leaf in view.client["draft"].items()})
+            return {}
+
+    phases = (Phase(track="draft"), Phase(losses=(CrossEntropy(), Looks())))
+    setup, alone = build(replace(fedavg(), drafts=("draft",), phases=phases)), build()
+    later = setup.start.replace(params={name: leaf + 0.1 for name, leaf in setup.start.params.items()})
+    task = tasks(setup)[0]
+    result = train_client(setup.problem, later, task, None, LR)
+    row, _ = train_locally(alone.problem, receive(alone.problem, later, tasks(alone)[0], None, LR))
+    assert_same_bits(seen[0], row.params | row.buffers)
+    assert len(seen) == len(task.phases[1])
+    assert result.state == {}
+    with pytest.raises(Misconfigured, match="'own' is a draft and a client state"):
+        replace(fedavg(), drafts=("own",), client_state={"own": model})
 
 
 class Drops(nn.Module):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.plan import PhasePlan, Planner
+from fedblade.core.lengths import PhasePlan
+from fedblade.core.plan import Planner
 from fedblade.core.streams import Streams
 from fedblade.data import Dataset, Part, apply_recipe, to_samples
 from fedblade.data._augment import CropFlip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_federation import build
 
 from fedblade.core.cohort import Cohort
-from fedblade.core.plan import PhasePlan
+from fedblade.core.lengths import PhasePlan
 from fedblade.engines.ranks._shares import estimated_costs, owned_shares, owner, share_out
 
 COSTS = st.dictionaries(st.integers(0, 10**7), st.floats(0, 1e6), max_size=40)

@@ -162,7 +162,7 @@ def test_phases_say_what_trains_for_how_long_and_how():
     assert "second batch" in look
     assert look.endswith("that of supervised leads")
     assert statistics == "normalisation statistics stay"
-    assert (second.trains, second.lasts, second.terms) == (("body",), "the run's epochs", ("prox",))
+    assert (second.trains, second.lasts, second.terms) == (("body",), "the run's epochs or steps", ("prox",))
     assert second.remarks == ("body: weight_decay 0.1",)
     assert [phase.trains for phase in card("fedblade").phases] == [("all parameters",)]
 
@@ -170,14 +170,15 @@ def test_phases_say_what_trains_for_how_long_and_how():
 def test_own_models_by_protocol():
     told = card(own("busy")).own
     assert told.what == "none without tuning"
-    assert told.tuning["pers_etf"].startswith("body for the run's epochs on prox (body: weight_decay 0.1); measured; ")
+    first = "body for the run's epochs or steps on prox (body: weight_decay 0.1); measured; "
+    assert told.tuning["pers_etf"].startswith(first)
     assert "; measured; 2 times, measured after each: head for 1 epoch" in told.tuning["pers_etf"]
     assert told.tuning["gapa"].count("10 epochs") == 2
     assert told.tuning["other protocols"] == "not measured"
     assert card(own("silent")).own.what == "the client's own body and head and its own normalisation statistics"
     plain, tuned = card("fedavg").own.tuning, card("fedavg-ft").own.tuning
     assert plain["ft"] == "measured without tuning"
-    assert tuned["ft"] == tuned["other protocols"] == "all parameters for the run's epochs on supervised"
+    assert tuned["ft"] == tuned["other protocols"] == "all parameters for the run's epochs or steps on supervised"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedblade.core.lengths import PhasePlan
 from fedblade.core.method import Own, model
 from fedblade.core.outcome import adapt_client
 from fedblade.core.phase import Phase, Sgd
-from fedblade.core.plan import PhasePlan
 from fedblade.core.problem import PERSONAL
 from fedblade.core.registry import Entry
 from fedblade.core.state import MemoryStore

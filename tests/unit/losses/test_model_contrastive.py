@@ -81,7 +81,7 @@ def test_padding_and_vmap(laws, double):
     laws.vmap(model_contrastive, *(double(3, 5, 6, seed=k) for k in range(3)))
 
 
-def _step(step, double, exists, left):
+def _step(step, double, left):
     """A step in which both teachers have spoken, with a graph from the features."""
     view = step(features=double(6, 5).requires_grad_())
     silent = torch.full((6, 3), torch.nan, dtype=torch.float64)
@@ -89,12 +89,12 @@ def _step(step, double, exists, left):
         teacher: Taught(features, HeadOutput(silent, features), silent)
         for teacher, features in ((Teacher(), double(6, 5, seed=1)), (PREVIOUS, left))
     }
-    return replace(view, teachers=spoken, client={"previous": {"exists": torch.tensor(exists)}})
+    return replace(view, teachers=spoken)
 
 
 def test_the_term_contrasts_its_two_teachers(step, double):
     near, left = double(6, 5, seed=1), double(6, 5, seed=2)
-    view = _step(step, double, 1.0, left)
+    view = _step(step, double, left)
     term = ModelContrastive(tau=0.3)
     assert term.teachers == (Teacher(), PREVIOUS)
     assert registry.get("model_contrastive").make is ModelContrastive
@@ -103,33 +103,6 @@ def test_the_term_contrasts_its_two_teachers(step, double):
     mask = torch.tensor([1, 0, 1, 1, 1, 0.0])
     masked = term(replace(view, mask=mask)).value
     assert masked == model_contrastive(view.features, near, left, 0.3, mask=mask)
-
-
-@pytest.mark.parametrize("answer", [0.0, 1.0, torch.inf, torch.nan])
-def test_without_a_previous_model_the_term_is_exactly_zero(answer, step, double):
-    view = _step(step, double, 0.0, torch.full((6, 5), answer, dtype=torch.float64))
-    value = ModelContrastive()(view).value
-    assert value == 0
-    (gradient,) = torch.autograd.grad(value, view.features)
-    assert (gradient == 0).all()
-
-
-def test_clients_with_and_without_a_previous_model_share_a_stack(step, double):
-    view = _step(step, double, 1.0, double(6, 5, seed=2))
-
-    def value(z, left, exists):
-        spoken = {**view.teachers, PREVIOUS: replace(view.teachers[PREVIOUS], features=left)}
-        each = replace(view, features=z, teachers=spoken, client={"previous": {"exists": exists}})
-        return ModelContrastive()(each).value
-
-    z = torch.stack((double(6, 5), double(6, 5)))
-    left = torch.stack((double(6, 5, seed=2), torch.full((6, 5), torch.nan, dtype=torch.float64)))
-    exists = torch.tensor([1.0, 0.0])
-    gradient, values = torch.func.vmap(torch.func.grad_and_value(value))(z, left, exists)
-    torch.testing.assert_close(values[0], ModelContrastive()(view).value.detach())
-    assert values[1] == 0
-    assert gradient[0].any()
-    assert (gradient[1] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """FedRS (card 2.13)."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -77,9 +79,28 @@ def test_padding_and_vmap(laws, double):
     labels = torch.stack((LABELS, LABELS.flip(0), LABELS.roll(1)))
     counts = torch.stack((COUNTS, COUNTS + 1, torch.tensor([0, 4, 0, 0])))
     laws.vmap(restricted_cross_entropy, double(3, 5, 4), labels, counts)
+    laws.vmap(partial(restricted_cross_entropy, weights="authors"), double(3, 5, 4), labels, counts)
     nothing = restricted_cross_entropy(double(5, 4).requires_grad_(), LABELS, COUNTS, mask=torch.zeros(5))
     assert nothing == 0
     assert nothing.requires_grad
+
+
+def test_weights_of_the_authors_match_their_formula(laws, double):
+    def by_hand(x):
+        factors = [0.2 + 0.8 * n / max(COUNTS.tolist()) for n in COUNTS.tolist()]
+        scaled = [[f * each for f, each in zip(factors, row, strict=True)] for row in x]
+        parts = [torch.logsumexp(torch.stack(row), 0) - row[y] for row, y in zip(scaled, LABELS.tolist(), strict=True)]
+        return sum(parts) / len(parts)
+
+    def ours(x, counts=COUNTS, alpha=0.2):
+        return restricted_cross_entropy(x, LABELS, counts, alpha, weights="authors")
+
+    logits = double(5, 4)
+    laws.same(laws.value_and_gradient(ours, logits), laws.value_and_gradient(by_hand, logits))
+    plain = laws.value_and_gradient(lambda x: restricted_cross_entropy(x, LABELS, COUNTS, 1.0), logits)
+    for counts, alpha in ((COUNTS, 1.0), (torch.full_like(COUNTS, 7), 0.2)):
+        found = laws.value_and_gradient(partial(ours, counts=counts, alpha=alpha), logits)
+        assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
 
 
 def test_the_term_reads_the_step(step):
@@ -92,6 +113,8 @@ def test_the_term_reads_the_step(step):
 
 
 def test_bad_input_is_refused(double):
+    with pytest.raises(Misconfigured, match=r"unknown weights 'author'.*authors"):
+        RestrictedCrossEntropy(weights="author")
     with pytest.raises(Misconfigured, match=r"counts of shape \(3,\) given; \[4\] expected"):
         restricted_cross_entropy(double(5, 4), LABELS, COUNTS[:3])
     with pytest.raises(Misconfigured, match=r"labels of shape \(2,\) given"):

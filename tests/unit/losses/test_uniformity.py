@@ -1,5 +1,4 @@
 import math
-import statistics
 from dataclasses import replace
 
 import pytest
@@ -27,9 +26,9 @@ def reference_variance(logits):
 
 
 def reference_uniformity(z):
-    """Differences of all pairs, and the median of the list of their squares."""
+    """Differences of all pairs, and the median of the list of their squares, which the gradient reaches too."""
     squares = [(z[i] - z[j]).square().sum() for i in range(len(z)) for j in range(i + 1, len(z))]
-    sigma = statistics.median_low([s.item() for s in squares if s > 0])
+    sigma = torch.stack([s for s in squares if s > 0]).median()
     return sum((-s / sigma).exp() for s in squares) / len(squares)
 
 
@@ -48,6 +47,22 @@ def test_uniformity_matches_the_loop(batch, dim, size, seed, laws, double):
     value, gradient = laws.value_and_gradient(uniformity, z)
     other, slope = laws.value_and_gradient(reference_uniformity, z)
     laws.same((value, size * gradient), (other, size * slope))
+
+
+def test_the_gradient_passes_through_the_median(laws, double):
+    """A constant median would leave the features a slope of their scale; exact, the term does not see their scale."""
+    z = double(12, 6)
+    _, gradient = laws.value_and_gradient(uniformity, z)
+    squares = torch.pdist(z).square()
+
+    def with_a_constant(z):
+        return (-torch.pdist(z).square() / squares.median()).exp().mean()
+
+    _, other = laws.value_and_gradient(with_a_constant, z)
+    assert abs((gradient * z).sum()) < 1e-12
+    assert abs((other * z).sum()) > 0.1
+    tied = torch.tensor([[0.0], [0.0], [1.0]], dtype=torch.float64)
+    laws.same(laws.value_and_gradient(uniformity, tied), laws.value_and_gradient(reference_uniformity, tied))
 
 
 def test_comparisons_reject_another_deviation_and_another_width(laws, double):

@@ -1,16 +1,18 @@
 """The capped Dirichlet split against a slow reference, its retry and its fallback."""
 
+import math
 import re
 import warnings
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.partitions import IID, Dirichlet, _dirichlet
+from fedblade.partitions import IID, Dirichlet, _dirichlet, _search
 from fedblade.partitions._base import Request
-from fedblade.partitions._dirichlet import capped_shares
+from fedblade.partitions._search import capped_shares
 
 CIFAR = np.repeat(np.arange(10), 5000)
 # One class of 19, one of 1: two clients of 10 need the large class cut in half, which Dir(1e-6) does not do.
@@ -57,7 +59,7 @@ def test_split_matches_the_slow_reference(cap):
     partitioner = Dirichlet(0.7, cap=cap, min_size=0, allow_empty=True)
     for seed in range(5):
         request = Request(labels, 5, 7, seed, None)
-        weights = np.exp(next(partitioner._log_weights(request))[0])
+        weights = np.exp(next(partitioner._search(request).batches())[0])
         expected = slow_table(weights / weights.sum(axis=1, keepdims=True), np.bincount(labels).tolist(), cap)
         assert (partitioner.split(labels, 7, seed).table() == expected.T).all()
 
@@ -66,7 +68,7 @@ def test_split_matches_the_slow_reference(cap):
 def test_uncapped_shares_have_the_moments_of_the_dirichlet(alpha):
     clients = 5
     request = Request(np.arange(40) % 40, 40, clients, 0, None)
-    batches = Dirichlet(alpha)._log_weights(request)
+    batches = Dirichlet(alpha)._search(request).batches()
     shares = np.concatenate([capped_shares(next(batches), np.ones(40, int), cap=False)[0] for _ in range(12)])
     flat = shares.reshape(-1, clients)
     assert len(flat) > 40_000
@@ -136,7 +138,7 @@ def first_acceptable(partitioner, labels, clients, seed, min_size):
     """Number of the first draw, from 1, that reaches `min_size`, found one draw at a time."""
     request = Request(labels, labels.max() + 1, clients, seed, None)
     number = 0
-    for batch in partitioner._log_weights(request):
+    for batch in partitioner._search(request).batches():
         for weights in batch:
             number += 1
             if capped_shares(weights[None], np.bincount(labels), partitioner.cap)[1].min() >= min_size:
@@ -245,6 +247,44 @@ def test_an_impossible_minimum_is_refused_at_once():
     ):
         Dirichlet().split(np.arange(69) % 3, 7, 0)
     assert Dirichlet(1e-6).split(np.arange(20) % 2, 2, 0).sizes().tolist() == [10, 10]
+
+
+def test_a_hopeless_search_is_given_up_early_and_says_so():
+    with pytest.raises(Misconfigured, match="and more draws would hardly help") as caught:
+        Dirichlet(0.01).split(np.repeat(np.arange(10), 50), 40, 0)
+    assert int(re.search(r"none of (\d+) draws", str(caught.value)).group(1)) < 10_000
+
+
+def test_a_long_search_tells_that_it_goes_on(monkeypatch, caplog):
+    monkeypatch.setattr(_search, "time", SimpleNamespace(monotonic=lambda: math.inf))
+    labels = np.repeat(np.arange(5), 60)
+    monkeypatch.setattr(_dirichlet, "DRAW_LIMIT", 2)
+    with pytest.raises(Misconfigured, match="none of 2 draws"):
+        Dirichlet(0.01).split(labels, 12, 0)
+    assert re.search(r"none of 1 draws gave every client 10 samples.*at most 2 draws are made", caplog.text)
+
+
+def test_the_odds_of_a_search_are_known_from_a_thousand_draws():
+    """Settings whose chance was counted, even where it is too small to be seen among the draws looked at."""
+    for alpha, min_size, chance in ((0.05, 15, 5e-5), (0.05, 10, 1e-3), (0.03, 8, 1e-4)):
+        search = Dirichlet(alpha, cap=False)._search(Request(np.repeat(np.arange(10), 100), 10, 20, 0, None))
+        batches = (capped_shares(weights, search.class_sizes, False)[1] for weights in search.batches())
+        sizes = np.concatenate([next(batches) for _ in range(12)])
+        short = np.bincount((sizes < min_size).sum(axis=1), minlength=21)
+        assert math.log(chance / 2) < _search.log_odds(short) < math.log(20 * chance)
+    assert _search.log_odds(np.array([0, 0, 0, 0, 1024])) < math.log(1e-6)
+    assert _search.log_odds(np.array([40, 60])) == 0
+
+
+def test_a_level_given_up_early_does_not_hide_the_levels_below(monkeypatch):
+    """Too few draws were made to say what the best of all would have been."""
+    monkeypatch.setattr(_dirichlet, "FALLBACK_DRAW_LIMIT", 20_000)
+    labels = np.repeat(np.arange(10), 60)
+    with pytest.warns(UserWarning, match="at least 5 samples"):
+        lowered = Dirichlet(0.08, cap=False, min_size=20, min_size_fallback=True).split(labels, 30, 0)
+    plain = Dirichlet(0.08, cap=False, min_size=5).split(labels, 30, 0)
+    assert lowered.digest() == plain.digest()
+    assert plain.draws > 2000
 
 
 def test_the_hard_setting_of_the_paper_succeeds_after_many_draws():

@@ -7,7 +7,20 @@ import pytest
 import torch
 
 from fedblade.core.errors import Misconfigured
-from fedblade.partitions import IID, Dirichlet, Domain, Natural, Pathological, Shards, StochasticRemoval, split_test
+from fedblade.partitions import (
+    IID,
+    Dirichlet,
+    DirichletClients,
+    DirichletGroups,
+    Domain,
+    File,
+    Labels,
+    Natural,
+    Pathological,
+    Shards,
+    StochasticRemoval,
+    split_test,
+)
 
 LABELS = np.arange(60) % 3
 GROUPS = np.arange(60) % 4
@@ -26,6 +39,14 @@ KNOBS = [
     (lambda: Dirichlet(cap="no"), "cap='no' is not a switch. Give cap=true or cap=false."),
     (lambda: Dirichlet(min_size_fallback=1), "min_size_fallback=1"),
     (lambda: Dirichlet(allow_empty=None), "allow_empty=None"),
+    (lambda: DirichletClients(alpha=0), "alpha=0 is not usable. Give a finite concentration above 0"),
+    (lambda: DirichletClients(sizes="log"), "unknown sizes 'log'. Choose from: equal, lognormal."),
+    (lambda: DirichletClients(deal="client"), "unknown deal 'client'. Did you mean 'clients'?"),
+    (lambda: DirichletClients(sigma=0), "sigma=0 is not usable. Give a number above 0 and up to 50"),
+    (lambda: DirichletGroups(alpha=0), "alpha=0 is not usable"),
+    (lambda: DirichletGroups(group=0), "group=0 is not usable. Give a whole number of at least 1."),
+    (lambda: Labels(0), "classes_per_client=0 is not usable"),
+    (lambda: File(allow_empty=1), "allow_empty=1 is not a switch"),
     (lambda: Pathological(0), "classes_per_client=0 is not usable. Give a whole number of at least 1."),
     (lambda: Shards(0), "shards_per_client=0"),
     (lambda: Shards("2"), "shards_per_client='2'"),
@@ -56,6 +77,15 @@ REQUESTS = [
     (lambda: IID().split([[0, 1], [1, 0]], 2, 0), "labels have shape [2, 2], expected one dimension"),
     (lambda: IID().split([[0, 1], [1]], 2, 0), "labels are ragged"),
     (lambda: IID().split(3, 2, 0), "labels have shape []"),
+    (lambda: DirichletClients().split(LABELS, 61, 0), "num_clients=61 is more than the 60 samples there are"),
+    (lambda: DirichletGroups().split(LABELS, 61, 0), "num_clients=61 is more than the 60 samples there are"),
+    (
+        lambda: DirichletGroups().split(LABELS, 15, 0),
+        "group=10 does not divide num_clients=15. Use group=5, or a number",
+    ),
+    (lambda: DirichletGroups(1e-3).split(LABELS, 20, 0), "gave every client of a group half of the mean, 1 samples"),
+    (lambda: Labels(4).split(LABELS, 5, 0), "classes_per_client=4 is more than the 3 classes there are"),
+    (lambda: File().split(LABELS, 5, 0), "partition 'file' has no path. Give partition.path=split.json."),
     (lambda: Pathological(4).split(LABELS, 5, 0), "classes_per_client=4 is more than the 3 classes there are"),
     (lambda: Pathological(1).split(LABELS, 2, 0), "num_clients=2 with classes_per_client=1 leaves some of 3 classes"),
     (lambda: Pathological(3).split([0, 1, 2, 2, 2, 2], 2, 0), "class 0 has 1 samples for the 2 clients that hold it"),

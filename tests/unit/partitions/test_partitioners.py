@@ -12,8 +12,12 @@ from fedblade.core.registry import partitions as registry
 from fedblade.partitions import (
     IID,
     Dirichlet,
+    DirichletClients,
+    DirichletGroups,
     Domain,
     Drawn,
+    File,
+    Labels,
     Natural,
     Partitioner,
     Pathological,
@@ -25,6 +29,10 @@ BALANCED = np.arange(2000) % 10
 NAMES = {
     "iid": IID,
     "dirichlet": Dirichlet,
+    "dirichlet_clients": DirichletClients,
+    "dirichlet_groups": DirichletGroups,
+    "file": File,
+    "labels": Labels,
     "pathological": Pathological,
     "shards": Shards,
     "domain": Domain,
@@ -44,6 +52,10 @@ def test_registry_lists_every_partitioner_with_a_summary_and_knobs():
     assert {name: [p.default for p in registry.get(name).knobs().values()] for name in NAMES} == {
         "iid": [],
         "dirichlet": [0.1, True, 10, False, False],
+        "dirichlet_clients": [0.1, "equal", 0.3, "clients"],
+        "dirichlet_groups": [0.1, 10],
+        "file": ["", False],
+        "labels": [2],
         "pathological": [2],
         "shards": [2],
         "domain": [0.5],
@@ -65,7 +77,18 @@ def test_everything_public_is_documented():
             assert inspect.getdoc(thing), name
 
 
-SEEDED = [IID(), Dirichlet(0.5), Pathological(3), Shards(2), StochasticRemoval(2), Domain(0.5)]
+SEEDED = [
+    IID(),
+    Dirichlet(0.5),
+    DirichletClients(0.5),
+    DirichletClients(0.5, "lognormal", 0.5, "samples"),
+    DirichletGroups(0.5),
+    Labels(3),
+    Pathological(3),
+    Shards(2),
+    StochasticRemoval(2),
+    Domain(0.5),
+]
 
 
 @pytest.mark.parametrize("partitioner", SEEDED, ids=lambda value: type(value).__name__)

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from fedblade.core.cohort import Cohort
+from fedblade.core.lengths import epoch_batches, phase_epochs, phase_steps
 from fedblade.core.observe import Watch
-from fedblade.core.plan import IntArray, PhasePlan, Planner
+from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum, Sums
@@ -120,28 +121,14 @@ def due(tasks: Cohort, client: int) -> Due:
     planner = tasks.planner
     counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
     phases = planner.phases if tasks.phases is None else tasks.phases
-    made = [_batches(planner, phase, int(counts.sum())) for phase in phases]
-    steps = sum(kept for kept, _ in made)
+    held = counts.sum().long().reshape(1).numpy()
+    each, alone = epoch_batches(held, planner.batch_size, planner.last_batch, skip_singletons=planner.skip_singletons)
+    made = [int(phase_steps(phase, each)[0]) for phase in phases]
+    skipped = sum(int((phase_epochs(phase, each) * alone)[0]) for phase in phases)
     weights = {
         "samples": float(counts.sum()) / planner.mean_samples,
         "uniform": 1.0,
-        "batches": float(sum(kept for phase, (kept, _) in zip(phases, made, strict=True) if phase.track is None)),
+        "batches": float(sum(steps for phase, steps in zip(phases, made, strict=True) if phase.track is None)),
     }
-    weight = weights[planner.weighting] if steps else 0.0
-    return Due(counts, steps, sum(skipped for _, skipped in made), weight)
-
-
-def _batches(planner: Planner, phase: PhasePlan, samples: int) -> tuple[int, int]:
-    """Steps of a phase with so many samples, and batches left out because they hold one of them."""
-    full, short = divmod(samples, planner.batch_size)
-    made = full + (short > 0 and planner.last_batch != "drop")
-    alone = made if planner.batch_size == 1 else int(short == 1 and planner.last_batch == "keep")
-    alone = alone if planner.skip_singletons else 0
-    kept = made - alone
-    kept = max(kept // 2, min(kept, 1)) if phase.paired else kept
-    steps = skipped = 0
-    for _ in range(phase.epochs):
-        if phase.steps is not None and steps >= phase.steps:
-            break
-        steps, skipped = steps + kept, skipped + alone
-    return steps if phase.steps is None else min(steps, phase.steps), skipped
+    weight = weights[planner.weighting] if any(made) else 0.0
+    return Due(counts, sum(made), skipped, weight)

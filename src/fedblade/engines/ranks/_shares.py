@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from fedblade.core.cohort import Cohort
-from fedblade.core.plan import PhasePlan
+from fedblade.core.lengths import PhasePlan
 
 Shares = list[list[int]]
 """The clients of every rank, in ascending id."""
@@ -49,5 +49,7 @@ def estimated_costs(cohort: Cohort) -> dict[int, float]:
 
 def _seen(phase: PhasePlan, held: int, batch_size: int) -> int:
     """Samples that a phase goes through at most."""
-    whole = phase.epochs * held
-    return whole if phase.steps is None else min(whole, phase.steps * batch_size)
+    limits = [] if phase.epochs is None else [phase.epochs * held]
+    # Without a number of epochs a client that has fewer samples than a batch goes through them in every step.
+    limits += [] if phase.steps is None else [phase.steps * min(batch_size, held)]
+    return min(limits)
