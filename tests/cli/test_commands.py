@@ -107,7 +107,7 @@ def test_compare_prints_a_table_and_ends_with_the_report(cli, small, tmp_path):
         accuracies = [
             read_json(tmp_path / "c" / f"{method}-seed{seed}" / "summary.json")["last10_accuracy"] for seed in (1, 2)
         ]
-        mean, spread = sum(accuracies) / 2, abs(accuracies[0] - accuracies[1]) / 2
+        mean, spread = sum(accuracies) / 2, abs(accuracies[0] - accuracies[1]) / 2**0.5
         row = next(line for line in answer.out.splitlines() if line.strip().startswith(method[:7]))
         assert f"{mean:.2f} ± {spread:.2f}" in row
         assert "2/2" in row
@@ -178,7 +178,8 @@ def test_list_has_what_the_spine_promises(cli):
     assert names("metrics") >= {"accuracy", "erank_feature", "erank_proj", "nc1", "nc2"}
 
 
-COMBINATIONS = [f"{method}+{regulariser}" for method, regulariser in product(METHODS, REGULARISERS)]
+TWICE = {"fedblade+lddecorr", "feddecorr+feddecorr"}
+COMBINATIONS = [name for pair in product(METHODS, REGULARISERS) if (name := "+".join(pair)) not in TWICE]
 
 
 @pytest.mark.parametrize("name", [*METHODS, *COMBINATIONS, "fedprox+feddecorr+lddecorr"])

@@ -80,8 +80,16 @@ def comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
         table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
         if _DISTRIBUTED in stored:
             table[_DISTRIBUTED][_TIMEOUT] = stored[_DISTRIBUTED].get(_TIMEOUT)
-        _leave_out_defaults(table, stored, resolve(stored).table())
+        _leave_out_defaults(table, stored, _filled(stored))
     return table
+
+
+def _filled(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the defaults of settings that it lacks; as it is where a part of it is gone."""
+    try:
+        return resolve(stored).table()
+    except Misconfigured:
+        return stored
 
 
 def _leave_out_defaults(table: dict[str, Any], stored: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
