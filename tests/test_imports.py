@@ -12,6 +12,7 @@ ROOT = Path(fedblade.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "protocols": set(),
+    "hardness": {"core"},
     "heads": {"core"},
     "losses": {"core", "heads"},
     "payloads": {"core"},
@@ -19,12 +20,12 @@ ALLOWED: dict[str, set[str]] = {
     "personal": {"core"},
     "regularisers": {"core", "losses", "personal"},
     "methods": {"core", "heads", "losses", "server", "payloads", "personal", "regularisers"},
-    "partitions": {"core"},
+    "partitions": {"core", "hardness"},
     "data": {"core"},
     "models": {"core"},
     "diagnostics": {"core", "heads"},
     "engines": {"core"},
-    "report": {"core", "protocols"},
+    "report": {"core", "hardness", "protocols"},
     "figures": {"core", "protocols", "report", "experiment"},
     "watch": {"core", "protocols", "report"},
     "trackers": {"core"},
@@ -108,6 +109,7 @@ def test_light_imports_do_not_load_torch():
         "fedblade.figures",
         "fedblade.cli",
         "fedblade.protocols",
+        "fedblade.hardness",
     ):
         code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from fedblade import hardness
+
 SETTINGS = (
     "dataset", "alpha", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds",
 )  # fmt: skip
@@ -76,25 +78,19 @@ def values(run: Path) -> list[dict[str, Any]]:
 
 
 def split(run: Path) -> dict[str, Any]:
-    """How the training samples are spread.
-
-    `largest_class` is the share of all samples that belong to the most frequent class of their client, and
-    `effective_classes` the exponential of the entropy of a client's labels; its mean weighs clients by their samples.
-    """
+    """How the training samples are spread; `largest_class` and `effective_classes` are those of `fedblade.hardness`."""
     record = json.loads((run / "partition.json").read_text(encoding="utf-8"))
-    counts = np.array(record["counts"], dtype=float)
-    sizes = counts.sum(1)
-    shares = counts / sizes[:, None]
-    entropy = -(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(1)
-    own = settings(run)
+    counts = np.array(record["counts"])
+    sizes, own = counts.sum(1), settings(run)
+    measured = hardness.measure(counts, len(counts))
     return {name: own[name] for name in SPLIT} | {
         "draws": record["draws"],
         "smallest": int(sizes.min()),
         "median": float(np.median(sizes)),
         "largest": int(sizes.max()),
         "classes": float(np.median((counts > 0).sum(1))),
-        "largest_class": f"{counts.max(1).sum() / counts.sum():.3f}",
-        "effective_classes": f"{(sizes * np.exp(entropy)).sum() / sizes.sum():.2f}",
+        "largest_class": f"{measured.largest_share:.3f}",
+        "effective_classes": f"{measured.effective_classes:.2f}",
     }
 
 

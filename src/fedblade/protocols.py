@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 History = Sequence[Mapping[str, Any]]
 CALIBRATED = "calibrated_"
 """Begins the fields of the last round that measure the model again, after the exchanges at the end of the run."""
+
+
+DEVIATION = "sample standard deviation over seeds (n−1)"
+"""What ± is wherever a table shows it beside a mean over seeds; its short form is "std over seeds (n−1)"."""
 
 
 def accuracies(history: History) -> list[tuple[int, float]]:
@@ -37,15 +41,15 @@ def rounds_to(history: History, threshold: float) -> int | None:
     return next((round_ for round_, value in accuracies(history) if value >= threshold), None)
 
 
-def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and population standard deviation over seeds."""
-    return fmean(values), pstdev(values)
+def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation over seeds, √(Σ(x − x̄)²/(n − 1)); one seed has no deviation."""
+    return fmean(values), stdev(values) if len(values) > 1 else None
 
 
 def pooled_last_std(histories: Sequence[History], count: int) -> float | None:
-    """Population standard deviation over the last `count` evaluated rounds of all runs together."""
+    """Sample standard deviation (n−1) over the last `count` evaluated rounds of all runs together."""
     values = [value for history in histories for _, value in accuracies(history)[-count:]]
-    return pstdev(values) if values else None
+    return stdev(values) if len(values) > 1 else None
 
 
 def domain_mean(history: History) -> float | None:

@@ -171,6 +171,9 @@ def test_a_single_array_is_refused(cli, tmp_path):
         (["show", "fedblad"], ["'fedblade'"]),
         (["report", "nowhere"], ["nowhere"]),
         (["partition", "--plot", "map.gif"], ["map.gif", ".svg"]),
+        (["partition", "--save", "split.toml"], ["split.toml", ".json"]),
+        (["partition", "--compare", "--save", "split.json"], ["--compare", "--save"]),
+        (["partition", "--compare", "--set", "partition=iid"], ["'iid'", "alpha"]),
         (["partition", "--set", "partition=nope"], ["nope"]),
         (["list", "method"], ["'method'", "'methods'"]),
         (["list", "modles"], ["'modles'", "'models'"]),
@@ -202,6 +205,7 @@ def test_a_folder_in_use_is_refused(cli, small, tmp_path):
 def test_a_picture_that_cannot_be_written_is_a_mistake(cli, tmp_path):
     (tmp_path / "file").write_text("")
     assert "file" in cli("partition", "--plot", "file/map.svg").mistake()
+    assert "file" in cli("partition", "--save", "file/split.json").mistake()
 
 
 def test_a_broken_file_is_refused_with_its_line(cli, tmp_path):

@@ -21,7 +21,7 @@ from conformance import (
     over_real,
 )
 from model_cases import CASES as MODEL_CASES
-from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, tasks
+from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, read_anew, tasks, vectors
 
 from fedblade.core.method import Own, model, zeros
 from fedblade.core.neck import Neck
@@ -262,6 +262,14 @@ def test_engines_agree_in_every_setting(engine, method, setting):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_agree_on_augmented_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "dataset.augment": "crop_flip"}, images()))
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_engines_agree_on_samples_that_are_read_anew(engine):
+    """In training, with a recipe on top, in steps of two batches and in passes that augment."""
+    seen = {**CNN, "proto.transform": "train", "lr": 0.01, "dataset.augment": "crop_flip"}
+    check_two_rounds(*make(engine, "fedblade", seen, read_anew(images(40, 10))))
+    check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors(60, 10))))
 
 
 @pytest.mark.parametrize("engine", OTHERS)

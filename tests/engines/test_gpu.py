@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from conformance import LR, check_two_rounds
-from small_federation import BATCH_NORM, CNN, build, images, tasks
+from own_modules import FROZEN, half_frozen
+from small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import MOMENTUM
@@ -15,6 +16,7 @@ from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.engines import _slots
 from fedblade.experiment._precision import float32_products
+from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
@@ -51,9 +53,24 @@ def test_captured_steps_agree_with_the_clients_one_by_one(method, overrides, mon
     check_two_rounds(*make(method, **overrides))
 
 
+def test_captured_steps_leave_frozen_layers_as_they_are(monkeypatch):
+    monkeypatch.setattr(_slots, "MOST_SLOTS", 2)
+    setup = prepare(configure("scaffold", model="object", device="cuda"), vectors(), half_frozen())
+    assert setup.problem.network.frozen == FROZEN
+    check_two_rounds(engines.get("stacked").make(setup.problem), setup)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_captured_steps_agree_on_augmented_images(method):
     check_two_rounds(*make(method, images(60, 10), **CNN, **{"dataset.augment": "crop_flip"}))
+
+
+def test_samples_that_the_host_reads_are_not_captured():
+    changes = {"proto.transform": "train", "dataset.augment": "crop_flip"}
+    setup = build("fedblade", read_anew(images(60, 10)), device="cuda", dtype="float64", **CNN, **MILD, **changes)
+    engine = engines.get("stacked").make(setup.problem)
+    assert engine._slots is None
+    check_two_rounds(engine, setup)
 
 
 @pytest.mark.parametrize("slots", [2, 3, 4])

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from small_federation import BATCH_NORM, assert_close, assert_same_bits, assert_same_run, build, tasks, train, vectors
 
 from fedblade import payloads
+from fedblade.core.errors import RunFailed
 from fedblade.core.outcome import train_client
 from fedblade.core.state import MemoryStore, ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import EndView
 from fedblade.engines.base import RoundOutcome
+from fedblade.experiment._driver import Driver
+from fedblade.experiment._progress import Silent
 from fedblade.server import average
 
 WEIGHTS = st.floats(0.05, 20.0)
@@ -169,10 +172,14 @@ def test_an_idle_client_changes_nothing(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_of_idle_clients_changes_nothing(method):
-    ran = train(method, **{"local.last_batch": "drop", "local.batch_size": 100}, **BATCH_NORM)
-    assert_same_bits(ran.state.flat(), ran.setup.start.flat())
-    assert [row["count_idle_clients"] for row in ran.history] == [4, 4]
-    assert [row["bytes_up"] for row in ran.history] == [0, 0]
+    setup = build(method, **{"local.last_batch": "drop", "local.batch_size": 100}, **BATCH_NORM)
+    driver = Driver(setup, None, Silent())
+    with pytest.raises(RunFailed, match="no client made a step in any of the 2 rounds"):
+        driver.run()
+    assert_same_bits(driver.state.flat(), setup.start.flat())
+    assert [row["count_idle_clients"] for row in driver.history] == [4, 4]
+    assert [row["count_untrained_rounds"] for row in driver.history] == [1, 1]
+    assert [row["bytes_up"] for row in driver.history] == [0, 0]
 
 
 def test_no_clients_make_no_outcome():

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset as TorchDataset
 
 from fedblade.core.method import Method
 from fedblade.core.plan import ClientTask
 from fedblade.core.registry import Entry
 from fedblade.core.state import ServerState
-from fedblade.data import Dataset, as_dataset
+from fedblade.data import Dataset, Part, as_dataset
 from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._driver import Driver, Row
@@ -49,6 +50,25 @@ def vectors(train: int = 150, test: int = 40, seed: int = 0) -> Dataset:
 def images(train: int = 100, test: int = 30, seed: int = 0) -> Dataset:
     """Noisy 8×8 pictures around one picture per class."""
     return _noisy_classes((1, 8, 8), train, test, seed)
+
+
+class Noisy(TorchDataset[Any]):
+    """Samples with labels 10, 20, … and with noise that is drawn at each reading."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+
+    def __len__(self) -> int:
+        return len(self.part)
+
+    def __getitem__(self, i: int) -> tuple[Any, int]:
+        x = self.part.inputs[i]
+        return x + np.random.normal(size=x.shape), 10 * int(self.part.labels[i]) + 10
+
+
+def read_anew(plain: Dataset) -> Dataset:
+    """The samples as torch datasets with random transforms."""
+    return as_dataset((Noisy(plain.train), Noisy(plain.test)))
 
 
 def _noisy_classes(shape: tuple[int, ...], train: int, test: int, seed: int) -> Dataset:

@@ -23,7 +23,8 @@ from small_federation import (
 import fedblade
 from fedblade.core.state import MemoryStore
 from fedblade.experiment._driver import Driver
-from fedblade.experiment._model import TrainedModel, model_facts
+from fedblade.experiment._model import TrainedModel
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import prepare
 

@@ -1,5 +1,6 @@
 """β·L_base + (1 − β)·L_reg, the synergy grid (card 2.38)."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -24,6 +25,7 @@ from fedblade.core.network import Network
 from fedblade.core.problem import receive
 from fedblade.core.registry import regularisers as registry
 from fedblade.core.slope import OneClient, prepare
+from fedblade.losses import Decorr
 from fedblade.methods import compose
 from fedblade.methods.fedavg import fedavg
 
@@ -272,3 +274,20 @@ def test_a_share_outside_its_range_is_refused(added, beta):
 def test_a_temperature_must_be_positive(added):
     with pytest.raises(Misconfigured, match="tau=0"):
         registry.get(added).make(tau=0.0)
+
+
+def test_a_term_that_is_in_the_loss_already_is_refused_and_a_related_one_is_not():
+    """Of one class, whatever its weight: `feddecorr+feddecorr` applied the term twice."""
+    twice = [
+        ("feddecorr+feddecorr", {}), ("fedblade+lddecorr", {}), ("fedprox+prox", {}), ("feddyn+prox", {}),
+        ("fedntd+ntd", {}), ("decov+decov", {}), ("stdecov+stdecov", {}), ("lsingular+lsingular", {}),
+        ("feddr_plus+fd", {}), ("fedavg+lddecorr+feddecorr", {"lddecorr": {"decorr": Decorr(kind="feddecorr")}}),
+    ]  # fmt: skip
+    for name, knobs in twice:
+        last = name.rpartition("+")[2]
+        with pytest.raises(Misconfigured, match=rf"'{re.escape(name)}' has the term .* Leave '\+{last}' out"):
+            compose(name).build(knobs)
+    with pytest.raises(Misconfigured, match="same thing twice"):
+        compose("fedavg+kd+kd")
+    for name in ("feddecorr+lddecorr", "fedblade+feddecorr", "decov+stdecov", "fedntd+kd", "dotreg+fd", "moon+fd"):
+        assert compose(name).build({}).losses

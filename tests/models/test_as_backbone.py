@@ -9,14 +9,15 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
-from fedblade.core.network import build_network
-from fedblade.core.streams import Streams
-from fedblade.heads import LinearHead
 from fedblade.models import as_backbone
 from fedblade.models.mlp import Mlp
 
 IMAGES = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 CLASSES = 7
+
+
+def adapted(module, classes=CLASSES, output="auto"):
+    return as_backbone(module, IMAGES[:1], classes, output)
 
 
 class TorchvisionResNet(nn.Module):
@@ -203,7 +204,7 @@ TIMM = [(TimmResNet, 6), (TimmConvNeXt, 6)]
 def test_the_classifier_is_taken_off_a_copy(make, dim):
     module = make().eval()
     kept = copy.deepcopy(module.state_dict())
-    body = as_backbone(module)
+    body = adapted(module).body
     features = body.eval()(IMAGES)
     assert features.shape == (len(IMAGES), dim)
     assert torch.equal(features, module.before(IMAGES))
@@ -218,22 +219,11 @@ def test_the_classifier_is_taken_off_a_copy(make, dim):
 @pytest.mark.parametrize(("make", "dim"), TORCHVISION + TIMM)
 def test_no_parameter_of_the_classifier_is_left(make, dim):
     """What is left trains; a classifier left behind would be sent round without ever being used."""
-    body = as_backbone(make())
+    body = adapted(make()).body
     features = body(IMAGES)
     weights = torch.randn(features.shape, generator=torch.Generator().manual_seed(1))
     gradients = torch.autograd.grad((features * weights).sum(), list(body.parameters()), allow_unused=True)
     assert all(each is not None for each in gradients)
-
-
-@pytest.mark.parametrize(("make", "dim"), TORCHVISION + TIMM)
-def test_a_backbone_stays_one(make, dim):
-    """`run` adapts what it is given, and what it adapted again when it builds the network."""
-    body = as_backbone(make())
-    assert as_backbone(body) is body
-    clone = copy.deepcopy(body)
-    assert as_backbone(clone) is clone
-    network, *_ = build_network(lambda: as_backbone(clone), LinearHead(), 3, IMAGES[:1], Streams(0))
-    assert network.dim == dim
 
 
 class WithMethod(TorchvisionResNet):
@@ -246,43 +236,92 @@ class WithMethod(TorchvisionResNet):
 
 def test_a_features_method_comes_first():
     module = WithMethod().eval()
-    body = as_backbone(module)
+    body = adapted(module).body
     assert torch.equal(body(IMAGES), 2 * module.before(IMAGES))
-    assert as_backbone(body) is body
     assert [body.get_submodule(name) for name in body.stages] == [module.conv1, module.bn1]
 
 
+class WithTheSameFeatures(TorchvisionResNet):
+    def features(self, x):
+        return self.before(x)
+
+
+def test_a_last_layer_behind_a_features_method_is_cut_off_too():
+    """It would travel without being used."""
+    module = WithTheSameFeatures().eval()
+    found = adapted(module)
+    assert torch.equal(found.body(IMAGES), module.before(IMAGES))
+    assert torch.equal(found.classifier.weight, module.fc.weight)
+    assert not any("fc" in name for name, _ in found.body.named_parameters())
+    assert adapted(module, CLASSES + 1).classifier is None
+    assert adapted(WithMethod()).classifier is None
+
+
 def test_stages_that_are_modules_are_not_names():
-    assert as_backbone(TimmConvNeXt()).stages == ()
+    assert adapted(TimmConvNeXt()).body.stages == ()
 
 
 def test_a_declared_width_says_that_the_output_is_the_features():
     module = TorchvisionResNet()
     module.dim = CLASSES
-    assert as_backbone(module) is module
+    assert adapted(module).body is module
+    module.dim = 6  # the width of something inside
+    assert adapted(module).classifier is not None
 
 
-class InnerFc(nn.Module):
-    """`fc` is not the last layer, so it is no classifier."""
+class Named(nn.Module):
+    """Two linear layers; the names of both are given, and what is done to the output."""
 
-    def __init__(self):
+    def __init__(self, first, last, after=None, classes=CLASSES):
         super().__init__()
-        self.fc = nn.Linear(64, 5)
-        self.out = nn.Linear(5, 4)
+        self.names, self.after = (first, last), after
+        self.add_module(first, nn.Linear(64, 5))
+        self.add_module(last, nn.Linear(5, classes))
+
+    def before(self, x):
+        return torch.relu(self.get_submodule(self.names[0])(x.flatten(1)))
 
     def forward(self, x):
-        return self.out(torch.relu(self.fc(x.flatten(1))))
+        logits = self.get_submodule(self.names[1])(self.before(x))
+        return logits if self.after is None else self.after(logits)
 
 
-class OwnHead(nn.Module):
-    """`head` is a module of the user's own: what it does is not known."""
+class Inside(nn.Module):
+    """The classifier lies in a module of the user's own."""
 
     def __init__(self):
         super().__init__()
-        self.head = InnerFc()
+        self.head = Named("fc", "out")
+
+    def before(self, x):
+        return self.head.before(x)
 
     def forward(self, x):
         return self.head(x)
+
+
+def sequence(*last):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Tanh(), *last)
+
+
+def test_the_last_layer_is_found_whatever_it_is_called():
+    """`fc`, `head` and `classifier` were cut off and `out`, `l2` and the last of a sequence were not."""
+    named = [Named("a", last) for last in ("fc", "classifier", "head", "out", "l2", "whatever")]
+    swapped, flat = Named("fc", "out"), Named("a", "b", lambda logits: logits.view(len(logits), -1))
+    sequences = [sequence(nn.Linear(5, CLASSES)), sequence(nn.Linear(5, CLASSES), nn.LogSoftmax(1))]
+    for module in (*named, swapped, flat, Inside(), *sequences):
+        last = [layer for layer in module.modules() if isinstance(layer, nn.Linear)][-1]
+        found = adapted(module.eval())
+        before = module.before(IMAGES) if hasattr(module, "before") else module[:3](IMAGES)
+        assert torch.equal(found.body.eval()(IMAGES), before)
+        assert torch.equal(found.classifier.weight, last.weight)
+        assert len(list(found.body.parameters())) == 2
+        assert "(5 → 7)" in found.cut
+        assert "model.output=features" in found.hint
+    rows = IMAGES.flatten(1)
+    alone = as_backbone(nn.Linear(64, CLASSES), rows[:1], CLASSES)
+    assert not list(alone.body.parameters())
+    assert torch.equal(alone.body(rows), rows)
 
 
 class SqueezeNetLike(nn.Module):
@@ -297,43 +336,86 @@ class SqueezeNetLike(nn.Module):
         return self.classifier(self.features(x))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        InnerFc,
-        OwnHead,
-        SqueezeNetLike,
-        nn.Flatten,
-        lambda: nn.Linear(3, 2),
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5)),
-        lambda: Mlp((64,), (8,), 4, "none"),
-    ],
-)
-def test_anything_else_is_used_as_it_is(make):
-    module = make()
-    assert as_backbone(module) is module
+def test_anything_else_is_used_as_it_is_and_said():
+    """An activation behind the last linear layer, also one that works in place, makes the output features."""
+    cases = [
+        (Named("a", "fc", classes=4), "model.output=logits"),
+        (sequence(nn.Linear(5, 9)), "model.output=logits"),
+        (sequence(nn.Linear(5, CLASSES), nn.ReLU(inplace=True)), "method features(x)"),
+        (Named("a", "fc", torch.relu_), "method features(x)"),
+        (SqueezeNetLike(), "method features(x)"),
+        (nn.Flatten(), ""),
+        (Mlp((64,), (8,), CLASSES, "none"), ""),
+    ]
+    for module, hint in cases:
+        found = adapted(module)
+        assert found.body is module
+        assert found.classifier is None
+        assert hint in found.hint
+        assert bool(hint) == bool(found.hint)
+        assert "features" in found.found
+
+
+def test_what_the_user_says_comes_first():
+    module = Named("a", "out")
+    as_it_is = adapted(module, output="features")
+    assert as_it_is.body is module
+    assert as_it_is.classifier is None
+    wide = adapted(Named("a", "out", classes=9), output="logits")
+    assert wide.classifier.out_features == 9
+    assert wide.body(IMAGES).shape == (4, 5)
+    for other, reason in ((SqueezeNetLike(), "nn.Linear"), (Named("a", "fc", torch.relu), "nn.Linear")):
+        with pytest.raises(Misconfigured, match=reason):
+            adapted(other, output="logits")
+    with pytest.raises(Misconfigured, match="is a Backbone"):
+        adapted(Mlp((64,), (8,), CLASSES, "none"), output="logits")
+
+
+class TiedTwice(nn.Module):
+    """The last layer is called twice, so it cannot be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.same(torch.relu(self.same(x.flatten(1))))
+
+
+def test_a_layer_that_cannot_be_cut_off_is_an_error():
+    """Log-probabilities would pass for features without a word."""
+    with pytest.raises(Misconfigured, match=r"applies a softmax to the output of 'out'.*features\(x\)"):
+        adapted(Named("a", "out", lambda logits: torch.log_softmax(logits, 1)))
+    with pytest.raises(Misconfigured, match=r"uses the output of 'same' in another way"):
+        adapted(TiedTwice(), 64)
+
+
+def test_torchvisions_classifiers_are_known_whatever_their_width(monkeypatch):
+    monkeypatch.setattr(TorchvisionResNet, "__module__", "torchvision.models.resnet")
+    assert adapted(TorchvisionResNet(), 3).classifier.out_features == CLASSES
 
 
 def test_halves_without_the_rest_of_timm_are_not_timm():
     module = TimmResNet()
     del module.num_features
-    assert torch.equal(as_backbone(module)(IMAGES), module.before(IMAGES))
-    assert isinstance(as_backbone(module).module.fc, nn.Identity)
+    body = adapted(module).body
+    assert torch.equal(body(IMAGES), module.before(IMAGES))
+    assert isinstance(body.module.fc, nn.Identity)
 
 
 def test_auxiliary_classifiers_are_refused():
     module = TorchvisionResNet()
     module.aux_logits = True
     with pytest.raises(Misconfigured, match=r"TorchvisionResNet has auxiliary classifiers.*aux_logits=False"):
-        as_backbone(module)
+        adapted(module)
     module.aux_logits = False
-    assert as_backbone(module)(IMAGES).shape == (4, 6)
+    assert adapted(module).body(IMAGES).shape == (4, 6)
 
 
 @pytest.mark.parametrize("given", [3, TorchvisionResNet, None])
 def test_what_is_no_module_is_refused(given):
     with pytest.raises(Misconfigured, match=r"expected a torch\.nn\.Module that returns features"):
-        as_backbone(given)
+        adapted(given)
 
 
 def test_a_run_with_a_torchvision_classifier(tmp_path):
@@ -341,7 +423,14 @@ def test_a_run_with_a_torchvision_classifier(tmp_path):
     images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0)).numpy()
     labels = torch.arange(40).remainder(2).numpy()
     module = TorchvisionVgg().eval()
-    settings = {"num_clients": 2, "clients_per_round": 2, "rounds": 1, "method": "fedavg", "engine": "sequential"}
+    settings = {
+        "model.output": "logits",
+        "num_clients": 2,
+        "clients_per_round": 2,
+        "rounds": 1,
+        "method": "fedavg",
+        "engine": "sequential",
+    }
     fedblade.run(model=module, dataset=(images, labels, images, labels), out=tmp_path / "run", **settings)
     trained = fedblade.load(tmp_path / "run", model=module)
     assert trained.features(torch.from_numpy(images[:3])).shape == (3, 9)

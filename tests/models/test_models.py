@@ -73,7 +73,7 @@ def test_only_the_input_shape_has_no_default(case):
 
 def test_features_have_the_promised_width_in_both_modes(case, body):
     assert isinstance(body, Backbone)
-    assert as_backbone(body) is body
+    assert as_backbone(body, case.inputs()[:1], 3).body is body
     for training in (True, False):
         features = body.train(training).features(case.inputs())
         assert features.shape == (4, case.dim) == (4, body.dim)

@@ -341,6 +341,12 @@ def test_empty_replies_do_not_make_a_quorum(method, kind, tmp_path):
     assert all("it sends [] as sums; expected ['" in event["reason"] for event in run.refused())
 
 
+def test_a_run_in_which_no_node_makes_a_step_fails(tmp_path):
+    config = config_of("fedavg", rounds=2, **EVERYONE, **{"local.last_batch": "drop", "batch_size": 5000})
+    with pytest.raises(RunFailed, match="no client made a step in any of the 2 rounds"):
+        Far(config, tmp_path).trained()
+
+
 def test_clients_without_a_step_send_nothing_and_answer_all_the_same(tmp_path):
     changes = EVERYONE | {"local.last_batch": "drop", "batch_size": 300, "evaluation.metrics": ["drift"]}
     config = config_of("fedavg", rounds=1, **changes)

@@ -4,6 +4,7 @@ import copy
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -165,14 +166,16 @@ def test_changed_measures(honest, data):
         assert not loss < 0
 
 
-HELLO = {str(k): {"counts": [3, 0, 4], "input_shape": [1, 8, 8]} for k in range(2)}
+LOOK = {"input_shape": [1, 8, 8], "scaling": [255.0, [0.5], [2]], "dtype": "uint8", "given_shape": [8, 8]}
+HELLO = {str(k): {"counts": [3, 0, 4], **LOOK} for k in range(2)}
+HELD = Holding((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8))
 
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_changed_greetings(data):
     facts = {"clients": {key: {**each, "version": __version__} for key, each in HELLO.items()}}
-    assert holdings_of(facts, 2, 3) == {0: Holding((3, 0, 4), (1, 8, 8)), 1: Holding((3, 0, 4), (1, 8, 8))}
+    assert holdings_of(facts, 2, 3) == {0: HELD, 1: HELD}
     path = data.draw(st.sampled_from([each for each in places(facts) if each]))
     try:
         found = holdings_of(changed(facts, path, data.draw(PLAIN)), 2, 3)
@@ -182,6 +185,11 @@ def test_changed_greetings(data):
         assert len(holding.counts) == 3
         assert all(type(each) is int and 0 <= each <= 2**40 for each in holding.counts)
         assert all(type(each) is int and each > 0 for each in holding.input_shape)
+        unit, mean, std = holding.scaling
+        assert all(type(each) is float and abs(each) < 1e30 for each in (unit, *mean, *std))
+        assert min(unit, *std) > 0
+        assert np.zeros(1, dtype=holding.dtype).dtype.kind in "biuf"
+        assert holding.given_shape in ((), (8, 8), (8, 8, 1))
 
 
 @pytest.mark.parametrize(
@@ -202,6 +210,15 @@ def test_changed_greetings(data):
         ("0", {"input_shape": [0, 8]}, "shape [0, 8]"),
         ("0", {"input_shape": [1] * 9}, "shape [1, 1, 1, …]"),
         ("0", {"input_shape": None}, "shape None"),
+        ("0", {"scaling": None}, "scaled by None"),
+        ("0", {"scaling": [0, [0.0], [1.0]]}, "expected unit, mean and std"),
+        ("0", {"scaling": [10**400, [0.0], [1.0]]}, "expected unit, mean and std"),
+        ("0", {"scaling": [1.0, [0.0, 0.0], [1.0]]}, "expected unit, mean and std"),
+        ("0", {"scaling": [1.0, [float("nan")], [1.0]]}, "expected unit, mean and std"),
+        ("0", {"dtype": "object"}, "type 'object'"),
+        ("0", {"dtype": ["uint8"]}, "type ['uint8']"),
+        ("0", {"given_shape": [8, 1, 8]}, "given as [8, 1, 8]"),
+        ("0", {"given_shape": None}, "given as None"),
         ("0", {"version": "0.0.0"}, "runs fedblade '0.0.0'"),
     ],
 )

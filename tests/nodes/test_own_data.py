@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
-from runs import Far, config_of, digest
-from three_wards import APART, CHANGES, apart, saved, together, ward
+from runs import Far, config_of, digest, trained
+from three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
+from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.data import as_dataset
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.flower._app import split_tables
 from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
@@ -51,10 +54,12 @@ def test_a_test_set_of_one_sample_is_enough(tmp_path):
     assert digest(run.trained()) == digest(together(parts, config))
 
 
-@pytest.mark.parametrize("kind", ["pixels", "flat", "double"])
+@pytest.mark.parametrize("kind", ["pixels", "flat", "double", "bytes", "last"])
 def test_nodes_decide_of_what_type_inputs_are(kind, tmp_path):
-    """The server has placeholders of another type, which must not matter."""
+    """The server has placeholders, and its model knows how nodes scaled and laid out what it learnt from."""
     convert = {
+        "bytes": lambda x: (x * 16).astype(np.uint8).reshape(len(x), -1),
+        "last": lambda x: np.moveaxis((x * 255).astype(np.uint8), 1, -1),
         "pixels": lambda x: (x[:, 0] * 255).astype(np.uint8),
         "flat": lambda x: x.reshape(len(x), -1),
         "double": lambda x: x.astype(np.float64),
@@ -63,7 +68,53 @@ def test_nodes_decide_of_what_type_inputs_are(kind, tmp_path):
     changes = {"dataset.augment": "crop_flip"} if kind == "pixels" else {}
     config = config_of("fedavg", rounds=1, **CHANGES, **changes)
     run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
-    assert digest(run.trained()) == digest(together(parts, config))
+    setup = run.setup()
+    assert digest(trained(setup)) == digest(together(parts, config))
+    facts, alone = model_facts(setup.dataset), model_facts(own_dataset(str(tmp_path / "data" / "0.npz"), 10))
+    # What a node's least and largest values are is its own business.
+    assert facts == alone | {"value_range": None}
+    assert facts["unit"] == (255.0 if kind in ("pixels", "last") else 1.0)
+
+
+WARDS = """
+from pathlib import Path
+import numpy as np
+import torch
+
+class Ward(torch.utils.data.Dataset):
+    def __init__(self, inputs, labels, moved):
+        self.inputs, self.labels, self.moved = inputs, labels, moved
+    def __len__(self):
+        return len(self.labels)
+    def __getitem__(self, i):
+        shift = int(torch.randint(-1, 2, ())) if self.moved else 0
+        return np.roll(self.inputs[i], shift, axis=-1), int(self.labels[i])
+
+def two(ward):
+    with np.load(Path(__file__).parent / "data" / f"{ward}.npz") as file:
+        x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+    return Ward(x, y, True), Ward(x_test, y_test, False)
+
+def ward0(): return two(0)
+def ward1(): return two(1)
+def ward2(): return two(2)
+"""
+
+
+def test_random_transforms_are_drawn_on_nodes_as_on_one_machine(tmp_path, monkeypatch):
+    """Each ward lacks classes, and none may number its own ones."""
+    saved(tmp_path / "data", [ward(k) for k in range(3)])
+    (tmp_path / "moved_wards.py").write_text(WARDS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import moved_wards
+
+    config = config_of("fedavg", rounds=1, epochs=2, **CHANGES)
+    far = apart(tmp_path, [f"moved_wards:ward{k}" for k in range(3)], config=config).trained()
+    trains, tests = zip(*(moved_wards.two(k) for k in range(3)), strict=True)
+    whole = as_dataset((ConcatDataset(trains), ConcatDataset(tests)))
+    assert digest(far) == digest(at_one_place(whole, [len(each) for each in trains], config))
+    assert digest(far) != digest(together([ward(k) for k in range(3)], config))
 
 
 def test_a_ward_may_see_one_class_alone_or_few_samples(tmp_path):
@@ -155,6 +206,27 @@ def test_wards_with_inputs_of_different_shapes_are_named(tmp_path):
     with pytest.raises(Misconfigured, match=r"\[1, 8, 8\] \(client 0\).*Resize") as failed:
         run.setup()
     assert "[1, 8, 7] (client 1)" in str(failed.value)
+
+
+def test_wards_that_scale_their_inputs_in_different_ways_are_named(tmp_path):
+    x, y, x_test, y_test = ward(1)
+    pixels = [(each * 255).astype(np.uint8) for each in (x, x_test)]
+    files = saved(tmp_path / "data", [ward(0), (pixels[0], y, pixels[1], y_test), ward(2)])
+    run = apart(tmp_path, files, config=config_of("fedavg", **CHANGES))
+    with pytest.raises(
+        Misconfigured, match=r"x / 1 .* \(client 0\), .*x / 255 .* \(client 1\); expected one way. Store"
+    ):
+        run.setup()
+
+
+def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "numbering_ward.py").write_text(
+        "import numpy as np\nfrom fedblade.data import as_dataset\n"
+        "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misconfigured, match=r"numbered by what this node alone has; expected .* 0 to 9"):
+        own_dataset("numbering_ward:samples", 10)
 
 
 def test_a_test_set_of_another_shape_is_refused(tmp_path):

@@ -38,8 +38,12 @@ def ward(number):
 def together(parts, config):
     """A run of one machine that has the data of everyone."""
     whole = as_dataset(tuple(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    whole = replace(whole, num_classes=10)
-    offsets = np.cumsum([0, *(len(part[1]) for part in parts)])
+    return at_one_place(replace(whole, num_classes=10), [len(part[1]) for part in parts], config)
+
+
+def at_one_place(whole, sizes, config):
+    """A run of one machine with the training samples of clients that have so many each."""
+    offsets = np.cumsum([0, *sizes])
     split = Split(np.arange(len(whole.train)), offsets, whole.train.labels, 10)
     setup = prepare(config, whole, clients=ClientTests(split, "test", np.arange(len(whole.test))))
     return trained(replace(setup, engine=Leaving(setup.engine, {})))

@@ -232,7 +232,7 @@ def test_the_table_of_seeds_is_that_of_the_runs():
     for name, (_, *cells, mean) in zip(names, rows, strict=True):
         exact = [last10(run(f"small-{name}", 40, seed)) for seed in SEEDS]
         assert all(map(near, cells, exact)), name
-        assert all(map(near, mean.split(" ± "), (statistics.mean(exact), statistics.pstdev(exact)))), name
+        assert all(map(near, mean.split(" ± "), (statistics.mean(exact), statistics.stdev(exact)))), name
 
 
 def test_the_small_network_has_three_to_four_times_the_supervised_gradient():

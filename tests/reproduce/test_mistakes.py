@@ -87,7 +87,7 @@ def test_a_metric_that_no_run_gives_does_not_keep_the_others(mine, command, tmp_
     assert "pending" not in out
 
 
-@pytest.mark.parametrize("method", ["fedavg-ft", "fedavg-ft+feddecorr", "fedprox+prox"])
+@pytest.mark.parametrize("method", ["fedavg-ft", "fedavg-ft+feddecorr", "fedntd+prox"])
 def test_names_that_are_put_together_are_ready(mine, method):
     (cell,) = plan_reproduction(mine(method)).cells
     assert (cell.ready.missing, len(cell.runs)) == ((), 1)

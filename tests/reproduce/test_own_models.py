@@ -2,7 +2,7 @@
 
 import csv
 import json
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, stdev
 
 import pytest
 
@@ -35,7 +35,10 @@ def own_accuracies(folder):
 
 def test_fine_tuned_models_with_their_deviation_over_clients(reproduced):
     out, lines, runs = reproduced("tn-ft")
-    assert "mean ± std over clients; difference = ours - paper" in out
+    assert (
+        "ours is mean ± standard deviation over the clients of a run (n), mean over runs; difference = ours - paper"
+        in out
+    )
     printed = {"fedavg": ("FedAvg", 40.0), "fedavg-ft": ("FedAvg-FT", 60.0), "dotreg-ft": ("DotRegression-FT", 61.0)}
     for method, (label, paper) in printed.items():
         (folder,) = runs[method]
@@ -44,7 +47,7 @@ def test_fine_tuned_models_with_their_deviation_over_clients(reproduced):
         line = lines[label, "personalization"]
         assert float(line["ours_mean"]) == pytest.approx(fmean(accuracies), rel=1e-5)
         assert float(line["ours_std"]) == pytest.approx(pstdev(accuracies), rel=1e-5)
-        assert line["note"] == "std over clients"
+        assert line["note"] == "ours is mean ± standard deviation over the clients of a run (n), mean over runs"
         assert float(line["difference"]) == pytest.approx(fmean(accuracies) - paper, rel=1e-4)
         assert f"{fmean(accuracies):.2f} ± {pstdev(accuracies):.2f}" in out
         rounds = rows_of(folder / "history.jsonl")
@@ -60,7 +63,7 @@ def test_fine_tuned_models_with_their_deviation_over_clients(reproduced):
 def test_generic_and_personal_accuracy(reproduced):
     """FedAvg's best model is tuned on every client; of FedGELA's own models each client's best round counts."""
     out, lines, runs = reproduced("tn-gapa")
-    assert "mean ± std over seeds" in out
+    assert "±" not in out
     personal = {"fedavg": fmean(own_accuracies(runs["fedavg"][0]))}
     own = rows_of(runs["fedgela"][0] / "clients.jsonl")
     per_round = [row["personal_accuracy"] for row in rows_of(runs["fedgela"][0] / "history.jsonl")]
@@ -80,14 +83,15 @@ def test_generic_and_personal_accuracy(reproduced):
 def test_the_stages_of_fedetf(reproduced):
     out, lines, runs = reproduced("tn-pers")
     assert "tn-pers: 2 cells, 4 runs, 0 of them finished" in out
+    assert "ours is mean ± sample standard deviation over seeds (n−1); difference = ours - paper" in out
     for method, label in (("fedavg", "FedAvg"), ("fedetf", "FedETF")):
         personal = [fmean(own_accuracies(folder)) for folder in runs[method]]
         general = [fmean(row["test_accuracy"] for row in rows_of(folder / "history.jsonl")) for folder in runs[method]]
         for metric, ours in (("generalization", general), ("personalization", personal)):
             line = lines[label, metric]
             assert float(line["ours_mean"]) == pytest.approx(fmean(ours), rel=1e-5)
-            assert float(line["ours_std"]) == pytest.approx(pstdev(ours), rel=1e-4, abs=1e-6)
-            assert f"{fmean(ours):.2f} ± {pstdev(ours):.2f}" in out
+            assert float(line["ours_std"]) == pytest.approx(stdev(ours), rel=1e-4, abs=1e-6)
+            assert f"{fmean(ours):.2f} ± {stdev(ours):.2f}" in out
     for folder in runs["fedetf"]:
         curve = json.loads((folder / "summary.json").read_text())["personal_curve"]
         assert len(curve) == 3

@@ -34,7 +34,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
     line = (tmp_path / "tn-t1.csv").read_text().splitlines()[1].split(",")
     assert line[7:9] == ["FedAvg", "accuracy"]
     assert float(line[9]) == pytest.approx(sum(fedavg) / 2, rel=1e-5)
-    assert float(line[15]) == pytest.approx(sum(fedavg) / 2 - 50.0, rel=1e-4)
+    assert float(line[16]) == pytest.approx(sum(fedavg) / 2 - 50.0, rel=1e-4)
     assert (tmp_path / "tn-t1.tex").read_text().startswith("\\begin{table}")
     assert (tmp_path / "tn-t1.md").read_text().count("pending: `fedblade bench losses`") == 2
     before, names = stamps(tmp_path), folders(tmp_path)

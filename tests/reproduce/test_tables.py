@@ -28,10 +28,10 @@ def test_markdown(filled):
         "# Title\n\n*shortened to 2 of 3 rounds.*\n\n"
         "| level | method | ours | paper | difference |\n"
         "| --- | --- | --- | --- | --- |\n"
-        "| 0.1 | FedAvg | 50.00 ± 2.00 | 50 ± 1 | +0.00 |\n"
+        "| 0.1 | FedAvg | 50.00 ± 2.83 | 50 ± 1 | +0.00 |\n"
         "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
         "| 0.1 | Traced | pending: `fedblade bench losses` | 10 ± 0.1 | – |\n"
-        "| 1 | FedAvg | 81.50 ± 0.50 | 80 ± 2 | +1.50 |\n"
+        "| 1 | FedAvg | 81.50 ± 0.71 | 80 ± 2 | +1.50 |\n"
         "| 1 | FedProx | not run yet | failed | – |\n"
         "| 1 | Traced | pending: `fedblade bench losses` | – | – |\n"
     )
@@ -42,7 +42,7 @@ def test_latex(filled):
     assert text == (
         "\\begin{table}\n\\caption{A\\_b: 5 \\%}\n\\begin{tabular}{lrrr}\n\\toprule\n"
         "method & ours & paper & difference \\\\\n\\midrule\n"
-        "FedAvg & 50.00 $\\pm$ 2.00 & 50 $\\pm$ 1 & +0.00 \\\\\n"
+        "FedAvg & 50.00 $\\pm$ 2.83 & 50 $\\pm$ 1 & +0.00 \\\\\n"
         "FedProx & 51.00 (1 of 2 runs finished) & 51.5 & -0.50 \\\\\n"
         "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
     )
@@ -51,11 +51,11 @@ def test_latex(filled):
 def test_csv(filled):
     text = comma_separated("tn-t1", outcomes(filled), ["short"])
     assert text.splitlines()[:4] == [
-        "preset,dataset,partition,level,clients,participants,model,method,metric,ours_mean,ours_std,runs,bound,"
+        "preset,dataset,partition,level,clients,participants,model,method,metric,ours_mean,ours_std,ours_seeds,runs,bound,"
         "paper_mean,paper_std,difference,note",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2,2,,50,1,0,short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,0,1,,51.5,,-0.5,1 of 2 runs finished; short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,0,,10,0.1,,pending: `fedblade bench losses`; short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2.82843,48 52,2,,50,1,0,short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,,51,1,,51.5,,-0.5,1 of 2 runs finished; short",
+        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,,0,,10,0.1,,pending: `fedblade bench losses`; short",
     ]
 
 
@@ -82,7 +82,7 @@ def test_rounds_to_accuracy_and_speedups(tiny, tmp_path, finish):
         finish(each, curve)
     rows = markdown("R", outcomes(plan), []).splitlines()[4:]
     assert rows == [
-        "| FedAvg | rounds_to_20pct | 2.5 ± 0.5 | 2 | +0.5 |",
+        "| FedAvg | rounds_to_20pct | 2.5 ± 0.7 | 2 | +0.5 |",
         "| FedAvg | speedup_to_20pct | 1.0 | – | – |",
         "| FedAvg | rounds_to_99pct | 3+ | – | – |",
         "| FedAvg | speedup_to_99pct | needs runs of FedAvg that get there | – | – |",
@@ -179,7 +179,7 @@ def test_a_deviation_over_clients_stands_beside_the_number_of_a_single_seed():
     assert one == Value(70.0, 4.0, 1, over="clients")
     assert one.text() == "70.00 ± 4.00"
     assert measure("ft personal_accuracy personal_std", [[first], [second]]) == Value(72.0, 5.0, 2, over="clients")
-    assert measure("ft personal_accuracy", [[first], [second]]) == Value(72.0, 2.0, 2)
+    assert measure("ft personal_accuracy", [[first], [second]]) == Value(72.0, 8.0**0.5, 2)
     assert measure("ft personal_accuracy", [[first]]).text() == "70.00"
     assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_accuracy=70.0)]]).text() == "70.00"
     assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_std=4.0)]]) is None
@@ -198,7 +198,7 @@ def test_measures_of_history_fields_and_domains():
 
 def test_cells_that_a_paper_averages_are_averaged_seed_by_seed():
     first, second = [run([10.0]), run([20.0]), run([60.0])], [run([40.0]), run([50.0]), run([60.0])]
-    assert measure("final", [first, second]) == Value(40.0, 10.0, 2)
+    assert measure("final", [first, second]) == Value(40.0, 200.0**0.5, 2)
 
 
 def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_path):

@@ -76,11 +76,13 @@ def test_rounds_to_counts_rounds_not_evaluations_and_ignores_later_losses():
     assert protocols.rounds_to(rows, 90.0) == 4
 
 
-def test_spread_over_seeds_is_that_of_the_population():
+def test_the_deviation_over_seeds_divides_by_one_less_and_one_seed_has_none():
     mean, spread = protocols.mean_std([80.0, 82.0, 87.0])
     assert mean == 83.0
-    assert spread == pytest.approx(math.sqrt((9 + 1 + 16) / 3))
-    assert protocols.mean_std([50.0]) == (50.0, 0.0)
+    assert spread == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
+    assert protocols.mean_std([50.0]) == (50.0, None)
+    assert protocols.pooled_last_std([history(1.0, 3.0), history(5.0)], 10) == 2.0
+    assert protocols.pooled_last_std([history(1.0)], 10) is None
 
 
 CALIBRATED = [

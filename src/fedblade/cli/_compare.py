@@ -85,12 +85,14 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
 
     ranked = any(row.rank == 1 for row in rows)
     goal = f"to {rows[0].threshold:g} %"
-    caption = f"accuracy in %, mean ± std over seeds{', * best' if ranked else ''}; {goal}: rounds needed"
+    spread = ", mean ± std over seeds (n−1)" if any(row.runs > 1 for row in rows) else ""
+    caption = f"accuracy in %{spread}{', * best' if ranked else ''}; {goal}: rounds needed"
     if any(row.calibrated for row in rows):
         caption += "\n† after calibration at the end of the run"
     measured = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
     if measured:
         caption += f"\nown: clients' own models on {measured_on(measured)}"
+    caption += "".join(f"\nwatch out, {row.label}: {flag}" for row in rows for flag in row.flags)
     table = Table(show_edge=False, pad_edge=False, caption=caption, caption_justify="left")
     own = bool(measured)
     last = last_heading(count for row in rows for count in row.evaluations)
@@ -103,10 +105,10 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
         table.add_row(
             row.label,
             f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""),
-            ("* " if row.rank == 1 else "") + _accuracy(row.ranked_mean, row.ranked_std, row.finished) + dagger,
-            _accuracy(row.final_mean, row.final_std, row.finished) + dagger,
+            ("* " if row.rank == 1 else "") + _accuracy(row.ranked_mean, row.ranked_std) + dagger,
+            _accuracy(row.final_mean, row.final_std) + dagger,
             row.rounds_to_text,
-            *([_accuracy(row.own_mean, row.own_std, row.finished)] if own else _costs(row)),
+            *([_accuracy(row.own_mean, row.own_std)] if own else _costs(row)),
         )
     return table
 
@@ -119,10 +121,10 @@ def _costs(row: "ComparisonRow") -> list[str]:
     ]
 
 
-def _accuracy(mean: float | None, std: float | None, runs: int) -> str:
+def _accuracy(mean: float | None, std: float | None) -> str:
     if mean is None:
         return "–"
-    return f"{mean:.2f}" if std is None or runs < 2 else f"{mean:.2f} ± {std:.2f}"
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
 def parse_seeds(text: str, *, repeats: bool = False) -> list[int] | None:

@@ -57,5 +57,5 @@ def _sentence(dataset: "Dataset") -> str:
     groups = f", {len(dataset.group_names)} groups" if dataset.group_names else ""
     return (
         f"{dataset.name}: {len(dataset.train):,} training and {len(dataset.test):,} test samples of {shape}, "
-        f"{dataset.num_classes} classes{groups}, contents {dataset.digest()[:16]}"
+        f"{dataset.num_classes} classes{groups}, {dataset.source}, contents {dataset.digest()[:16]}"
     )

@@ -1,5 +1,6 @@
-"""`fedblade partition`: who holds what."""
+"""`fedblade partition`: who holds what, and how hard that makes training."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
     from fedblade.partitions import Parts
 
-_MOST_ROWS, _MOST_CLASSES, _MOST_DRAWN = 30, 12, 1000
+_MOST_ROWS, _MOST_CLASSES = 30, 12
+_SAVE = "Write which samples each client holds; partition=file reads it."
+_COMPARE = "Measure every Dirichlet split of the same data, clients and alpha."
 
 
 def partition(
@@ -20,36 +23,75 @@ def partition(
     assignments: opt.Assignments = None,
     seed: opt.Seed = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the label map.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help=_SAVE)] = None,
+    compare: Annotated[bool, typer.Option("--compare", help=_COMPARE)] = False,
 ) -> None:
-    """Show how the training data are split: samples per client and class, as a table and a picture."""
-    from rich.console import Console
-
-    from fedblade.core.errors import Misconfigured
+    """Show how the training data are split: samples per client and class, and how hard that makes training."""
+    from fedblade.cli._variants import compare_variants
     from fedblade.core.files import write_atomic
     from fedblade.experiment import load_config
-    from fedblade.experiment._setup import split_clients
+    from fedblade.experiment._setup import deal_samples, give_tests
+    from fedblade.partitions import MOST_DRAWN, save_split
     from fedblade.report import label_map_svg
 
-    if plot is not None and plot.suffix != ".svg":
-        raise Misconfigured(f"--plot '{plot}' has the ending '{plot.suffix}'; expected a file ending in .svg.")
+    _check_files(plot, save, compare=compare)
     config, _ = load_config(source, opt.overrides(assignments, seed=seed))
     dataset = config.dataset.make()
-    split = split_clients(config, dataset).train
-    console = Console()
-    console.print(_table(split))
-    # What is drawn when asked for is not drawn for everyone: a population may have millions.
-    counts = split.table(_MOST_DRAWN if split.on_demand else None)
-    console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
+    if compare:
+        compare_variants(config, dataset)
+        return
+    dealt = deal_samples(config, dataset)
+    split = give_tests(config, dataset, dealt).train
+    _show(split, config.federation.clients_per_round)
     if plot is not None:
+        counts = split.table(MOST_DRAWN if split.on_demand else None)
         some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
         title = f"{config.partition.name}, seed {config.split_seed}{some}"
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
-        try:
-            plot.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(plot, picture)
-        except OSError as error:
-            raise Misconfigured(f"cannot write '{plot}': {error.strerror}. Choose another place for --plot.") from error
-        typer.echo(str(plot))
+        _write("--plot", plot, lambda path: write_atomic(path, picture))
+    if save is not None:
+        # What is held out for tests stays in the file: a run that reads the file holds it out again.
+        _write("--save", save, lambda path: save_split(path, dealt))
+
+
+def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None:
+    from fedblade.core.errors import Misconfigured
+
+    for option, path, ending in (("--plot", plot, ".svg"), ("--save", save, ".json")):
+        if path is not None and path.suffix != ending:
+            raise Misconfigured(
+                f"{option} '{path}' has the ending '{path.suffix}'; expected a file ending in {ending}."
+            )
+        if path is not None and compare:
+            raise Misconfigured(f"{option} is for one split, but --compare shows several. Leave one of them out.")
+
+
+def _write(option: str, path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file that was asked for and print its name."""
+    from fedblade.core.errors import Misconfigured
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path)
+    except OSError as error:
+        raise Misconfigured(f"cannot write '{path}': {error.strerror}. Choose another place for {option}.") from error
+    typer.echo(str(path))
+
+
+def _show(split: "Parts", cohort: int) -> None:
+    """Print the table of clients, what they hold together, and what that means for cohorts of `cohort` clients."""
+    from rich.console import Console
+
+    from fedblade.partitions import MOST_DRAWN, hardness
+
+    console = Console()
+    console.print(_table(split))
+    # What is drawn when asked for is not drawn for everyone: a population may have millions.
+    counts = split.table(MOST_DRAWN if split.on_demand else None)
+    console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
+    measured = hardness(split, cohort)
+    facts = "\n".join(f"{what:46}{value:>16}" for what, value in measured.facts())
+    console.print(f"\n{facts}\n\n{measured.sentence()}", highlight=False)
 
 
 def _summary(split: "Parts", classes: list[int]) -> str:
@@ -78,10 +120,12 @@ def _table(split: "Parts") -> "Table":
 
 
 def _cut(split: "Parts") -> str | None:
+    from fedblade.partitions import MOST_DRAWN
+
     parts = []
     if split.num_clients > _MOST_ROWS:
         parts.append(f"{split.num_clients - _MOST_ROWS} more clients")
     if split.num_classes > _MOST_CLASSES:
         parts.append(f"{split.num_classes - _MOST_CLASSES} more classes")
-    shown = f"the first {_MOST_DRAWN}" if split.on_demand and split.num_clients > _MOST_DRAWN else "all"
+    shown = f"the first {MOST_DRAWN}" if split.on_demand and split.num_clients > MOST_DRAWN else "all"
     return f"and {' and '.join(parts)}; --plot shows {shown}" if parts else None

@@ -106,17 +106,16 @@ def _pending_lines(plan: "Plan") -> list[str]:
 def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Path:
     """Print the table and write it as CSV, Markdown, LaTeX and HTML."""
     from fedblade.core.files import write_atomic
-    from fedblade.experiment._tables import comma_separated, latex, markdown, outcomes
+    from fedblade.experiment._tables import comma_separated, deviation_note, latex, markdown, outcomes
     from fedblade.report import build_report
 
     found = outcomes(plan, failed)
     console.print(outcome_table(found))
-    over = {each.ours.over for each in found if each.ours is not None and each.ours.deviation is not None}
-    said = f"mean ± std over {' or '.join(sorted(over)) or 'seeds'}; difference = ours - paper"
-    _say(console, "; ".join((said, *plan.remarks)))
+    spread = tuple(filter(None, (deviation_note(found),)))
+    _say(console, "; ".join((*spread, "difference = ours - paper", *plan.remarks)))
     title, stem = f"{plan.preset.id}: {plan.preset.summary}", plan.folder / plan.preset.id
     plan.folder.mkdir(parents=True, exist_ok=True)
-    remarks = (*plan.remarks, *(("std over clients",) if "clients" in over else ()))
+    remarks = (*plan.remarks, *spread)
     write_atomic(stem.with_suffix(".md"), markdown(title, found, remarks))
     write_atomic(stem.with_suffix(".tex"), latex(title, found, remarks))
     write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, remarks))

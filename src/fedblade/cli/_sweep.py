@@ -109,7 +109,9 @@ def _print(console: "Console", trials: "Sequence[Trial]", best: "Mapping[str, Tr
     chosen = "; * chosen" if best else ""
     warning = " on the test set, so these are optimistic" if best and on == "test" else ""
     console.print(sweep_table(trials, best))
-    text = f"accuracy in % on the {on} set, mean ± std over seeds{chosen}{warning}"
+    several = any(len(trial.runs) > 1 for trial in trials)
+    spread = ", mean ± std over seeds (n−1)" if several else ""
+    text = f"accuracy in % on the {on} set{spread}{chosen}{warning}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

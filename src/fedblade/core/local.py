@@ -12,6 +12,11 @@ from fedblade.core.problem import Problem, Received
 from fedblade.core.slope import Calculus, OneClient, Rate, Work, ahead, prepare
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 
+LOCAL_LOOP_REVISION = 0
+"""Raised by one with every change of what a client's training gives for the same batches, rounding aside.
+
+Runs store it: one of another revision is neither continued nor counted.
+"""
 Trace = list[Mapping[str, torch.Tensor]]
 """What each step logged, in order; tensors stay on the device until the client has finished."""
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.neck import Neck
+from fedblade.core.frozen import freeze_norms, frozen_parameters
+from fedblade.core.neck import Neck, WithNeck, stages_of
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, Tap
@@ -25,7 +26,8 @@ class Network:
 
     `skips_singletons` says that the body cannot train on one sample (batch statistics of one value, EC-4).
     `autocast` is the reduced type of the body's forward pass, or None; `tied` says that layers share tensors.
-    `stages` names the submodules of the body whose outputs can be tapped.
+    `stages` names the submodules of the body whose outputs can be tapped. `frozen` names the parameters of the body
+    that are never trained: they are fixed tensors, and `complete` puts them beside the others.
     """
 
     body: nn.Module
@@ -36,9 +38,14 @@ class Network:
     autocast: torch.dtype | None = None
     tied: bool = False
     stages: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
+
+    def complete(self, params: Tree, fixed: Tree) -> Tree:
+        """`params` and the frozen parameters of the body, which are among the fixed tensors: what the body needs."""
+        return {name: fixed[name] for name in self.frozen} | params if self.frozen else params
 
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
-        """Features [batch, dim]. In training, normalisation statistics in `buffers` are updated in place."""
+        """Features [batch, dim] with `complete` parameters. Training updates statistics in `buffers` in place."""
         return self._forward(params, buffers, inputs, training=training)
 
     def measured(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
@@ -64,6 +71,8 @@ class Network:
                 hook.remove()
 
     def _forward(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
+        if not self.frozen <= params.keys():
+            raise KeyError(f"frozen parameters are missing, such as '{min(self.frozen - params.keys())}'")
         tensors = {name.removeprefix(_BODY): leaf for name, leaf in params.items() if name.startswith(_BODY)}
         tensors |= {name.removeprefix(_BODY): leaf for name, leaf in buffers.items()}
         if self.body.training != training:
@@ -87,32 +96,6 @@ class Network:
         norm = norm_names(self.body) if "norm" in groups else frozenset()
         prefixes = {*groups, "neck"} if "body" in groups else set(groups)
         return frozenset(name for name in names if name.partition(".")[0] in prefixes or name in norm)
-
-
-class WithNeck(nn.Module):
-    """A body followed by the layers of a neck."""
-
-    def __init__(self, body: nn.Module, dim: int, neck: Neck) -> None:
-        super().__init__()
-        self.body = body
-        self.stages = tuple(f"body.{name}" for name in stages_of(body))
-        hidden = None if neck.hidden is None else max(1, round(neck.hidden * dim))
-        layers: list[nn.Module] = [] if hidden is None else [nn.Linear(dim, hidden), nn.ReLU()]
-        layers.append(nn.Linear(dim if hidden is None else hidden, neck.width))
-        if neck.norm == "batch":
-            layers.append(nn.BatchNorm1d(neck.width))
-        self.neck = layers[0] if len(layers) == 1 else nn.Sequential(*layers)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features [batch, width]."""
-        features: Tensor = self.neck(self.body(inputs))
-        return features
-
-
-def stages_of(body: nn.Module) -> tuple[str, ...]:
-    """Names of the submodules that a body offers to be tapped; none if it does not say."""
-    named = getattr(body, "stages", ())
-    return tuple(named) if isinstance(named, tuple | list) and all(isinstance(each, str) for each in named) else ()
 
 
 def _over_positions(activations: Tensor) -> Tensor:
@@ -143,7 +126,8 @@ def build_network(
 ) -> tuple[Network, Tree, Tree, Tree]:
     """Make a network and its initial (params, buffers, fixed), like `example [1, …]` in type and device.
 
-    `necks` are layers behind the body, in order, and part of it. The body is drawn from the stream `init`
+    `necks` are layers behind the body, in order, and part of it. Parameters of the body with `requires_grad=False` are
+    among the fixed tensors; frozen normalisation layers keep their statistics. The body is drawn from the stream `init`
     and the head from streams of its own, so that all methods of a seed start from the same body. Modules draw from
     torch's global generator, which is seeded from the stream and put back.
     """
@@ -153,7 +137,7 @@ def build_network(
         # Initial weights are drawn in float32 whatever the caller's default, so that they depend on the seed alone.
         torch.set_default_dtype(torch.float32)
         try:
-            body = make_body()
+            body = freeze_norms(make_body())
             for neck in necks:
                 body = WithNeck(body, _probe_width(body.to(example), example), neck)
         finally:
@@ -161,16 +145,34 @@ def build_network(
     if norm_stats == "batch":
         _use_batch_statistics(body)
     body = body.to(device=example.device, dtype=example.dtype)
-    params = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_parameters()}
-    buffers = {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in body.named_buffers()}
-    tied = len(params) < len(list(body.named_parameters(remove_duplicate=False)))
-    width, stages = _probe_width(body, example), stages_of(body)
-    network = Network(body, head, width, num_classes, autocast=autocast, tied=tied, stages=stages)
+    everything = _tree(body.named_parameters())
+    fixed, buffers = _tree(frozen_parameters(body).items()), _tree(body.named_buffers())
+    params = {name: leaf for name, leaf in everything.items() if name not in fixed}
+    network = Network(
+        body,
+        head,
+        _probe_width(body, example),
+        num_classes,
+        autocast=autocast,
+        tied=len(everything) < len(list(body.named_parameters(remove_duplicate=False))),
+        stages=stages_of(body),
+        frozen=frozenset(fixed),
+    )
     start = head.init(network.dim, num_classes, streams)
     _check_groups(start.params)
-    network = replace(network, skips_singletons=_rejects_one_sample(network, params, buffers, example))
+    network = replace(network, skips_singletons=_rejects_one_sample(network, everything, buffers, example))
     params |= {name: leaf.to(example) for name, leaf in start.params.items()}
-    return network, params, buffers, {name: leaf.to(example) for name, leaf in start.fixed.items()}
+    if not params:
+        raise Misconfigured(
+            f"there is nothing to train: model {type(body).__name__} has no layer that is not frozen, and the method's "
+            f"head is fixed. Set requires_grad=True for some layers, or choose a method with a trained head."
+        )
+    return network, params, buffers, fixed | {name: leaf.to(example) for name, leaf in start.fixed.items()}
+
+
+def _tree(named: Iterable[tuple[str, Tensor]]) -> Tree:
+    """Copies of a body's tensors, under their names in the trees."""
+    return {f"{_BODY}{name}": leaf.detach().clone() for name, leaf in named}
 
 
 def _check_groups(params: Tree) -> None:

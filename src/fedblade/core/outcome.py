@@ -41,6 +41,11 @@ class StepLog:
             {n: self.steps.get(n, 0) + other.steps.get(n, 0) for n in names},
         )
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether any client made a step: every step logs its losses."""
+        return any(self.steps.values())
+
     def means(self) -> dict[str, float]:
         """Counts as integers, everything else as a mean per step."""
         return {

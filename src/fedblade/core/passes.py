@@ -67,8 +67,10 @@ def run_passes(
         alone = len(chunk) == 1 and network.skips_singletons
         place, mask = (chunk.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)) if alone else (chunk, None)
         inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
-        found = (features or network.measured)(params, buffers, inputs)
-        before = None if teacher is None else (teacher[0], network.measured(*teacher, inputs))
+        found = (features or network.measured)(network.complete(params, fixed), buffers, inputs)
+        before = None
+        if teacher is not None:
+            before = (teacher[0], network.measured(network.complete(teacher[0], fixed), teacher[1], inputs))
         view = StepView(
             params=params,
             anchor=params if anchor is None else anchor[0],

@@ -18,12 +18,24 @@ class Augment(Protocol):
         """Change `inputs [batch, …]` by `draws [batch, num_draws]` in [0, 1)."""
 
 
+class Reader(Protocol):
+    """Inputs that the host reads anew at each use, because reading draws random numbers: equal draws, equal inputs."""
+
+    @property
+    def num_draws(self) -> int:
+        """Uniform numbers needed per sample."""
+
+    def __call__(self, indices: Tensor, draws: Tensor) -> Tensor:
+        """Inputs [batch, …] in their stored type, on the CPU, at `indices` by `draws [batch, num_draws]` in [0, 1)."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """Inputs and labels on a device. Inputs stay in their stored type; a batch is augmented, then normalised.
 
     `shift` and `scale` broadcast over one input: a batch is (inputs - shift) * scale in `dtype`. A `margin` of pixels
-    on every side is for the augmentation alone; without draws it is cut off.
+    on every side is for the augmentation alone; without draws it is cut off. Where there is a `reader`, batches with
+    draws are read by it on the host, and `inputs` serve what has no draws: evaluation and passes without augmentation.
     """
 
     inputs: Tensor
@@ -33,18 +45,23 @@ class Samples:
     scale: Tensor
     augment: Augment | None = None
     margin: int = 0
+    reader: Reader | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def num_draws(self) -> int:
-        """Uniform numbers the augmentation needs per sample."""
-        return self.augment.num_draws if self.augment else 0
+        """Uniform numbers that reader and augmentation need per sample."""
+        return sum(part.num_draws for part in (self.reader, self.augment) if part is not None)
 
     def batch(self, indices: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs and labels at `indices`, augmented if draws are given."""
-        inputs = self.inputs[indices]
+        """Inputs and labels at `indices`, read anew and augmented if draws are given."""
+        if self.reader is not None and draws is not None:
+            inputs = self.reader(indices, draws[:, : self.reader.num_draws]).to(self.inputs.device)
+            draws = draws[:, self.reader.num_draws :]
+        else:
+            inputs = self.inputs[indices]
         if self.augment is not None and draws is not None:
             inputs = self.augment(inputs, draws)
         elif self.margin:

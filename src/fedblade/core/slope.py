@@ -100,7 +100,8 @@ class OneClient:
         problem = self.problem
         inputs, labels = problem.samples.batch(batch.indices, batch.draws)
         training = work.phase.statistics == "update"
-        features, stages = problem.network.tapped(params, buffers, inputs, training=training, tap=tap_of(terms))
+        body = problem.network.complete(params, received.fixed)
+        features, stages = problem.network.tapped(body, buffers, inputs, training=training, tap=tap_of(terms))
         taught = _taught(problem, received, terms, inputs)
         view_at = partial(_view, problem, received, params, labels, batch.noise, stages, taught)
 
@@ -223,9 +224,8 @@ def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tenso
         params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
     batch_norm = teacher.norm == "batch"
     # A pass with batch statistics would update the buffers it is given.
-    features = problem.network.features(
-        params, tree_clone(buffers) if batch_norm else buffers, inputs, training=batch_norm
-    )
+    body, statistics = problem.network.complete(params, received.fixed), tree_clone(buffers) if batch_norm else buffers
+    features = problem.network.features(body, statistics, inputs, training=batch_norm)
     fixed = with_freed(received.fixed, params)
     output = problem.network.output(params, fixed, features)
     return Taught(features, output, problem.network.head.raw_logits(params, fixed, output))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.tensorfile import read_tensors, write_tensors
@@ -35,6 +37,14 @@ class ServerState:
         """One tree of everything, for checkpoints and digests; `/` separates the parts."""
         return flatten({"params": self.params, "buffers": self.buffers, "fixed": self.fixed}) | flatten(
             {f"extra/{name}": tree for name, tree in self.extra.items()}
+        )
+
+    def unmoved(self, start: "ServerState") -> frozenset[str]:
+        """Names of the fixed tensors that are as they were at the start, and need not be sent to who made them too."""
+        return frozenset(
+            name
+            for name, leaf in self.fixed.items()
+            if leaf is start.fixed[name] or torch.equal(leaf, start.fixed[name])
         )
 
     def restored(self, flat: Mapping[str, Any], round_: int) -> "ServerState":

@@ -6,17 +6,20 @@ draw, so switching a term off cannot change batches, cohorts or initial weights.
 
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
 class Streams:
     """All random numbers of a run, derived from one seed.
 
-    The names in use are `partition`, `init`, `etf`, `sampling`, `client`, `augment`, `method`, `server` and `eval`; a
-    part that needs randomness of its own takes a name of its own.
+    The names in use are `partition`, `init`, `etf`, `sampling`, `client`, `augment`, `method`, `server`, `eval` and
+    `hardness`; a part that needs randomness of its own takes a name of its own.
     """
 
     seed: int
@@ -28,8 +31,10 @@ class Streams:
         """NumPy generator of the stream `name` at `key`, e.g. `numpy("client", round, client, epoch)`."""
         return np.random.Generator(np.random.PCG64DXSM(self._sequence(name, key)))
 
-    def torch(self, name: str, *key: int) -> torch.Generator:
+    def torch(self, name: str, *key: int) -> "torch.Generator":
         """CPU torch generator of the stream `name` at `key`."""
+        import torch
+
         return torch.Generator().manual_seed(self.integer(name, *key))
 
     def integer(self, name: str, *key: int) -> int:

@@ -48,6 +48,10 @@ class Head(ABC):
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
         """Initial tensors in float32, drawn from the head's own streams."""
 
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:  # noqa: ARG002 - affine heads use it
+        """Initial tensors with which the logits are W z + b, `weight [classes, dim]`; None if the head cannot do so."""
+        return None
+
     @abstractmethod
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
         """Logits and projected features of `features [batch, dim]`."""

@@ -12,8 +12,8 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +102,20 @@ def remember_request(decoded: Decoded, request: str) -> None:
     """
     known = requests_in(decoded.meta)
     if request not in known:
-        with contextlib.suppress(OSError):
-            meta = {**decoded.meta, "requests": [*known, request]}
-            write_atomic(decoded.folder / "meta.json", json.dumps(meta))
+        _note(decoded, {"requests": [*known, request]})
+
+
+def described(decoded: Decoded, source: Source) -> Decoded:
+    """A copy that says how its samples were stored; one made before copies said so learns it from the files."""
+    return decoded if "pictures" in decoded.meta else _note(decoded, {"pictures": source.describe()})
+
+
+def _note(decoded: Decoded, facts: Mapping[str, Any]) -> Decoded:
+    """Add facts to a copy and to its `meta.json`, where that can be written."""
+    meta = {**decoded.meta, **facts}
+    with contextlib.suppress(OSError):
+        write_atomic(decoded.folder / "meta.json", json.dumps(meta))
+    return replace(decoded, meta=meta)
 
 
 def requests_in(meta: dict[str, Any]) -> list[str]:
@@ -150,6 +161,7 @@ def _build(folder: Path, name: str, source: Source, measure: bool) -> None:
             "name": name,
             "options": source.options,
             "class_names": source.class_names,
+            "pictures": source.describe(),
             "group_names": list(groups) or None,
             "arrays": arrays,
             **facts,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.samples import Augment, Samples
+from fedblade.core.samples import Augment, Reader, Samples
 
 Array = npt.NDArray[Any]
 _PIECE = 4096
@@ -33,7 +33,13 @@ class Dataset:
 
     `fingerprint` is a digest of the contents that the source already knows, such as the key of a decoded cache.
     `group_names` names the groups of the parts (domains, writers). `margin` is a border of stored pixels that only
-    augmentations may use: without one, batches are cut to the inside.
+    augmentations may use: without one, batches are cut to the inside. `source` says in a few words what the samples
+    were read from, such as "PNG in 6 parquet files"; every run folder repeats it.
+
+    What was made of a user's own data is told by the rest: `label_values` are the user's labels of the classes where
+    these are not the class numbers, `given_shape` is the shape of one input where another one is stored, `value_range`
+    the least and the largest input, `reader` reads training inputs anew where their source draws random numbers, and
+    `notes` are lines for the user, shown before the first round.
     """
 
     name: str
@@ -47,6 +53,12 @@ class Dataset:
     fingerprint: str | None = None
     group_names: tuple[str, ...] | None = None
     margin: int = 0
+    source: str = "given from Python"
+    label_values: tuple[int, ...] | None = None
+    given_shape: tuple[int, ...] | None = None
+    value_range: tuple[float, float] | None = None
+    reader: Reader | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for kind, part in (("training", self.train), ("test", self.test)):
@@ -72,6 +84,10 @@ class Dataset:
             for array in (part.inputs, part.labels, *(() if part.groups is None else (part.groups,))):
                 digest.update(f"{array.dtype}{array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).tobytes())
+        inputs = self.train.inputs
+        if self.name == "arrays" and inputs.dtype == np.uint8 and inputs.ndim == 2 and self.unit == 1.0:
+            # Tables of bytes were once divided by 255: a run of that time had other inputs from the same arrays.
+            digest.update(b"used as they are")
         return digest.hexdigest()
 
 
@@ -103,10 +119,13 @@ def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
 def to_samples(
     dataset: Dataset, part: Part, device: torch.device, dtype: torch.dtype, augment: Augment | None
 ) -> Samples:
-    """A part on the training device, with its normalisation as one subtraction and one product."""
+    """A part on the training device, with its normalisation as one subtraction and one product.
+
+    The training part is read anew for batches with draws if the data set has a reader.
+    """
     channels = (-1,) + (1,) * (len(dataset.input_shape) - 1)
     mean, std = (torch.tensor(v, dtype=torch.float64).reshape(channels) for v in (dataset.mean, dataset.std))
-    margin = dataset.margin
+    margin, reader = dataset.margin, dataset.reader if part is dataset.train else None
     if margin and augment is None:
         part = replace(part, inputs=part.inputs[..., margin:-margin, margin:-margin])
         margin = 0
@@ -118,6 +137,7 @@ def to_samples(
         scale=(1.0 / (std * dataset.unit)).to(device=device, dtype=dtype),
         augment=augment,
         margin=margin,
+        reader=reader,
     )
 
 

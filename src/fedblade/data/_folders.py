@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._pictures import ENDINGS, Fit, Picture, picture_tasks
-from fedblade.data._source import PartName, Source
+from fedblade.data._pictures import ENDINGS, Fit, Picture, formats_of, picture_tasks
+from fedblade.data._source import PartName, Source, stored_in
 
 TEST_NAMES = ("test", "val", "valid", "validation")
 _SPLIT_SEED = 2024
@@ -58,12 +58,16 @@ def picture_source(
     options: str = "",
 ) -> Source:
     """Pictures on disk as a source; `lists` are further files that say which picture is what."""
-    pictures = [picture.data for part in parts.values() for picture in part]
+    pictures = [picture for part in parts.values() for picture in part]
+    files = [picture.data for picture in pictures if isinstance(picture.data, Path)]
+    # One picture of each folder stands for the others, because there may be a million.
+    one_each = {path.parent: picture for path, picture in zip(files, pictures, strict=True)}
     return Source(
         root=root,
-        files=(*lists, *(path for path in pictures if isinstance(path, Path))),
+        files=(*lists, *files),
         read=lambda part: picture_tasks(parts[part], fit),
         class_names=tuple(class_names),
+        describe=lambda: stored_in(formats_of(one_each.values()), files, "picture"),
         options=f"{fit} {options}",
         total=len(pictures),
     )

@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cache import VERSION, Decoded, Torn, open_decoded, open_or_build, remember_request, requests_in
+from fedblade.data._cache import (
+    VERSION,
+    Decoded,
+    Torn,
+    described,
+    open_decoded,
+    open_or_build,
+    remember_request,
+    requests_in,
+)
 from fedblade.data._dataset import Dataset, Part
 from fedblade.data._digest import digest_files
 from fedblade.data._hub import download, downloads_allowed
@@ -34,6 +43,7 @@ def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
     source = recognise(spec, place)
     folder = decoded_root() / f"{spec.name}-{_key(spec, source)[:32]}"
     decoded = open_or_build(folder, spec.name, source, measure=spec.measured, every_block=every_block)
+    decoded = described(decoded, source)
     if not path:
         remember_request(decoded, spec.request)
     return _as_dataset(spec, decoded)
@@ -98,6 +108,7 @@ def _as_dataset(spec: Spec, decoded: Decoded) -> Dataset:
         class_names=names,
         group_names=tuple(groups) if groups else None,
         margin=spec.margin,
+        source=meta.get("pictures", "unknown"),
         fingerprint=decoded.folder.name.rpartition("-")[2],
     )
 

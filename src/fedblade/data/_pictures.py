@@ -1,7 +1,7 @@
 """Picture files to arrays of one shape. A picture that cannot be read is named, never skipped."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,15 @@ def picture_size(picture: Picture) -> int:
             f"'{picture.name}' has {width}×{height} pixels; expected a square, as no size was set. Set dataset.size."
         )
     return int(width)
+
+
+def formats_of(pictures: Iterable[Picture]) -> str:
+    """The formats in which pictures are encoded, read from their bytes; JPEG is named as lossy."""
+    found = set()
+    for picture in pictures:
+        with _open(picture) as image:
+            found.add("JPEG (lossy)" if image.format == "JPEG" else str(image.format))
+    return " and ".join(sorted(found))
 
 
 def _open(picture: Picture) -> Any:

@@ -35,16 +35,23 @@ Task = Callable[[], Block]
 class Source:
     """Files of a data set in one of its formats, found but not decoded.
 
-    `files` are all files the content depends on, `read` gives the blocks of a part in order, `options` names the
-    settings that change what is decoded, and `total` is the number of samples where it is known beforehand.
+    `files` are all files the content depends on, `read` gives the blocks of a part in order, `describe` says in a few
+    words how the samples are stored, `options` names the settings that change what is decoded, and `total` is the
+    number of samples where it is known beforehand.
     """
 
     root: Path
     files: tuple[Path, ...]
     read: Callable[[PartName], Iterator[Task]]
     class_names: tuple[str, ...]
+    describe: Callable[[], str]
     options: str = ""
     total: int | None = None
+
+
+def stored_in(what: str, files: Sequence[Path], kind: str) -> str:
+    """How samples are stored, in a few words: `what` they are, and the number of files of a `kind` they are in."""
+    return f"{what} in {len(files):,} {kind} {'file' if len(files) == 1 else 'files'}"
 
 
 def refuse_twins(train: Sequence[Path], test: Sequence[Path]) -> None:

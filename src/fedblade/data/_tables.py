@@ -1,6 +1,5 @@
 """Parquet files with pictures and labels, as the Hugging Face hub stores data sets."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,24 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.errors import Misconfigured
+from fedblade.data._columns import Columns, check_type, holds_bytes, names_in, pick
 from fedblade.data._extras import need
-from fedblade.data._pictures import Fit, Picture, decode_all
-from fedblade.data._source import PartName, Source, Task, refuse_twins
+from fedblade.data._pictures import Fit, Picture, decode_all, formats_of
+from fedblade.data._source import PartName, Source, Task, refuse_twins, stored_in
 
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev)(?=[/_.-]|$)")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
 _ROWS = 256
 # The hub's copy of CIFAR-100 writes so.
 _MISPRINTS = {"cra": "crab"}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of the picture and label columns; empty names are guessed."""
-
-    image: str = ""
-    label: str = ""
 
 
 def find_tables(root: Path) -> dict[PartName, list[Path]]:
@@ -81,6 +73,7 @@ def read_tables(
         files=tuple(files),
         read=lambda part: (task for file in tables[part] for task in by_path[file].tasks(fit, len(names))),
         class_names=names,
+        describe=lambda: stored_in(formats_of(one for table in opened for one in table.first()), files, "parquet"),
         options=f"{fit} {opened[0].image} {opened[0].label}",
         total=sum(table.rows for table in opened),
     )
@@ -89,7 +82,7 @@ def read_tables(
 def first_picture(root: Path, columns: Columns) -> Picture:
     """The first picture of the training part, from which a size can be read."""
     table = _Table.open(find_tables(root)["train"][0], columns)
-    pictures = next(table.batches(1), [])
+    pictures = table.first()
     if not pictures:
         raise Misconfigured(f"'{table.path}' has no rows; expected pictures. Give a table with some.")
     return pictures[0]
@@ -152,14 +145,14 @@ class _Table:
         except (OSError, ValueError) as error:
             raise _damaged(path, error) from error
         types = need("pyarrow.types", "pyarrow", "reading parquet files")
-        pictures = [field.name for field in schema if _holds_bytes(field.type, types)]
+        pictures = [field.name for field in schema if holds_bytes(field.type, types)]
         labels = [field.name for field in schema if types.is_integer(field.type)]
-        image = _pick(path, "image", columns.image, pictures, ("image", "img"))
+        image = pick(path, "image", columns.image, pictures, ("image", "img"))
         usual = ("label", "fine_label", "labels")
         if not labels or columns.label:
-            _check_type(path, schema, (columns.label,) if columns.label else usual, labels)
-        label = _pick(path, "label", columns.label, labels, usual)
-        names = _names_in(schema.metadata, label)
+            check_type(path, schema, (columns.label,) if columns.label else usual, labels)
+        label = pick(path, "label", columns.label, labels, usual)
+        names = names_in(schema.metadata, label)
         return _Table(path, image, label, types.is_struct(schema.field(image).type), rows, names)
 
     def batches(self, rows: int = _ROWS, image: bool = True) -> Iterator[list[Picture]]:
@@ -179,6 +172,10 @@ class _Table:
                     row += len(labels)
         except (OSError, ValueError) as error:
             raise _damaged(self.path, error) from error
+
+    def first(self) -> list[Picture]:
+        """The first picture of the file; none where it has no rows."""
+        return next(self.batches(1), [])
 
     def _picture(self, row: int, value: Any, label: int | None) -> Picture:
         data = value["bytes"] if isinstance(value, dict) else value
@@ -201,46 +198,6 @@ class _Table:
     def largest_label(self) -> int:
         """Largest label of the file."""
         return max((each.label for pictures in self.batches(1 << 14, image=False) for each in pictures), default=-1)
-
-
-def _holds_bytes(kind: Any, types: Any) -> bool:
-    if types.is_struct(kind):
-        return any(kind.field(i).name == "bytes" for i in range(kind.num_fields))
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def _check_type(path: Path, schema: Any, wanted: Sequence[str], integers: Sequence[str]) -> None:
-    """Say so if a label column is there but does not hold class numbers."""
-    for name in wanted:
-        if name in schema.names and name not in integers:
-            raise Misconfigured(
-                f"'{path}' has labels of type {schema.field(name).type} in column '{name}'; expected integers, the "
-                f"numbers of the classes from 0. Convert the column or set dataset.label to another one."
-            )
-
-
-def _pick(path: Path, what: str, given: str, found: Sequence[str], usual: Sequence[str]) -> str:
-    """The column asked for, else one of the usual names, else the only one of its kind."""
-    if given:
-        if given in found:
-            return given
-        raise Misconfigured(f"'{path}' has no {what} column '{given}'.{nearest(given, found)}")
-    for name in usual:
-        if name in found:
-            return name
-    if len(found) == 1:
-        return found[0]
-    listed = f"candidates are {', '.join(found)}" if found else "no column fits"
-    raise Misconfigured(f"'{path}' does not say which column is the {what}: {listed}. Set dataset.{what}.")
-
-
-def _names_in(metadata: Any, label: str) -> tuple[str, ...]:
-    """Class names that the hub's writer stores in the file."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return tuple(str(name) for name in features[label]["names"])
-    except (KeyError, TypeError, ValueError):
-        return ()
 
 
 def _damaged(path: Path, error: Exception) -> Misconfigured:

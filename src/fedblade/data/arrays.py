@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
-from fedblade.data._user import NAMES, as_dataset
+from fedblade.data._user import IN_NPZ, NAMES, as_dataset
 
 
 @datasets.register()
@@ -30,7 +31,7 @@ def arrays(path: str = "") -> Dataset:
             if missing:
                 hint = nearest(missing[0], archive.files)
                 raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.{hint}")
-            return as_dataset(tuple(archive[name] for name in NAMES))
+            return replace(as_dataset(tuple(archive[name] for name in NAMES)), source=IN_NPZ)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(f"'{path}' cannot be read as an .npz file of plain arrays: {reason}.") from error

@@ -12,13 +12,14 @@ import numpy as np
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._cifar_names import CIFAR10, CIFAR100
+from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
 from fedblade.data._folders import class_folders, read_folders
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins
+from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins, stored_in
 from fedblade.data._spec import Hub, Spec, declare
-from fedblade.data._tables import Columns, read_tables
+from fedblade.data._tables import read_tables
 
 _PIXELS = 3 * 32 * 32
 _RECORDS_PER_BLOCK = 1000
@@ -76,7 +77,7 @@ def _binary_source(layout: _Binary, root: Path, files: tuple[Path, ...], fetch: 
         for name in layout.files[part]:
             yield from _records(layout, f"{root / name}", fetch(name))
 
-    return Source(root, files, tasks, layout.classes)
+    return Source(root, files, tasks, layout.classes, lambda: stored_in("original pixels", files, "binary"))
 
 
 def _from_folder(folder: Path, name: str) -> bytes:

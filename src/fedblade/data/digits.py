@@ -31,5 +31,6 @@ def digits() -> Dataset:
         unit=16.0,
         mean=(0.305,),
         std=(0.376,),
+        source="scikit-learn's own",
         class_names=tuple(str(digit) for digit in range(10)),
     )

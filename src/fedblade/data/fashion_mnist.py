@@ -10,12 +10,13 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
+from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
-from fedblade.data._source import Array, Block, PartName, Source, Task, refuse_twins
+from fedblade.data._source import Array, Block, PartName, Source, Task, refuse_twins, stored_in
 from fedblade.data._spec import Hub, Spec, declare
-from fedblade.data._tables import Columns, read_tables
+from fedblade.data._tables import read_tables
 
 _CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -48,7 +49,7 @@ def _read_idx_files(root: Path) -> Source | None:
     def tasks(part: PartName) -> Iterator[Task]:
         yield partial(_decode, *pairs[part])
 
-    return Source(root, files, tasks, _CLASSES)
+    return Source(root, files, tasks, _CLASSES, lambda: stored_in("original pixels", files, "IDX"))
 
 
 def _decode(image_file: Path, label_file: Path) -> Block:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
+from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
 from fedblade.data._folders import class_folders, find_test_folder, labelled_pictures, picture_source, split_at_random
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit, Picture, picture_size
 from fedblade.data._source import PartName, Source
 from fedblade.data._spec import Spec
-from fedblade.data._tables import Columns, find_tables, first_picture, read_tables
+from fedblade.data._tables import find_tables, first_picture, read_tables
 
 
 def _check(name: str, path: str, size: int, channels: int) -> None:

@@ -13,7 +13,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
 from fedblade.data._load import load
-from fedblade.data._source import PARTS, Array, Block, Ints, PartName, Source, Task
+from fedblade.data._source import PARTS, Array, Block, Ints, PartName, Source, Task, stored_in
 from fedblade.data._spec import Spec, declare
 
 # LEAF's alphabet, in its order: the labels of Shakespeare are positions in it.
@@ -41,7 +41,8 @@ def _read(convert: Convert, class_names: tuple[str, ...], root: Path) -> Source 
             for user, data in users.items():
                 yield partial(_block, file, user, data, convert)
 
-    return Source(base, (*files["train"], *files["test"]), tasks, class_names)
+    both = (*files["train"], *files["test"])
+    return Source(base, both, tasks, class_names, lambda: stored_in("samples by user", both, "LEAF"))
 
 
 def _users(file: Path) -> Mapping[str, Any]:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
+from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
 from fedblade.data._folders import labelled_pictures, picture_source
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit, Picture
 from fedblade.data._source import PartName, Source
 from fedblade.data._spec import Hub, Spec, declare
-from fedblade.data._tables import Columns, read_tables
+from fedblade.data._tables import read_tables
 
 _ARCHIVE_FOLDER = "tiny-imagenet-200"
 

@@ -105,7 +105,8 @@ class GroupPasses:
     def _pass(self, passes: Sequence[DataPass], models: Models, data: Data, portion: Portion) -> dict[str, Tree]:
         """Every pass over one batch of each item, with an axis of items in front."""
         given = self._given(models, data, portion)
-        if not data.order.is_cuda or any(each.by_round for each in passes):
+        read_by_host = data.samples.reader is not None and given["draws"] is not None
+        if not data.order.is_cuda or read_by_host or any(each.by_round for each in passes):
             return self._at(passes, models, data.samples, given)
         key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
         found: dict[str, Tree] = self._replays.call(
@@ -133,10 +134,12 @@ class GroupPasses:
         """Every pass over what a portion is made of; `models` says how they predict, and in which round."""
         mine = _rows(replace(models, **given["models"]), given["places"])
         inputs, labels = gather(samples, given["indices"], given["draws"])
-        features = self._features(mine.params, mine.buffers, inputs, given["real"])
+        complete = self.many.problem.network.complete
+        features = self._features(complete(mine.params, mine.fixed), mine.buffers, inputs, given["real"])
         seen = {"features": features, "labels": labels} | ({} if given["real"] is None else {"mask": given["real"]})
         if any(each.anchored for each in passes):
-            seen["anchor_features"] = self._features(mine.anchor, mine.anchor_buffers, inputs, given["real"])
+            received = complete(mine.anchor, mine.fixed)
+            seen["anchor_features"] = self._features(received, mine.anchor_buffers, inputs, given["real"])
         return _views(self.many, mine, seen, passes)
 
     def _features(self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None) -> Tensor:

@@ -35,7 +35,8 @@ class ManyClients:
         inputs, labels = gather(self.problem.samples, batch.indices, batch.draws)
         training = work.phase.statistics == "update"
         tap = tap_of(terms)
-        features, stages = self.features(params, buffers, inputs, batch.mask, training=training, tap=tap)
+        body = self.complete(received, params)
+        features, stages = self.features(body, buffers, inputs, batch.mask, training=training, tap=tap)
         with torch.no_grad():
             taught = {each: self._teach(received, each, inputs, batch.mask, clients) for each in teachers_of(terms)}
         rows: dict[str, Any] = {
@@ -63,6 +64,14 @@ class ManyClients:
                 if isinstance(term, GradientTerm):
                     add_gradient(slope.gradient, self._each(received, rows, features, term.gradient), term.weight)
         return slope
+
+    def complete(self, received: Received, params: Tree) -> Tree:
+        """`params [clients, …]` and the body's frozen parameters, whose client axis is a view that repeats them."""
+        network = self.problem.network
+        clients = len(next(iter(params.values())))
+        return network.complete(
+            params, {name: received.fixed[name].expand(clients, *received.fixed[name].shape) for name in network.frozen}
+        )
 
     def features(
         self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None, *, training: bool, tap: Tap = "none"
@@ -132,7 +141,7 @@ class ManyClients:
             anchor, buffers = anchor | tree_select(state, anchor), buffers | tree_select(state, buffers)
         by_batch = teacher.norm == "batch"
         own = tree_clone(buffers) if by_batch else buffers
-        features, _ = self.features(anchor, own, inputs, mask, training=by_batch)
+        features, _ = self.features(self.complete(received, anchor), own, inputs, mask, training=by_batch)
         network = self.problem.network
 
         def one(z: Tensor, params: Tree) -> tuple[Tensor, Tensor, Tensor]:

@@ -100,13 +100,13 @@ class _Round:
         for training in (True, False) if numbers else ():
             batch, *own = (each.task.phases[numbers[0]][0] for each in (self.together, *self.alone))
             inputs, _ = gather(self.problem.samples, batch.indices, batch.draws)
-            anchor, buffers = self.together.anchor, tree_clone(self.together.buffers)
-            found, _ = self.passes.many.features(anchor, buffers, inputs, batch.mask, training=training)
+            many, network, buffers = self.passes.many, self.problem.network, tree_clone(self.together.buffers)
+            body = many.complete(self.together, self.together.anchor)
+            found, _ = many.features(body, buffers, inputs, batch.mask, training=training)
             for place, each in enumerate(self.alone):
                 inputs, _ = self.problem.samples.batch(own[place].indices, own[place].draws)
-                expected = self.problem.network.features(
-                    each.anchor, tree_clone(each.buffers), inputs, training=training
-                )
+                body = network.complete(each.anchor, each.fixed)
+                expected = network.features(body, tree_clone(each.buffers), inputs, training=training)
                 self.compare.features(found[place, : len(expected)], expected)
 
     def _train(self) -> Row:

@@ -7,7 +7,6 @@ serve until they are dismissed. What is measured, and own models that are tuned,
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-import torch
 from torch import Tensor
 
 from fedblade.core.cohort import Cohort
@@ -138,13 +137,8 @@ class LeadStore:
 
 def _changing(server: ServerState, start: ServerState) -> Tree:
     """What goes out in every round: all of the state but the tensors that every rank has made itself."""
-    flat = server.flat()
-    same = {
-        f"fixed/{name}"
-        for name, leaf in server.fixed.items()
-        if leaf is start.fixed[name] or torch.equal(leaf, start.fixed[name])
-    }
-    return {name: leaf for name, leaf in flat.items() if name not in same}
+    same = {f"fixed/{name}" for name in server.unmoved(start)}
+    return {name: leaf for name, leaf in server.flat().items() if name not in same}
 
 
 def _first_to_step(cohort: Cohort) -> int | None:

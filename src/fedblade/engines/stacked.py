@@ -57,7 +57,8 @@ class StackedEngine(SequentialEngine):
         self._features = self._many.of_one
         if problem.samples.labels.is_cuda and not takes_batch_statistics(problem.network):
             self._measured_batch = GPU_BATCH
-        replays = problem.samples.labels.is_cuda and can_replay(self._many)
+        # A captured step cannot wait for the host to read inputs.
+        replays = problem.samples.labels.is_cuda and problem.samples.reader is None and can_replay(self._many)
         self._slots = SlotTrainer(self._many) if replays else None
 
     def rehearse(self, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:

@@ -10,6 +10,7 @@ from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import SUMMARY, RunDirectory
 from fedblade.experiment._driver import Watcher
 from fedblade.experiment._progress import Once
+from fedblade.experiment._reuse import Today, code_difference
 from fedblade.experiment._run import execute
 
 
@@ -23,7 +24,11 @@ class Cell:
 
 
 def is_finished(run: Cell) -> bool:
-    """Whether a run is on disk as a whole."""
+    """Whether a run is on disk as a whole, made by today's code; its data are compared before runs start."""
+    return _has_ended(run) and code_difference(RunDirectory(run.folder), run.config) is None
+
+
+def _has_ended(run: Cell) -> bool:
     summary = RunDirectory(run.folder).read_json(SUMMARY)
     return summary is not None and summary.get("status") == "finished"
 
@@ -34,7 +39,13 @@ def rounds_behind(run: Cell) -> int:
 
 
 def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
-    """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest."""
+    """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest.
+
+    A finished run that was made by other code or from other data is refused before the first one starts.
+    """
+    today = Today()
+    for run in filter(_has_ended, runs):
+        today.check(RunDirectory(run.folder), run.config)
     open_ = [run for run in runs if not is_finished(run)]
     failed: dict[Path, str] = {}
     said: set[str] = set()

@@ -23,6 +23,7 @@ def plan_comparison(
         for seed in seeds or suggested:
             config, _ = load_config(source, {**overrides, "method": method, "seed": seed})
             folder = out / f"{folder_name(method)}-seed{seed}"
+            config.build_method()
             check_folder(RunDirectory(folder), config, resume=True)
             cells.append(Cell(f"{method} seed {seed}", folder, config))
     return cells

@@ -146,9 +146,23 @@ def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
     knobs = _knobs(entry) if entry else {}
     check_keys(kind, raw, (*settings_model.model_fields, *knobs))
     settings = validate(settings_model, {k: v for k, v in raw.items() if k in settings_model.model_fields}, kind)
+    if isinstance(settings, ModelSettings):
+        settings = _with_start(settings, name)
     model = knob_model(name, knobs)
     checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
     return Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind), settings
+
+
+def _with_start(settings: ModelSettings, name: str) -> ModelSettings:
+    """Where the model's first weights come from, "auto" decided."""
+    if settings.init == "given" and name != OBJECT:
+        raise Misconfigured(
+            f"model.init = 'given' is for a module that is passed from Python; model '{name}' is drawn for every seed. "
+            f"Leave model.init out, or use fedblade.run(model=module)."
+        )
+    if settings.init != "auto":
+        return settings
+    return settings.model_copy(update={"init": "given" if name == OBJECT else "seed"})
 
 
 def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:

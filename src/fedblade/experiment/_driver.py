@@ -22,6 +22,7 @@ from fedblade.experiment._precision import float32_products
 from fedblade.experiment._setup import MOST_MEASURED, Setup
 from fedblade.experiment._threads import fitting_threads
 from fedblade.experiment._traffic import Bytes, bytes_down, exchange_bytes_down
+from fedblade.experiment._untrained import counted, refuse_untrained
 
 Row = dict[str, Any]
 When = Literal["before_run", "after_round", "after_run"]
@@ -103,6 +104,7 @@ class Driver:
                 self._complete(*self._round(round_, before))
             before = Bytes()
             self._watcher.on_round(self.history[-1])
+        refuse_untrained(self._setup, self.history)
         with stage("evaluate"):
             self._own.measure(self.measured_state, self._watcher.on_own_model)
 
@@ -174,7 +176,7 @@ class Driver:
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         ended, calibrated = self._after_run(state, sent) if last else (state, {})
         row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
-        return ended, row | (outcome.log + sent.log).means() | gauges | calibrated, found
+        return ended, row | (outcome.log + sent.log).means() | counted(outcome.log) | gauges | calibrated, found
 
     def _cohort(self, round_: int) -> IntArray:
         """The clients of a round."""

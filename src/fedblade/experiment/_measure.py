@@ -13,7 +13,7 @@ A measure is a word, with what it is about after a space:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -34,9 +34,9 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Value:
-    """A measured number over seeds, its deviation over seeds or over the clients of a run.
+    """A measured number over seeds, its deviation over seeds (n−1) or over the clients of a run (n).
 
-    `bound` is `+` (reached later than printed), `<` (less than printed) or nothing.
+    `bound` is `+` (reached later than printed), `<` (less than printed) or nothing. `seeds` has each seed's number.
     """
 
     mean: float
@@ -44,11 +44,12 @@ class Value:
     runs: int
     bound: str = ""
     over: Literal["seeds", "clients"] = "seeds"
+    seeds: tuple[float, ...] = field(default=(), compare=False)
 
     @property
     def deviation(self) -> float | None:
         """The deviation, where there is more than one value to deviate."""
-        return None if self.bound or (self.over == "seeds" and self.runs < 2) else self.std
+        return None if self.bound else self.std
 
     def text(self, decimals: int = 2) -> str:
         """The number as a table shows it, `200+` and `<0.9` included."""
@@ -68,7 +69,7 @@ def read_finished(folder: Path) -> FinishedRun | None:
 
 
 def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
-    """Mean and population deviation over seeds; each seed is the mean over its runs. None if a run lacks the number.
+    """Mean and deviation over seeds; each seed is the mean over its runs. None if a run lacks the number.
 
     A deviation over clients is its mean over runs.
     """
@@ -78,9 +79,14 @@ def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
     means = _per_seed(kind, about, seeds)
     if means is None:
         return None
-    found = Value(*protocols.mean_std(means), runs=len(means))
+    found = over_seeds(means)
     deviations = _per_seed(kind, spread, seeds) if spread else None
     return replace(found, std=fmean(deviations), over="clients") if deviations else found
+
+
+def over_seeds(numbers: Sequence[float]) -> Value:
+    """One number per seed as mean and deviation."""
+    return Value(*protocols.mean_std(numbers), runs=len(numbers), seeds=tuple(numbers))
 
 
 def speedup(baseline: Value | None, own: Value | None) -> Value | None:
@@ -103,7 +109,7 @@ def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Value | None:
     hits = [hit for hit in reached if hit is not None]
     if len(hits) < len(reached):
         return Value(float(max(len(run.history) for run in runs)), None, len(runs), "+")
-    return Value(*protocols.mean_std(hits), runs=len(runs))
+    return over_seeds(hits)
 
 
 def _per_seed(kind: str, about: str, seeds: Sequence[Sequence[FinishedRun]]) -> list[float] | None:

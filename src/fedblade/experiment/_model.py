@@ -1,24 +1,22 @@
 """A trained network, ready to predict, from memory or from a run's folder."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured, MissingExtra
-from fedblade.core.network import Network, build_network
-from fedblade.core.state import ServerState
-from fedblade.core.streams import Streams
+from fedblade.core.network import Network
+from fedblade.core.state import ServerState, unflatten
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import Tree
-from fedblade.data import Dataset
 from fedblade.experiment._config import RunConfig, resolve
 from fedblade.experiment._directory import CONFIG, MODEL
-from fedblade.experiment._setup import necks_of
-from fedblade.models import as_backbone
+from fedblade.experiment._model_inputs import as_labels, as_trained
+from fedblade.experiment._network import Made, make_network
 
 
 class TrainedModel(nn.Module):
@@ -51,7 +49,8 @@ class TrainedModel(nn.Module):
         """Features [batch, dim] of stored inputs [batch, …]."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         normalised = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
-        return self._network.features(self._tree("params"), self._tree("buffers"), normalised, training=False)
+        body = self._network.complete(self._tree("params"), self._tree("fixed"))
+        return self._network.features(body, self._tree("buffers"), normalised, training=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [batch, classes] of stored inputs [batch, …], as the data set holds them."""
@@ -59,15 +58,14 @@ class TrainedModel(nn.Module):
 
     @torch.no_grad()
     def predict(self, inputs: Any) -> Tensor:
-        """Class of each input, an array or tensor [batch, …] as the data set holds them."""
-        given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.asarray(inputs))
-        expected = tuple(self.facts["input_shape"])
-        if tuple(given.shape[1:]) != expected:
-            raise Misconfigured(
-                f"inputs have shape {tuple(given.shape)}; expected (batch, {', '.join(map(str, expected))})."
-            )
+        """Label of each input, an array or tensor [batch, …] as training took them: in that type, scale and shape.
+
+        Labels are those of the training data. Pictures may have their channels last if those of training had. Inputs
+        of another scale are refused; `forward` checks nothing and numbers classes from 0.
+        """
+        given = as_trained(self.facts, inputs)
         logits: Tensor = self(given.to(self.get_buffer("mean").device))
-        return logits.argmax(dim=1)
+        return as_labels(self.facts, logits.argmax(dim=1))
 
     def export_onnx(self, path: str | Path) -> Path:
         """Write the model as an ONNX file with a free batch axis; needs the extra `onnx`."""
@@ -85,18 +83,6 @@ class TrainedModel(nn.Module):
         return Path(path)
 
 
-def model_facts(dataset: Dataset) -> dict[str, Any]:
-    """What a saved model must know of its data."""
-    return {
-        "input_shape": list(dataset.input_shape),
-        "num_classes": dataset.num_classes,
-        "unit": dataset.unit,
-        "mean": list(dataset.mean),
-        "std": list(dataset.std),
-        "class_names": None if dataset.class_names is None else list(dataset.class_names),
-    }
-
-
 def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
     """Write `model.safetensors`: the network's tensors, and what is needed to use them."""
     write_tensors(path, state.replace(extra={}).flat(), facts)
@@ -111,27 +97,35 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
     config = resolve(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
     tensors, facts = read_tensors(folder / MODEL)
-    network, start = _empty_network(config, facts, model)
-    return TrainedModel(network, start.restored(tensors, config.federation.rounds), facts)
+    made = _empty_network(config, facts, model)
+    state = _filled(ServerState(made.params, made.buffers, made.fixed), tensors, folder)
+    # Which layers are frozen is what the run says, whatever the flags of the module are today.
+    frozen = frozenset(name for name in state.fixed if name.startswith("body."))
+    return TrainedModel(replace(made.network, frozen=frozen), state, facts)
 
 
-def _body(config: RunConfig, shape: tuple[int, ...]) -> object:
-    if config.model.entry is None:
-        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
-    return config.model.make(shape)
-
-
-def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> tuple[Network, ServerState]:
-    """The run's network with initial weights, to be filled."""
-    shape = tuple(facts["input_shape"])
-    method = config.build_method()
-    network, params, buffers, fixed = build_network(
-        lambda: as_backbone(_body(config, shape) if model is None else model),
-        method.head,
-        facts["num_classes"],
-        torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype)),
-        Streams(config.general.seed),
-        norm_stats=config.model_settings.norm_stats,
-        necks=necks_of(config, method),
+def _filled(start: ServerState, tensors: Tree, folder: Path) -> ServerState:
+    """The tensors of a file, in the order of the network's, which must have the same names and shapes."""
+    parts, own = unflatten(tensors), start.params | start.buffers | start.fixed
+    found = {name: leaf.shape for tree in parts.values() for name, leaf in tree.items()}
+    known = {name: leaf.shape for name, leaf in own.items()}
+    if known != found:
+        different = min(name for name in known | found if known.get(name) != found.get(name))
+        raise Misconfigured(
+            f"the model does not fit the run in '{folder}': they differ in '{different}'. Pass the module that the run "
+            f"was given, of the same layers."
+        )
+    params, buffers, fixed = (
+        {name: parts[part][name] for name in own if name in parts.get(part, {})}
+        for part in ("params", "buffers", "fixed")
     )
-    return network, ServerState(params, buffers, fixed)
+    return ServerState(params, buffers, fixed)
+
+
+def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> Made:
+    """The run's network with initial weights, to be filled."""
+    if config.model.entry is None and model is None:
+        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
+    shape = tuple(facts["input_shape"])
+    example = torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype))
+    return make_network(config, config.build_method(), facts["num_classes"], shape, example, model)

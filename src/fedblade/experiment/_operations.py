@@ -24,7 +24,8 @@ def step_operations(problem: Problem, start: ServerState, batch_size: int) -> fl
     try:
         first_two = torch.zeros(2, dtype=torch.int64, device=problem.samples.labels.device)
         example, _ = problem.samples.batch(first_two)
-        problem.network.features(start.params, start.buffers, example, training=False)
+        body = problem.network.complete(start.params, start.fixed)
+        problem.network.features(body, start.buffers, example, training=False)
     finally:
         for hook in hooks:
             hook.remove()

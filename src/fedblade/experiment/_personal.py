@@ -92,7 +92,10 @@ def _row(setup: Setup, state: ServerState, client: int, curve: list[OwnAccuracy]
 
 
 def spread(rows: Sequence[Mapping[str, Any]], key: str = "accuracy") -> dict[str, Any]:
-    """Mean, deviation and worst tenth of `key` over the clients that have it, and the number of those that do not."""
+    """Mean, deviation and worst tenth of `key` over the clients that have it, and the number of those that do not.
+
+    The deviation divides by n: these clients are all there are to tell of, and no sample of others.
+    """
     values = sorted(float(row[key]) for row in rows if row.get(key) is not None)
     if not values:
         return {}

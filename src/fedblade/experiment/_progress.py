@@ -1,6 +1,7 @@
 """Watchers that show a run on a terminal, in a log file, or not at all."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 
@@ -28,6 +29,14 @@ class Silent:
 
     def on_note(self, text: str) -> None:
         """Nothing."""
+
+
+class Quiet(Silent):
+    """Shows notes alone, as warnings of the logger `fedblade`: what was assumed must be heard in a script too."""
+
+    def on_note(self, text: str) -> None:
+        """Log the note."""
+        logging.getLogger("fedblade").warning(text)
 
 
 def describe(setup: Setup) -> str:

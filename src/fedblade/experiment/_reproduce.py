@@ -16,6 +16,7 @@ from fedblade.experiment._paper import IN_COLUMNS, Line, columns_of, lines_of, s
 from fedblade.experiment._pending import Readiness, readiness
 from fedblade.experiment._presets import Preset, load_preset
 from fedblade.experiment._request import folder_name
+from fedblade.experiment._reuse import Today
 from fedblade.experiment._settings import LEVELS, lookup, setting, show
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint", "distributed")
@@ -44,7 +45,7 @@ class Plan:
     """What `reproduce` is about to do.
 
     `lines` are the lines asked for. `changes` says how the runs differ from the paper's. `absent` fills with the data
-    sets that are found missing, and what to do about each.
+    sets that are found missing, and what to do about each, and `today` tells which runs in the folder count.
     """
 
     preset: Preset
@@ -53,6 +54,7 @@ class Plan:
     folder: Path
     plan_cell: Callable[[GridCell], Planned]
     absent: dict[str, str] = field(default_factory=dict)
+    today: Today = field(default_factory=Today)
     _planned: dict[int, Planned] = field(default_factory=dict)
 
     def of(self, cell: GridCell) -> Planned:

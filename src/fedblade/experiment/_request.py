@@ -10,7 +10,7 @@ from fedblade.experiment._config import OBJECT, RunConfig, resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._overrides import apply
 from fedblade.experiment._presets import read_config
-from fedblade.experiment._summary import check_sources
+from fedblade.experiment._reuse import check_code
 from fedblade.methods import compose
 
 TRACKERS = "trackers"
@@ -63,15 +63,15 @@ def _check_seeds(seeds: Any) -> list[int]:
 
 
 def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
-    """Refuse a folder that cannot take this run: another configuration, other contents, or a user's file edited."""
+    """Refuse a folder that cannot take this run: another configuration, other contents, or other code."""
     directory.check(comparable(directory, config), resume=resume)
-    check_sources(directory, config)
+    check_code(directory, config)
 
 
 def comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
     """The configuration's table, with what a run in the folder was started with and may differ now.
 
-    Those are the trackers and how long ranks wait; a run of before there were ranks has no table of them.
+    Those are the trackers and how long ranks wait. A setting that came later than the run has its default there.
     """
     table = config.table()
     if directory.exists:
@@ -80,9 +80,27 @@ def comparable(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
         table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
         if _DISTRIBUTED in stored:
             table[_DISTRIBUTED][_TIMEOUT] = stored[_DISTRIBUTED].get(_TIMEOUT)
-        elif config.distributed == type(config.distributed)():
-            del table[_DISTRIBUTED]
+        _leave_out_defaults(table, stored, _filled(stored))
     return table
+
+
+def _filled(stored: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the defaults of settings that it lacks; as it is where a part of it is gone."""
+    try:
+        return resolve(stored).table()
+    except Misconfigured:
+        return stored
+
+
+def _leave_out_defaults(table: dict[str, Any], stored: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
+    """Take out of `table` what `stored` lacks and what has the default there; `filled` is `stored` with defaults."""
+    for key in list(table):
+        if isinstance(table[key], dict) and isinstance(filled.get(key), Mapping):
+            _leave_out_defaults(table[key], stored.get(key, {}), filled[key])
+            if not table[key] and key not in stored:
+                del table[key]
+        elif key not in stored and key in filled and table[key] == filled[key]:
+            del table[key]
 
 
 def folder_name(method: str) -> str:

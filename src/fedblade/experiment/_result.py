@@ -10,7 +10,8 @@ from torch import nn
 from fedblade.core.tree import Tree
 from fedblade.experiment._directory import CLIENTS, DIAGNOSTICS, SUMMARY, RunDirectory
 from fedblade.experiment._driver import Driver, Row
-from fedblade.experiment._model import TrainedModel, load, model_facts
+from fedblade.experiment._model import TrainedModel, load
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._profile import Profile
 from fedblade.experiment._setup import Setup
 from fedblade.experiment._summary import summarise

@@ -1,7 +1,6 @@
 """One run, from Python or from the command line."""
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +18,17 @@ from fedblade.experiment._config import OBJECT, RunConfig
 from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._distributed import follow, joined, lead_setup, lead_store, refuse_ranks
 from fedblade.experiment._driver import Driver, Watcher
-from fedblade.experiment._model import model_facts, save_model
+from fedblade.experiment._model import save_model
+from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._profile import profiled
-from fedblade.experiment._progress import Silent
+from fedblade.experiment._progress import Quiet, Silent
 from fedblade.experiment._rank_process import ending_together, threads_for, undisturbed
 from fedblade.experiment._request import check_folder, comparable, requested_config
 from fedblade.experiment._result import Result, finished_result, received_result, result_of, sent_result
+from fedblade.experiment._reuse import Today
 from fedblade.experiment._setup import Setup, prepare
-from fedblade.experiment._summary import check_partition, record_partition, summarise
-from fedblade.models import as_backbone
+from fedblade.experiment._summary import record_partition, summarise
+from fedblade.models import own_module
 from fedblade.trackers import check_installed, tracked
 
 
@@ -43,17 +44,33 @@ def run(
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
 
     A dotted key is passed as `**{"local.epochs": 1}`. `dataset` may also be a `fedblade.data.Dataset`, four arrays
-    (x, y, x_test, y_test) or two torch datasets, `model` a torch module. Nothing is written without `out`; with it,
-    `resume=True` goes on with a run that was cut short, with the run's own configuration if none is given,
-    `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and `profile=True` writes where the time
-    goes (`Result.profile`). In a script that torchrun starts, all processes share the run and get the same result.
+    (x, y, x_test, y_test) or two torch datasets. Of arrays and torch datasets, bytes of shape
+    [n, height, width] or [n, channels, height, width] are pixels and divided by 255, tables are used as they are,
+    pictures may have their channels last, labels that are not 0, 1, 2, … are numbered in ascending order, and torch
+    datasets whose transforms draw random numbers are read anew in every epoch. `Result.model.predict` takes inputs as
+    training took them and gives the labels of the training data (docs/own-data.md).
+
+    `model` may also be a torch module, which is copied. A module that ends in a linear layer with an output for each
+    class is taken for a classifier: the layer is cut off, and the head starts from its weights where it has that form.
+    Any other output is taken for features; `model.output="features"` or `"logits"` says it instead. Layers with
+    `requires_grad=False` stay as they are. All seeds start from the given weights; `model.init="seed"` draws them anew.
+    `fedblade.models.as_backbone` has the rules, docs/own-models.md examples.
+
+    What was found and assumed is told to the `watcher` before the first round; without one it is logged, as a warning
+    of the logger `fedblade`.
+
+    Nothing is written without `out`; with it, `resume=True` goes on with a run that was cut short, with the run's own
+    configuration if none is given, `trackers=["tensorboard"]` lets trackers follow it (`fedblade.trackers`), and
+    `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
+    the run and get the same result.
     """
     dataset = _passed(overrides, "dataset", as_dataset)
-    model = _passed(overrides, "model", lambda given: copy.deepcopy(as_backbone(given)))
+    model = _passed(overrides, "model", own_module)
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
+    told = Quiet() if watcher is None else watcher
     return execute(
-        checked, out=out, resume=resume, watcher=watcher, profile=profile, dataset=dataset, model=model, ranks=ranks
+        checked, out=out, resume=resume, watcher=told, profile=profile, dataset=dataset, model=model, ranks=ranks
     )
 
 
@@ -80,13 +97,15 @@ def execute(
             return lead_setup(ranks, config, dataset, model)
         return prepare(config, dataset, model) if make is None else make()
 
+    # Data that nodes hold are not here to be compared.
+    today = Today(dataset) if make is None else None
     if ranks is None:
         refuse_ranks()
     with threads_for(ranks):
         if ranks is not None and not ranks.leads:
             return received_result(folder, *follow(ranks, config, folder, dataset, model))
         with ending_together(ranks):
-            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, dataset, model, ranks)
+            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, today, model, ranks)
             if ranks is not None:
                 ranks.tell(*sent_result(result))
         return result
@@ -105,11 +124,11 @@ def _carried_out(
     watcher: Watcher,
     profile: bool,
     build: Callable[[], Setup],
-    dataset: Dataset | None,
+    today: Today | None,
     model: nn.Module | None,
     ranks: Ranks | None,
 ) -> Result:
-    """The run as one process sees it, which may be rank 0 of several."""
+    """The run as one process sees it, which may be rank 0 of several; `today` compares the data of a finished run."""
     if out is None:
         if profile:
             raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
@@ -123,8 +142,8 @@ def _carried_out(
     check_folder(directory, config, resume=resume)
     finished = finished_result(directory, model)
     if finished is not None:
-        if dataset is not None:
-            check_partition(directory, {"data": dataset.digest()})
+        if today is not None:
+            today.check(directory, config)
         watcher.on_note(f"'{directory.path}' is already finished.")
         return finished
     check_installed(config.general.trackers)

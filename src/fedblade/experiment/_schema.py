@@ -53,10 +53,16 @@ class PartitionSettings(Section):
 class ModelSettings(Section):
     """What is done with any model: its statistics, and a linear layer of `neck` features after it.
 
+    `output` says what a module of the user's own returns; "auto" finds out (`fedblade.models.as_backbone`). `init`
+    "given" starts every seed from the weights of a module that was passed from Python, "seed" draws them anew; "auto"
+    is "given" for such a module. A model by name is always drawn.
+
     The neck gets a hidden layer with ReLU, as wide as `neck_hidden` times the model's features, and ends with a
     BatchNorm if `neck_norm` says so.
     """
 
+    output: Literal["auto", "features", "logits"] = "auto"
+    init: Literal["auto", "seed", "given"] = "auto"
     norm_stats: Literal["running", "batch"] = "running"
     neck: Positive | Literal["none"] = "none"
     neck_hidden: Annotated[float, Field(gt=0)] | Literal["none"] = "none"

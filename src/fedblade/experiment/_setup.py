@@ -10,8 +10,6 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.method import InitView, Method
 from fedblade.core.metric import Metric
-from fedblade.core.neck import Neck
-from fedblade.core.network import build_network
 from fedblade.core.phase import Phase
 from fedblade.core.plan import IntArray, Planner, draw_cohorts
 from fedblade.core.problem import LocalSettings, Problem
@@ -23,9 +21,9 @@ from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._engine import choose_engine
+from fedblade.experiment._network import make_network
 from fedblade.experiment._schema import Local
-from fedblade.models import as_backbone
-from fedblade.partitions import VALIDATION, ClientTests, Partitioner, hold_out, split_test
+from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
 
 MOST_MEASURED = 10_000
 """Clients whose own models are measured; where there are more, the mean is over a random choice of so many."""
@@ -85,16 +83,24 @@ def find_device(name: str) -> torch.device:
 
 def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
     """Deal the training set to clients and say what each is tested on."""
+    return give_tests(config, dataset, deal_samples(config, dataset))
+
+
+def deal_samples(config: RunConfig, dataset: Dataset) -> Parts:
+    """Deal the whole training set to clients, before anything is held out of it."""
     partitioner: Partitioner = config.partition.make()
-    seed = config.split_seed
-    split = partitioner.split(
+    return partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
-        seed,
+        config.split_seed,
         num_classes=dataset.num_classes,
         groups=dataset.train.groups,
     )
-    kind = config.dataset_settings.test_split
+
+
+def give_tests(config: RunConfig, dataset: Dataset, split: Parts) -> ClientTests:
+    """Say what each client of a split is tested on."""
+    kind, seed = config.dataset_settings.test_split, config.split_seed
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 
@@ -142,8 +148,8 @@ def prepare(
     order, measured = streams.numpy("eval").permutation(len(test)), dataset.test
     if config.evaluation.on == "validation":
         clients, order = hold_validation(config, clients)
-        test, measured = replace(train, augment=None), dataset.train
-    problem, start = _build_problem(config, dataset, train, streams, model)
+        test, measured = replace(train, augment=None, reader=None), dataset.train
+    problem, start, found = _build_problem(config, dataset, train, streams, model)
     sizes = clients.train.sizes()
     eligible = np.flatnonzero(sizes > 0)
     mean_samples = float(sizes.sum() / max(len(eligible), 1))
@@ -171,30 +177,19 @@ def prepare(
         test_groups=None if measured.groups is None else measured.groups[order],
         metrics=chosen,
         start=start,
-        notes=notes,
+        notes=(*dataset.notes, *found, *notes),
     )
 
 
 def _build_problem(
     config: RunConfig, dataset: Dataset, train: Samples, streams: Streams, model: nn.Module | None
-) -> tuple[Problem, ServerState]:
-    """Network and initial state; the same seed gives the same body to every method."""
-
-    def make_body() -> nn.Module:
-        return as_backbone(config.model.make(dataset.input_shape) if model is None else model)
-
+) -> tuple[Problem, ServerState, tuple[str, ...]]:
+    """Network, initial state, and what to tell the user of the model."""
     method = config.build_method()
     example, _ = train.batch(torch.zeros(1, dtype=torch.int64, device=train.labels.device))
-    network, params, buffers, fixed = build_network(
-        make_body,
-        method.head,
-        dataset.num_classes,
-        example,
-        streams,
-        norm_stats=config.model_settings.norm_stats,
-        necks=necks_of(config, method),
-        autocast=torch.bfloat16 if config.general.autocast == "bf16" else None,
-    )
+    autocast = torch.bfloat16 if config.general.autocast == "bf16" else None
+    made = make_network(config, method, dataset.num_classes, dataset.input_shape, example, model, autocast=autocast)
+    network, params, buffers, fixed = made.network, made.params, made.buffers, made.fixed
     view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients, buffers, fixed, streams)
     extra = {name: init(view) for name, init in method.server_state.items()}
     optimizer = config.optimizer
@@ -204,7 +199,7 @@ def _build_problem(
         clip=method.clip if optimizer.clip == "none" else optimizer.clip,
         persist=optimizer.persist,
     )
-    return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra)
+    return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra), made.notes
 
 
 def plan_phases(config: RunConfig, phases: tuple[Phase, ...]) -> tuple[PhasePlan, ...]:
@@ -218,11 +213,6 @@ def _plan_phase(local: Local, phase: Phase) -> PhasePlan:
         return PhasePlan(epochs, phase.steps, phase.paired, phase.track)
     steps = local.steps if phase.steps is None else min(local.steps, phase.steps)
     return PhasePlan(None, steps, phase.paired, phase.track)
-
-
-def necks_of(config: RunConfig, method: Method) -> list[Neck]:
-    """The layers between extractor and head: the model's, then the method's."""
-    return [neck for neck in (config.model_settings.neck_layers, method.neck) if neck is not None]
 
 
 def _build_planner(

@@ -1,8 +1,7 @@
 """What is written about a run beside its history: the summary and the partition."""
 
-import hashlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -13,19 +12,18 @@ import torch
 
 from fedblade import protocols
 from fedblade._version import __version__
-from fedblade.core.errors import Misconfigured
-from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import PARTITION, RunDirectory
 from fedblade.experiment._driver import Row
 from fedblade.experiment._personal import spread
-from fedblade.experiment._schema import NAMED
+from fedblade.experiment._reuse import check_started, sources_of
+from fedblade.experiment._revisions import Revisions, revisions_of, without_partition
 from fedblade.experiment._setup import Setup
+from fedblade.experiment._untrained import untrained_rounds
+from fedblade.partitions import MOST_DRAWN, Reported, hardness
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """Where the library's repository is, if it runs from one."""
 _MAX_TABLE_CELLS = 1_000_000
-_MAX_DRAWN_CLIENTS = 1_000
-"""Clients that are drawn for the table of a split which stores none; its digest and the configuration say it all."""
 _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 """Health counters that stay at zero in a normal run (EC-9, EC-10)."""
 
@@ -43,6 +41,7 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
     return {
         "method": config.method.name,
         "dataset": setup.dataset.name,
+        "pictures": pictures(setup),
         "partition": config.partition.name,
         "model": config.model.name,
         "engine": setup.engine.name,
@@ -64,6 +63,7 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
         "bytes_up": sum(row["bytes_up"] for row in history),
         "bytes_down": sum(row["bytes_down"] for row in history),
         "flags": flags(history),
+        "revisions": _revisions(setup),
         "versions": {
             "fedblade": __version__,
             **({"commit": commit} if commit else {}),
@@ -73,6 +73,17 @@ def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[R
         },
         "status": status,
     }
+
+
+def pictures(setup: Setup) -> dict[str, str]:
+    """What the samples of a run were read from, and their digest."""
+    return {"source": setup.dataset.source, "digest": setup.dataset.digest()}
+
+
+def _revisions(setup: Setup) -> Revisions:
+    """The revisions of the parts that the run uses."""
+    revisions = revisions_of(setup.config)
+    return without_partition(revisions) if isinstance(setup.clients.train, Reported) else revisions
 
 
 def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
@@ -105,47 +116,29 @@ def _last(history: protocols.History, key: str) -> dict[str, float]:
 
 
 def flags(history: list[Row]) -> list[str]:
-    """Health counters that are not zero although they should be."""
+    """What a reader of the results must know: health counters that should be zero, rounds without training."""
     totals = {name: sum(row.get(name, 0) for row in history) for name in _SHOULD_BE_ZERO}
-    return [f"{name} = {total}" for name, total in totals.items() if total]
+    counted = [f"{name} = {total}" for name, total in totals.items() if total]
+    idle = untrained_rounds(history)
+    return counted + ([f"no client made a step in {idle} of {len(history)} rounds"] if idle else [])
 
 
 def record_partition(directory: RunDirectory, setup: Setup) -> None:
     """Write `partition.json`; a resumed run must find the same split and the same data."""
     split = setup.clients.train
-    digests = {"digest": split.digest(), "data": setup.dataset.digest()}
-    sources = {"sources": _sources(setup.config)}
     if directory.read_json(PARTITION) is not None:
-        check_partition(directory, digests)
+        check_started(directory, split.digest(), setup.dataset)
         return
-    most = _MAX_DRAWN_CLIENTS if split.on_demand else split.num_clients
+    digests = {"digest": split.digest(), "data": setup.dataset.digest()}
+    code = {"sources": sources_of(setup.config), "revisions": _revisions(setup)}
+    # A split that stores no table gets none here either: its digest and the configuration say it all.
+    most = MOST_DRAWN if split.on_demand else split.num_clients
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS and split.num_clients <= most
-    facts = {"draws": split.draws, "class_names": setup.dataset.class_names}
+    measured = hardness(split, setup.config.federation.clients_per_round)
+    facts = {"pictures": setup.dataset.source, "draws": split.draws, "class_names": setup.dataset.class_names}
+    facts |= {"hardness": measured.stored()}
     counts = {"counts": split.table().tolist() if small else None}
-    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | sources | facts | counts)
-
-
-def check_sources(directory: RunDirectory, config: RunConfig) -> None:
-    """Refuse to go on when a user's file with a part or the split of the run was edited since the run was started."""
-    known = (directory.read_json(PARTITION) or {}).get("sources", {})
-    for path, digest in _sources(config).items():
-        if known.get(path, digest) != digest:
-            raise Misconfigured(
-                f"the file '{path}' was changed since '{directory.path}' was started. "
-                f"Put it back as it was, or choose another --out."
-            )
-
-
-def _sources(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every file that a part is taken from by reference, `file.py:name`, and of a split in a file."""
-    table = config.table()
-    places = [Path(table[kind]["name"].rpartition(":")[0]) for kind in NAMED]
-    files = [path for path in places if path.suffix == ".py"]
-    split = Path(table["partition"].get("path", ""))
-    # A finished run is still read where its split is no more.
-    if table["partition"]["name"] == "file" and split.is_file():
-        files.append(split)
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | code | facts | counts)
 
 
 @cache
@@ -162,14 +155,3 @@ def _commit(folder: Path) -> str | None:
     except OSError:
         return None
     return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
-
-
-def check_partition(directory: RunDirectory, digests: Mapping[str, str]) -> None:
-    """Refuse to go on with data or a split other than those the run was started with."""
-    known = directory.read_json(PARTITION) or {}
-    for key, what in (("data", "the data set"), ("digest", "the split of the data")):
-        if key in digests and known.get(key) != digests[key]:
-            raise Misconfigured(
-                f"{what} differs from what '{directory.path}' was started with. "
-                f"Resume with the same data, or choose another --out."
-            )

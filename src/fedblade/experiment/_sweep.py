@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedblade import protocols
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment._cells import Cell
 from fedblade.experiment._config import resolve
 from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._measure import Value, read_finished
+from fedblade.experiment._measure import Value, over_seeds, read_finished
 from fedblade.experiment._overrides import apply, parse_assignment
 from fedblade.experiment._presets import read_config
 from fedblade.experiment._request import check_folder, folder_name
@@ -47,10 +46,10 @@ class Trial:
         return " ".join((self.method, *(f"{key}={show(value)}" for key, value in self.values.items())))
 
     def accuracy(self) -> Value | None:
-        """Mean and deviation over the finished runs."""
+        """Mean and deviation over the seeds that are finished."""
         found = [read_finished(run.folder) for run in self.runs]
         numbers = [run.summary["accuracy"] for run in found if run is not None and run.summary["accuracy"] is not None]
-        return Value(*protocols.mean_std(numbers), runs=len(numbers)) if numbers else None
+        return over_seeds(numbers) if numbers else None
 
 
 def parse_axis(text: str) -> Axis:
@@ -140,6 +139,7 @@ def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seed
     table = apply(raw, {**base, **values})
     table.pop("seeds", None)
     first = resolve(table)
+    first.build_method()
     method, rest = first.method.name, {key: value for key, value in values.items() if key != "method"}
     stem = "-".join((folder_name(method), *(folder_name(f"{key}={show(rest[key])}") for key in sorted(rest))))
     runs = []

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import torch
 
+from fedblade import protocols
 from fedblade.core.registry import models
-from fedblade.experiment._cells import is_finished
+from fedblade.experiment._cells import Cell, is_finished
+from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._grid import GridCell
 from fedblade.experiment._measure import FinishedRun, Value, measure, prototype_kilobytes, read_finished, speedup
 from fedblade.experiment._paper import COLUMNS, Line, Published
@@ -18,7 +20,21 @@ from fedblade.experiment._reproduce import Plan
 from fedblade.experiment._settings import lookup
 from fedblade.models import as_backbone
 
-_LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "–": "--", "<": "$<$", "α": r"$\alpha$"}
+_DEVIATIONS = {
+    "seeds": protocols.DEVIATION,
+    "clients": "standard deviation over the clients of a run (n), mean over runs",
+}
+_LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": "$<$",
+    "α": r"$\alpha$",
+    "−": "$-$",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,12 @@ class Outcome:
         if self.ours is None or self.ours.bound or published is None or published.mean is None or published.bounded:
             return None
         return self.ours.mean - published.mean
+
+
+def deviation_note(found: Sequence[Outcome]) -> str:
+    """What ± is in these lines; empty where none of ours has one."""
+    over = sorted({each.ours.over for each in found if each.ours is not None and each.ours.deviation is not None})
+    return " or ".join(f"ours is mean ± {_DEVIATIONS[each]}" for each in over)
 
 
 def outcomes(plan: Plan, failed: Mapping[Path, str] | None = None) -> list[Outcome]:
@@ -73,7 +95,7 @@ def latex(title: str, found: Sequence[Outcome], remarks: Sequence[str]) -> str:
 def comma_separated(preset_id: str, found: Sequence[Outcome], remarks: Sequence[str]) -> str:
     """A CSV file with every column of the published results, for further work."""
     extra = list(dict.fromkeys(axis for each in found for axis in each.line.extra))
-    names = ["preset", *COLUMNS, *extra, "metric", "ours_mean", "ours_std", "runs", "bound"]
+    names = ["preset", *COLUMNS, *extra, "metric", "ours_mean", "ours_std", "ours_seeds", "runs", "bound"]
     names += ["paper_mean", "paper_std", "difference", "note"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -82,6 +104,7 @@ def comma_separated(preset_id: str, found: Sequence[Outcome], remarks: Sequence[
         ours, published = each.ours, each.line.published
         row = [preset_id, *(each.line.columns[c] for c in COLUMNS), *(each.line.extra.get(a, "") for a in extra)]
         row += [each.line.metric, *_numbers(ours.mean if ours else None, ours.std if ours else None)]
+        row += [" ".join(_numbers(*ours.seeds)) if ours else ""]
         row += [str(ours.runs) if ours else "0", ours.bound if ours else ""]
         row += _numbers(published.mean if published else None, published.std if published else None, each.difference)
         writer.writerow([*row, "; ".join(filter(None, (each.note, *remarks)))])
@@ -163,9 +186,16 @@ def _baseline(plan: Plan, line: Line) -> tuple[GridCell, ...]:
 
 def _finished(plan: Plan, cells: Sequence[GridCell]) -> list[list[FinishedRun]]:
     """Finished runs per seed, of the seeds for which every cell has one."""
-    per_cell = [[read_finished(run.folder) for run in plan.of(cell).runs] for cell in cells]
+    per_cell = [[_read(plan, run) for run in plan.of(cell).runs] for cell in cells]
     seeds = ([run for run in seed if run is not None] for seed in zip(*per_cell, strict=False))
     return [runs for runs in seeds if len(runs) == len(cells)]
+
+
+def _read(plan: Plan, run: Cell) -> FinishedRun | None:
+    """A finished run that is today's; of cells nobody asked for, others may lie in the folder."""
+    found = read_finished(run.folder)
+    stale = found is not None and plan.today.difference(RunDirectory(run.folder), run.config)
+    return None if stale else found
 
 
 def _why_not(plan: Plan, line: Line) -> str:
@@ -179,10 +209,10 @@ def _why_not(plan: Plan, line: Line) -> str:
 
 def _prototypes(cell: GridCell) -> Value:
     """Size of the prototypes, from the width of the model's features."""
-    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32))).eval()
+    num_classes, image = names_in_papers()["num_classes"][lookup(cell.config, "dataset")], torch.zeros(1, 3, 32, 32)
+    body = as_backbone(models.get(str(lookup(cell.config, "model"))).make((3, 32, 32)), image, num_classes).body.eval()
     with torch.no_grad():
-        dim = body(torch.zeros(2, 3, 32, 32)).shape[1]
-    return prototype_kilobytes(names_in_papers()["num_classes"][lookup(cell.config, "dataset")], dim)
+        return prototype_kilobytes(num_classes, body(image).shape[1])
 
 
 def _decimals(metric: str, value: float) -> int:

@@ -5,13 +5,14 @@ import dataclasses
 import io
 from collections.abc import Callable, Sequence
 
+from fedblade import protocols
 from fedblade.report import ComparisonRow
 from fedblade.report._last import last_rounds
 from fedblade.report._own import measured_on
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "α": r"$\alpha$", "†": r"\dag{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "α": r"$\alpha$", "†": r"\dag{}", "−": "$-$",
 }  # fmt: skip
 _MEGABYTE = 1e6
 _NOTE = "† after calibration at the end of the run"
@@ -52,7 +53,9 @@ def comma_separated(rows: Sequence[ComparisonRow]) -> str:
     writer.writerow(field.name for field in dataclasses.fields(ComparisonRow))
     for row in rows:
         entries = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-        writer.writerow(map(_plain, (entries | {"rounds_to": row.rounds_to_seeds_text}).values()))
+        writer.writerow(
+            map(_plain, (entries | {"rounds_to": row.rounds_to_seeds_text, "flags": "; ".join(row.flags)}).values())
+        )
     return text.getvalue()
 
 
@@ -65,11 +68,11 @@ def _cells(
     header += [f"rounds to {rows[0].threshold:g} %", "seconds per round", "MB up per round", "MB down per round"]
     body = []
     for row in rows:
-        dagger, several = "†" if row.calibrated else "", len(row.seeds) > 1
+        dagger = "†" if row.calibrated else ""
 
-        def shown(mean: float | None, std: float | None, rank: int | None = None, several: bool = several) -> str:
+        def shown(mean: float | None, std: float | None, rank: int | None = None) -> str:
             number = mark(_number(mean, 2), rank)
-            return number + (escape(f" ± {_number(std, 2)}") if several and std is not None else "")
+            return number + ("" if std is None else escape(f" ± {_number(std, 2)}"))
 
         cells = [escape(row.label), str(len(row.seeds))]
         cells.append(shown(row.ranked_mean, row.ranked_std, row.rank) + escape(dagger))
@@ -83,7 +86,7 @@ def _cells(
 
 def _caption(rows: Sequence[ComparisonRow]) -> str:
     several = any(len(row.seeds) > 1 for row in rows)
-    said = ["Test accuracy in percent" + (", mean ± population standard deviation over seeds" if several else "")]
+    said = ["Test accuracy in percent" + (f", mean ± {protocols.DEVIATION}" if several else "")]
     own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
     said += [f"own models on {measured_on(own)}"] if own else []
     said += ["best bold, second underlined"] if any(row.rank for row in rows) else []

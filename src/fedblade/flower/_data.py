@@ -5,6 +5,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.data import Dataset, as_dataset
-from fedblade.data._user import NAMES
+from fedblade.data._dataset import Array
+from fedblade.data._user import IN_NPZ, NAMES
+from fedblade.data._user_labels import Numbering, as_labels
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
@@ -27,7 +30,7 @@ def own_dataset(source: str, num_classes: int) -> Dataset:
     of the node's process first.
     """
     if source.endswith(".npz"):
-        return _as_own(_read(source), num_classes)
+        return replace(_as_own(_read(source), num_classes), source=IN_NPZ)
     with _without_their_words(source):
         return _as_own(_call(source), num_classes)
 
@@ -49,34 +52,32 @@ def _without_their_words(source: str) -> Iterator[None]:
 
 
 def _as_own(given: Any, num_classes: int) -> Dataset:
-    """What was read or given as a data set of `num_classes` classes."""
-    if isinstance(given, tuple | list) and len(given) == len(NAMES):
-        x, y, x_test, y_test = given
-        labels, test_labels = _checked(y, num_classes), _checked(y_test, num_classes)
-        # A node may see one class alone, or high numbers and few samples; only all nodes together must make sense.
-        plain = as_dataset((x, np.zeros(len(labels), dtype=int), x_test, np.ones(len(test_labels), dtype=int)))
-        parts = replace(plain.train, labels=labels), replace(plain.test, labels=test_labels)
-        return replace(plain, train=parts[0], test=parts[1], num_classes=num_classes)
-    found = as_dataset(given)
-    for part in (found.train, found.test):
-        _checked(part.labels, num_classes)
-    return replace(found, num_classes=num_classes)
-
-
-def _checked(given: Any, num_classes: int) -> NDArray[np.int64]:
-    """Labels that are classes of the run."""
-    labels = np.asarray(given)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    """What was read or given as a data set of `num_classes` classes. Labels stay: a node cannot know all classes."""
+    if not isinstance(given, Dataset):
+        return as_dataset(given, partial(_agreed, num_classes))
+    if given.label_values is not None:
         raise Misconfigured(
-            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
+            f"the data set's labels were numbered by what this node alone has; expected the run's classes 0 to "
+            f"{num_classes - 1} (flower.num_classes). Renumber the labels as all nodes do."
         )
+    numbered = _agreed(num_classes, given.train.labels, given.test.labels)
+    return replace(given, num_classes=numbered.num_classes)
+
+
+def _agreed(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
+    """Labels that are classes of the run; a node may see one class alone, or high numbers and few samples."""
+    return Numbering(_checked(labels, num_classes), _checked(test_labels, num_classes), num_classes)
+
+
+def _checked(given: Array, num_classes: int) -> NDArray[np.int64]:
+    labels = as_labels(given)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):
         raise Misconfigured(
             f"{len(wrong)} labels lie outside of the run's classes 0 to {num_classes - 1} (flower.num_classes). "
             f"Renumber the labels as all nodes do, or raise flower.num_classes."
         )
-    return labels.astype(np.int64)
+    return labels
 
 
 def _read(path: str) -> tuple[Any, ...]:

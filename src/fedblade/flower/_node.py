@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.observe import Watch
 from fedblade.core.state import DiskStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sums
-from fedblade.core.tree import State, Tree
+from fedblade.core.tree import State, Tree, tree_digest
 from fedblade.engines._wire import pack
 from fedblade.engines.base import RoundOutcome
 from fedblade.experiment._config import resolve
@@ -27,6 +28,7 @@ from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
 
 Answer = tuple[dict[str, Any], Tree]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,17 @@ class Node:
             )
 
     def _held(self, client: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What the server must know of a client: samples per class, and what a sample looks like."""
+        """What the server must know of a client: samples per class, what a sample looks like and how it is scaled."""
         setup = self._setup(facts, client)
         table = setup.clients.train.table()
         return {
             "counts": [int(count) for count in table[client]],
             "input_shape": list(setup.dataset.input_shape),
+            "scaling": [setup.dataset.unit, list(setup.dataset.mean), list(setup.dataset.std)],
+            "dtype": setup.dataset.train.inputs.dtype.name,
+            "given_shape": list(setup.dataset.given_shape or ()),
             "version": __version__,
+            "fixed": tree_digest(setup.start.fixed),
         }
 
     def _setup(self, facts: Mapping[str, Any], client: int) -> Setup:
@@ -183,6 +189,8 @@ def node_setup(config: str, num_classes: int, data: str | None, device: str, cli
     # A node knows of no other client, so it cannot draw cohorts.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     dataset = own_dataset(data, num_classes)
+    for note in dataset.notes:
+        _log.warning(note)
     return prepare(
         resolve(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
     )
@@ -200,7 +208,10 @@ def _server(setup: Setup, facts: Mapping[str, Any], tensors: Tree) -> ServerStat
     params = parts.get("params", {})
     if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
         raise Misconfigured("the server's model is not this node's. Use one version of fedblade everywhere.")
-    return ServerState(params, parts.get("buffers", {}), parts.get("fixed", {}), sent, int(facts["round"]))
+    if "fixed" in facts and facts["fixed"] != tree_digest(setup.start.fixed):
+        raise Misconfigured("this node's frozen layers are not those it was greeted with. Start the node again.")
+    fixed = setup.start.fixed | parts.get("fixed", {})
+    return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
 
 
 def _watch(setup: Setup, facts: Mapping[str, Any]) -> Watch | None:

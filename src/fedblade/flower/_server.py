@@ -27,6 +27,7 @@ from fedblade.flower._data import own_dataset, reported_clients
 
 _FACTS = "deployment.json"
 _PLACEHOLDERS = 2
+_HELD = "held by the nodes"
 
 
 def check_deployable(config: RunConfig) -> None:
@@ -58,7 +59,7 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
     engine = DeployedEngine(
         setup.problem,
         SequentialEngine(setup.problem),
-        Dispatch(post, roster, terms, facts, journal, setup.method.sent),
+        Dispatch(post, roster, terms, facts, journal, setup.method.sent, setup.start),
         folder / "checkpoints" / "waiting",
         setup.test if shares or deployment.test else None,
     )
@@ -106,17 +107,34 @@ def _shapes(held: Mapping[int, Holding]) -> dict[tuple[int, ...], int]:
 
 
 def _server_dataset(deployment: Deployment, held: Mapping[int, Holding]) -> Dataset:
-    """The server's test set or, once all clients have inputs of one shape, placeholders of that shape."""
+    """The server's test set or, once all clients have inputs of one shape and scale, placeholders that look alike."""
     given = own_dataset(deployment.test, deployment.num_classes) if deployment.test else None
     shape, *others = shapes = _shapes(held)
     if others or (given is not None and given.input_shape != shape):
         told = [f"{list(each)} (client {client})" for each, client in shapes.items()]
         told += [f"{list(given.input_shape)} (the server's test set)"] if given is not None else []
         raise Misconfigured(f"inputs have the shapes {', '.join(told)}; expected one. Resize them alike.")
+    _check_scaling(given, held)
     if given is not None:
-        return replace(given, train=given.test)
-    empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=np.float32), np.arange(_PLACEHOLDERS) % deployment.num_classes)
-    return Dataset("nodes", empty, empty, deployment.num_classes)
+        return replace(given, train=given.test, reader=None, source=f"{_HELD}; the test set is {given.source}")
+    look, classes = held[min(held)], deployment.num_classes
+    empty = Part(np.zeros((_PLACEHOLDERS, *shape), dtype=look.dtype), np.arange(_PLACEHOLDERS) % classes)
+    unit, mean, std = look.scaling
+    own_shape = look.given_shape or None
+    return Dataset("nodes", empty, empty, classes, unit, mean, std, source=_HELD, given_shape=own_shape)
+
+
+def _check_scaling(given: Dataset | None, held: Mapping[int, Holding]) -> None:
+    """Refuse inputs that are scaled in different ways: one model could not be told how to scale what it predicts."""
+    scalings = {held[client].scaling: f"client {client}" for client in sorted(held, reverse=True)}
+    if given is not None:
+        scalings.setdefault((given.unit, given.mean, given.std), "the server's test set")
+    if len(scalings) > 1:
+        told = [f"(x / {unit:g} - {list(mean)}) / {list(std)} ({who})" for (unit, mean, std), who in scalings.items()]
+        raise Misconfigured(
+            f"inputs x are scaled as {', '.join(told)}; expected one way. Store them in one type, bytes or real "
+            f"numbers, on all nodes."
+        )
 
 
 def journal_of(folder: Path) -> Journal:

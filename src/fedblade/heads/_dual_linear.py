@@ -24,9 +24,12 @@ class DualLinearHead(Head):
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
         """G starts as the linear head does, bit for bit, and P as a copy of it."""
-        generic = LinearHead().init(dim, num_classes, streams).params
-        personal = {f"personal_{name}": leaf.clone() for name, leaf in generic.items()}
-        return HeadTensors(generic | personal, {})
+        return _doubled(LinearHead().init(dim, num_classes, streams))
+
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
+        """G starts as it is given, and P as a copy of it."""
+        given = LinearHead().adopt(weight, bias)
+        return None if given is None else _doubled(given)
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
         """G(z), what the global model predicts."""
@@ -39,3 +42,9 @@ class DualLinearHead(Head):
     def personal_logits(self, params: Tree, features: Tensor) -> Tensor:
         """G(z) + P(z) [batch, classes], what the client predicts."""
         return self(params, {}, features).logits + self.residual(params, features)
+
+
+def _doubled(generic: HeadTensors) -> HeadTensors:
+    """The tensors of G, and a copy of them for P."""
+    personal = {f"personal_{name}": leaf.clone() for name, leaf in generic.params.items()}
+    return HeadTensors(generic.params | personal, {})

@@ -24,6 +24,11 @@ class FrozenLinearHead(Head):
         """The linear head's initial tensors, bit for bit."""
         return HeadTensors({}, LinearHead().init(dim, num_classes, streams).params)
 
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
+        """W and b as they are given, to stay so."""
+        given = LinearHead().adopt(weight, bias)
+        return None if given is None else HeadTensors({}, given.params)
+
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is trained
         """W z + b."""
         return HeadOutput(functional.linear(features, fixed["head.weight"], fixed["head.bias"]), features)

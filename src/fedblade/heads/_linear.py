@@ -45,6 +45,13 @@ class LinearHead(Head):
             weight, bias = draw_affine(dim, num_classes, streams.torch("init", 1))
         return HeadTensors({"head.weight": weight} | ({"head.bias": bias} if self.bias else {}), {})
 
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
+        """W and b as they are given, where the head is to start anywhere and takes features as they are."""
+        if self.start != "uniform" or self.normalize or (bias is not None and not self.bias):
+            return None
+        shift = weight.new_zeros(len(weight)) if bias is None else bias
+        return HeadTensors({"head.weight": weight} | ({"head.bias": shift} if self.bias else {}), {})
+
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
         """W z + b; the features themselves are what the class vectors are compared with."""
         return HeadOutput(self._affine(params, normalise(features) if self.normalize else features), features)

@@ -7,7 +7,7 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry, Registry, methods, regularisers
-from fedblade.personal import finetuned
+from fedblade.personal import FINE_TUNING_REVISION, finetuned
 
 TUNED = "-ft"
 """Ends the name of a method whose clients fine-tune the final model before they are measured."""
@@ -25,6 +25,12 @@ class Composition:
     added: tuple[Entry, ...]
     tuned: bool = False
 
+    def revisions(self, knobs: Mapping[str, Any]) -> dict[str, int]:
+        """The revision of every part of the name, for checked knobs."""
+        added = {f"regulariser {entry.name}": entry.revision_for(knobs.get(entry.name, {})) for entry in self.added}
+        tuning = {"fine-tuning": FINE_TUNING_REVISION} if self.tuned else {}
+        return {f"method {self.base.name}": self.base.revision_for(knobs), **added, **tuning}
+
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""
         tables = {entry.name for entry in self.added}
@@ -34,8 +40,23 @@ class Composition:
                 f"method '{self.base.name}' returned a {type(method).__name__}; expected a fedblade.core.method.Method."
             )
         for entry in self.added:
-            method = entry.make(**knobs.get(entry.name, {}))(method)
+            method = self._added(method, entry, knobs.get(entry.name, {}))
         made: Method = finetuned(method) if self.tuned else method
+        return made
+
+    def _added(self, method: Method, entry: Entry, knobs: Mapping[str, Any]) -> Method:
+        """The method with a regulariser; one whose term is in the loss already would count it twice, and is refused.
+
+        Terms are the same if they are of one class, whatever their weights.
+        """
+        made: Method = entry.make(**knobs)(method)
+        before, after = ([type(term) for term in each.losses] for each in (method, made))
+        twice = [kind for kind in before if after.count(kind) > before.count(kind)]
+        if twice:
+            raise Misconfigured(
+                f"method '{self.name}' has the term '{twice[0].__name__}' in its loss without '+{entry.name}', which "
+                f"would add it again; expected each term once. Leave '+{entry.name}' out and set the term's own knobs."
+            )
         return made
 
 
@@ -50,7 +71,9 @@ def compose(name: str) -> Composition:
     if tuned:
         base, added = base.removesuffix(TUNED), [part.removesuffix(TUNED) for part in added]
     if "" in added or len(set(added)) < len(added):
-        raise Misconfigured(f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts.")
+        raise Misconfigured(
+            f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts. Leave one out."
+        )
     entries = tuple(regularisers.get(each) for each in added)
     return Composition(name, methods.get(place + colon + base), entries, tuned)
 

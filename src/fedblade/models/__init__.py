@@ -1,5 +1,6 @@
 """Backbones: modules that turn inputs into features [batch, dim] and leave heads to the method."""
 
-from fedblade.models._backbone import Backbone, as_backbone
+from fedblade.models._backbone import OWN_MODEL_REVISION, Adapted, Backbone, Output, as_backbone, own_module
+from fedblade.models._redraw import redraw
 
-__all__ = ["Backbone", "as_backbone"]
+__all__ = ["OWN_MODEL_REVISION", "Adapted", "Backbone", "Output", "as_backbone", "own_module", "redraw"]

@@ -3,13 +3,23 @@
 import copy
 import inspect
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.neck import stages_of
+from fedblade.models._last_layer import Call, Seen, look, without_last
 
-CLASSIFIERS = ("fc", "classifier", "head", "heads")
-"""Attributes under which torchvision's models keep the layers that end in the classifier."""
+Output = Literal["auto", "features", "logits"]
+"""What a user says of a module's output."""
+
+OWN_MODEL_REVISION = 1
+"""Rises by one with every change of what is done with a user's own module that changes results, as a part's revision
+does. 1: the last layer is found by running the module, its weights start the head, and frozen layers stay as they are.
+"""
 
 
 class Backbone(nn.Module, ABC):
@@ -33,14 +43,12 @@ class Backbone(nn.Module, ABC):
 
 
 class _Adapter(nn.Module):
-    """A user's module, made to return features. Known to `as_backbone`, which leaves it alone."""
+    """A user's module, made to return features."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        stages = getattr(module, "stages", ())
-        named = isinstance(stages, tuple | list) and all(isinstance(name, str) for name in stages)
-        self.stages = tuple(f"module.{name}" for name in stages) if named else ()
+        self.stages = tuple(f"module.{name}" for name in stages_of(module))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features [batch, dim] of inputs [batch, …]."""
@@ -67,36 +75,152 @@ class _PreLogits(_Adapter):
         return features
 
 
-def as_backbone(module: object) -> nn.Module:
-    """A user's module as one that returns features [batch, dim]. The first rule that fits decides:
+@dataclass(frozen=True)
+class Adapted:
+    """A module that returns features [batch, dim], what was found, and the classifier that was cut off, if one was.
 
-    1. A `Backbone` is used as it is.
-    2. A method `features(x)`: its result is the features. (Declare `dim` and `stages` beside it, as a backbone does.)
-    3. timm's `forward_features(x)`, `forward_head(x, pre_logits=…)`, `num_features` and `reset_classifier(0)`: the
-       features before the classifier, which is removed from a copy.
-    4. An integer `dim`: the output already is the features, whatever the layers are called.
-    5. torchvision's classifiers: the module's last linear layer is the attribute `fc`, `classifier`, `head` or
-       `heads`, or lies directly in the `nn.Sequential` of that name. On a copy, it becomes the identity and what
-       follows it in the sequence is dropped, so that the output is what the classifier would have been given.
-    6. Anything else is used as it is: its output is taken for the features.
-    """  # noqa: D400 - the first line leads into the rules
-    if not isinstance(module, nn.Module):
+    `found` says where the features come from, `cut` describes the classifier, and `hint` says what to set if the
+    decision is wrong; all three are parts of one line for the user.
+    """
+
+    body: nn.Module
+    found: str
+    hint: str = ""
+    classifier: nn.Linear | None = None
+    cut: str = ""
+
+
+def own_module(given: object) -> nn.Module:
+    """What a user passed as a model, if it is one."""
+    if not isinstance(given, nn.Module):
         raise Misconfigured(
-            f"model is a {type(module).__name__}; expected a torch.nn.Module that returns features [batch, dim], "
-            f"or the name of a registered model."
+            f"model is a {type(given).__name__}; expected a torch.nn.Module that returns features [batch, dim] or "
+            f"logits [batch, classes], or the name of a registered model."
         )
-    if isinstance(module, Backbone | _Adapter):
-        return module
+    return given
+
+
+def as_backbone(given: object, example: Tensor, num_classes: int, output: Output = "auto") -> Adapted:
+    """A user's module as one that returns features; `example [1, …]` is an input. The first rule that fits decides:
+
+    1. `output` "features": the output is the features. "logits": the last linear layer is cut off, on a copy, so that
+       the features are what the layer would have been given.
+    2. A `Backbone` is used as it is.
+    3. A method `features(x)`: its result is the features. (Declare `stages` beside it, as a backbone does.)
+    4. timm's `forward_features(x)`, `forward_head(x, pre_logits=…)`, `num_features` and `reset_classifier(0)`: the
+       features before the classifier, which is removed from a copy.
+    5. An integer `dim` that is the width of the output: the output is the features.
+    6. The output is what an `nn.Linear` returned, as it is or after a softmax, and the layer has an output for each
+       class or the module is one of torchvision's: the layer is cut off. The names of layers play no part.
+    7. Anything else is used as it is: its output is the features.
+
+    Where a method's head has the form of the layer that was cut off, the head starts from the layer's weights.
+
+    Parameters with `requires_grad=False` stay as they are, are not differentiated and do not travel. A BatchNorm whose
+    parameters are all frozen keeps its statistics too and normalises with them in training, whether the module is in
+    training mode or not. A BatchNorm with a trained parameter goes on to gather statistics.
+    """  # noqa: D400 - the first line leads into the rules
+    module = own_module(given)
+    if output == "auto":
+        known = _known(module, example, num_classes)
+        if known is not None:
+            return known
+    elif isinstance(module, Backbone) and output == "logits":
+        raise Misconfigured(
+            f"model.output = 'logits', but model {type(module).__name__} is a Backbone, which returns features. "
+            f"Use model.output=auto."
+        )
+    try:
+        seen = look(module, example)
+    except Exception as error:
+        if output == "logits":
+            reason = str(error).partition("\n")[0]
+            raise Misconfigured(
+                f"model {type(module).__name__} cannot be run to find its last layer: {reason}. Mend the module, or "
+                f"give it a method features(x) and leave model.output out."
+            ) from error
+        # The network runs the module again and says what is wrong with it.
+        return Adapted(module, "features as the module returns them")
+    if output == "logits":
+        return _cut(module, seen, example)
+    as_it_is = Adapted(module, f"{seen.width} features after {seen.before}, as the module returns them")
+    if output == "features" or seen.width is None or getattr(module, "dim", None) == seen.width:
+        return replace(as_it_is, found=f"{seen.width} features, as the module returns them")
+    if seen.linear is not None and (seen.width == num_classes or _is_torchvision(module)):
+        return replace(_cut(module, seen, example), hint="If the module returns features, set model.output=features.")
+    if seen.linear is not None:
+        found = f"{seen.width} features, the output of its last layer '{seen.linear.path}'"
+        return Adapted(module, found, "If the layer is a classifier, set model.output=logits.")
+    if seen.width == num_classes:
+        hint = "There are as many classes: if these are logits, give the module a method features(x)."
+        return replace(as_it_is, hint=hint)
+    return as_it_is
+
+
+def _known(module: nn.Module, example: Tensor, num_classes: int) -> Adapted | None:
+    """Modules that say themselves what their features are."""
+    if isinstance(module, Backbone):
+        return Adapted(module, "features as its class Backbone says")
     if _has_method(module, "features"):
-        return _FeatureMethod(module)
+        return _by_method(module, example, num_classes)
     if _is_timm(module):
         headless = copy.deepcopy(module)
         headless.reset_classifier(0)  # type: ignore[operator]  # checked by `_is_timm`
-        return _PreLogits(headless)
-    if isinstance(getattr(module, "dim", None), int):
-        return module
-    path = _classifier_path(module)
-    return module if path is None else _Adapter(_without_classifier(module, path))
+        return Adapted(_PreLogits(headless), f"{module.num_features} features before the classifier, found as timm's")
+    return None
+
+
+def _by_method(module: nn.Module, example: Tensor, num_classes: int) -> Adapted:
+    """A module with a method `features`; a last layer that makes logits of just these features is cut off."""
+    found = "features by its method features(x)"
+    try:
+        seen = look(module, example)
+        cut = without_last(module, seen, example) if seen.width == num_classes else None
+        if cut is not None and seen.linear is not None:
+            body = _FeatureMethod(cut)
+            output, features = (look(each, example).output for each in (cut, body))
+            if isinstance(output, Tensor) and isinstance(features, Tensor) and torch.equal(output, features):
+                return _described(body, found, seen.linear)
+    except Exception:  # noqa: S110 - only its `features` has to work
+        pass
+    return Adapted(_FeatureMethod(module), found)
+
+
+def _cut(module: nn.Module, seen: Seen, example: Tensor) -> Adapted:
+    """A module without its last linear layer."""
+    name = type(module).__name__
+    if getattr(module, "aux_logits", False):
+        raise Misconfigured(
+            f"model {name} has auxiliary classifiers, which return more than features in training. "
+            f"Make it with aux_logits=False."
+        )
+    body = without_last(module, seen, example)
+    if body is None or seen.linear is None:
+        raise Misconfigured(
+            f"model {name} returns logits, but its last layer cannot be cut off: {_why_not(seen)}. Give the module a "
+            f"method features(x), or set model.output=features to use its output as features."
+        )
+    return _described(_Adapter(body), f"{seen.linear.layer.in_features} features after {seen.before}", seen.linear)
+
+
+def _described(body: nn.Module, found: str, linear: Call) -> Adapted:
+    """A body whose last layer was cut off."""
+    classifier = linear.layer
+    assert isinstance(classifier, nn.Linear)  # noqa: S101 - by `look`
+    cut = f"its last layer '{linear.path}' ({classifier.in_features} → {classifier.out_features})"
+    return Adapted(body, found, classifier=classifier, cut=cut)
+
+
+def _why_not(seen: Seen) -> str:
+    if seen.linear is None:
+        return "the output is not what an nn.Linear returned"
+    if seen.inside:
+        return f"its forward applies a softmax to the output of '{seen.linear.path}'"
+    return f"its forward uses the output of '{seen.linear.path}' in another way too"
+
+
+def _is_torchvision(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torchvision.models.")
 
 
 def _has_method(module: nn.Module, name: str) -> bool:
@@ -111,33 +235,3 @@ def _is_timm(module: nn.Module) -> bool:
         and isinstance(getattr(module, "num_features", None), int)
         and "pre_logits" in inspect.signature(module.forward_head).parameters  # type: ignore[arg-type]
     )
-
-
-def _classifier_path(module: nn.Module) -> str | None:
-    """Where the last linear layer is, if that is where a classifier is expected."""
-    linear = [path for path, part in module.named_modules() if isinstance(part, nn.Linear)]
-    if not linear:
-        return None
-    attribute, _, inside = linear[-1].partition(".")
-    if attribute not in CLASSIFIERS or "." in inside:
-        return None
-    return linear[-1] if not inside or isinstance(getattr(module, attribute), nn.Sequential) else None
-
-
-def _without_classifier(module: nn.Module, path: str) -> nn.Module:
-    if getattr(module, "aux_logits", False):
-        raise Misconfigured(
-            f"model {type(module).__name__} has auxiliary classifiers, which return more than features in training. "
-            f"Make it with aux_logits=False."
-        )
-    headless = copy.deepcopy(module)
-    attribute, _, inside = path.partition(".")
-    if not inside:
-        setattr(headless, attribute, nn.Identity())
-        return headless
-    layers = getattr(headless, attribute)
-    names = [name for name, _ in layers.named_children()]
-    setattr(layers, inside, nn.Identity())
-    for name in names[names.index(inside) + 1 :]:
-        delattr(layers, name)
-    return headless

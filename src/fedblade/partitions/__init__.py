@@ -5,9 +5,10 @@ Functions answer the common question in one call, with a list of index arrays: `
 `Natural`, `StochasticRemoval`) are frozen values whose fields are the knobs of a configuration; their `split` gives
 `Parts` that know class counts, removed classes and their own digest: a `Split` holds two flat arrays, a `DrawnSplit`
 draws what a client holds when somebody asks. `split_test` divides the test set to match, `save_split` writes a split to
-a file that the partition `file` reads.
+a file that the partition `file` reads, and `hardness` tells what a split means for training.
 """
 
+from fedblade.hardness import Hardness
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
 from fedblade.partitions._dirichlet_clients import DirichletClients
@@ -24,6 +25,7 @@ from fedblade.partitions._functions import (
     shards,
 )
 from fedblade.partitions._groups import Domain, Natural
+from fedblade.partitions._hardness import MOST_DRAWN, hardness
 from fedblade.partitions._iid import IID
 from fedblade.partitions._labels import Labels
 from fedblade.partitions._pathological import Pathological
@@ -34,6 +36,7 @@ from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out,
 
 __all__ = [
     "IID",
+    "MOST_DRAWN",
     "TEST_SPLITS",
     "VALIDATION",
     "ClientTests",
@@ -44,6 +47,7 @@ __all__ = [
     "Drawn",
     "DrawnSplit",
     "File",
+    "Hardness",
     "Labels",
     "Natural",
     "Partitioner",
@@ -58,6 +62,7 @@ __all__ = [
     "dirichlet",
     "dirichlet_clients",
     "dirichlet_groups",
+    "hardness",
     "hold_out",
     "iid",
     "labels",

@@ -1,7 +1,7 @@
 """Models of the clients' own: kept from round to round, or tuned after the last."""
 
 from fedblade.personal._etf_stages import EtfFineTuning
-from fedblade.personal._finetune import finetuned
+from fedblade.personal._finetune import FINE_TUNING_REVISION, finetuned
 from fedblade.personal._keep import local_model
 
-__all__ = ["EtfFineTuning", "finetuned", "local_model"]
+__all__ = ["FINE_TUNING_REVISION", "EtfFineTuning", "finetuned", "local_model"]

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 from fedblade.core.method import Method
 
+FINE_TUNING_REVISION = 0
+"""Raised by one with every change of what `x-ft` gives; runs of `x` alone do not depend on it."""
+
 
 def finetuned(method: Method) -> Method:
     """The method whose clients train the final model for the run's epochs at its last rate before they are measured.

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade.report._groups import Group
-from fedblade.report._labelmap import draw_label_map
 from fedblade.report._lines import LineChart
 from fedblade.report._own import drawn_sentence
-from fedblade.report._record import Partition, Round
+from fedblade.report._record import Round
 
 WIDE, NARROW = 940.0, 352.0
 SMALL = (380.0, 236.0)
@@ -50,21 +49,6 @@ def loss_figure(groups: Sequence[Group]) -> Figure | None:
     return _course(groups, "loss", lambda r: r.loss, "", reading, tall=300)
 
 
-def label_map_figures(groups: Sequence[Group]) -> list[Figure]:
-    """One label map per distinct partition, named by the seeds that drew it."""
-    seeds: dict[Partition, list[str]] = {}
-    for run in (run for group in groups for run in group.runs):
-        if run.partition is not None:
-            known = seeds.setdefault(run.partition, [])
-            seed = "?" if run.seed is None else str(run.seed)
-            known.extend([seed] if seed not in known else [])
-    many = len(seeds) > 1
-    return [
-        _label_map(partition, f"label-map-{index}" if many else "label-map", found)
-        for index, (partition, found) in enumerate(seeds.items(), 1)
-    ]
-
-
 def line_figure(
     name: str, chart: LineChart, reading: str, *, tall: float, seen: str = "", data: Mapping[str, Any] | None = None
 ) -> Figure | None:
@@ -104,22 +88,6 @@ def _course(
     )
     said = f"{reading} {_band_sentence(groups)} {drawn_sentence(groups, curves)}"
     return line_figure(name, chart, said.strip(), tall=tall)
-
-
-def _label_map(partition: Partition, name: str, seeds: Sequence[str]) -> Figure:
-    title = f"Who holds which labels: seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
-
-    def draw(width: float, unique: str) -> str:
-        return draw_label_map(partition.counts, class_names=partition.class_names, title=None, width=width, name=unique)
-
-    clients, classes = len(partition.counts), len(partition.counts[0])
-    held = sum(sum(n > 0 for n in row) for row in partition.counts) / clients
-    reading = (
-        "Each column is a client and each row a class: the larger or stronger the mark, the more samples, and an empty "
-        f"cell means none. Here {clients} clients hold {held:.1f} of {classes} classes on average; the emptier the "
-        "columns, the stronger the label skew. Bars on top show each client's total."
-    )
-    return Figure(name, title, reading, draw)
 
 
 def _band_sentence(groups: Sequence[Group]) -> str:

@@ -17,12 +17,13 @@ _PERCENT = 100
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One line of the comparison: means over seeds, with the population standard deviation.
+    """One line of the comparison: means over seeds, with the sample standard deviation (n−1), None for one seed.
 
     Means are over the finished runs, or over all runs while none is finished (`finished == 0`). `ranked_mean` is what
     methods are ranked by: the last ten rounds, or, where the model is `calibrated` at the end of the run, that model. A
     rank is 1 for the highest mean among complete groups of the same setting, and None where ranking would mislead.
     `own_mean` is of the clients' own models on samples of their own with `tests_apart`, else on the whole test set.
+    `ranked_seeds` and `final_seeds` have the accuracy of each seed.
     """
 
     label: str
@@ -52,6 +53,9 @@ class ComparisonRow:
     seconds_per_round: float | None
     bytes_up_per_round: float | None
     bytes_down_per_round: float | None
+    ranked_seeds: tuple[float | None, ...] = ()
+    final_seeds: tuple[float | None, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def evaluations(self) -> tuple[tuple[int, int], ...]:
@@ -139,11 +143,14 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         seconds_per_round=_mean(runs, lambda run: run.seconds_per_round),
         bytes_up_per_round=_mean(runs, lambda run: run.per_round("bytes_up")),
         bytes_down_per_round=_mean(runs, lambda run: run.per_round("bytes_down")),
+        ranked_seeds=tuple(run.ranked_accuracy for run in runs),
+        final_seeds=tuple(run.final_accuracy for run in runs),
+        flags=group.flags,
     )
 
 
 def _spread(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and population standard deviation of the values that exist."""
+    """Mean and standard deviation over seeds (n−1) of the values that exist."""
     present = [value for value in values if value is not None]
     return protocols.mean_std(present) if present else (None, None)
 

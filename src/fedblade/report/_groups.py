@@ -53,6 +53,11 @@ class Group:
         return tuple(run for run in self.runs if run.finished) or self.runs
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """What its runs warn of themselves, each with its seed."""
+        return tuple(f"{flag} (seed {run.seed})" for run in self.runs for flag in run.flags)
+
+    @property
     def setting(self) -> tuple[tuple[str, str], ...]:
         """What must agree before two groups may be ranked against each other."""
         run = self.runs[0]

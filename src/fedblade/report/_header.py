@@ -55,9 +55,15 @@ def _notices(groups: Sequence[Group]) -> list[str]:
             "The groups differ in data, partition, federation or model (see Configuration); compare accuracies only "
             "between groups that agree in these."
         )
+    if len(_pictures(groups)) > 1:
+        said.append(
+            f"The runs were trained on different pictures ({listing(_pictures(groups))}); compare accuracies only "
+            "between runs with the same."
+        )
     if len({run.accuracy_of for run in found}) > 1:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
+    said.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
     lost = losses(found)
     said.extend([lost] if lost else [])
     return said
@@ -79,7 +85,8 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
     seeds = sorted({run.seed for run in found if run.seed is not None})
     facts = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
-        "partition": _distinct(groups, _partition_text),
+        "pictures": _pictures(groups) or [""],
+        "partition": _distinct(groups, partition_text),
         "model": _distinct(groups, lambda run: run.part("model")),
         "clients": _distinct(groups, _clients_text),
         "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
@@ -93,7 +100,13 @@ def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list
     return list(dict.fromkeys(read(run) for group in groups for run in group.runs))
 
 
-def _partition_text(run: RunRecord) -> str:
+def _pictures(groups: Sequence[Group]) -> list[str]:
+    """What samples were read from, where runs say it."""
+    return [said for said in _distinct(groups, lambda run: run.pictures) if said]
+
+
+def partition_text(run: RunRecord) -> str:
+    """The name of the split with what says how skewed it is."""
     stored = run.config.get("partition")
     levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
     return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])

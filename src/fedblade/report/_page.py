@@ -4,7 +4,7 @@ import importlib.resources
 from collections.abc import Sequence
 
 from fedblade.report import _collapse, _drift, _geometry, _sections, _served
-from fedblade.report._charts import accuracy_figure, label_map_figures, loss_figure
+from fedblade.report._charts import accuracy_figure, loss_figure
 from fedblade.report._collapse import collapse
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._contents import contents
@@ -14,13 +14,12 @@ from fedblade.report._drift import drift
 from fedblade.report._geometry import geometry
 from fedblade.report._groups import Group
 from fedblade.report._header import default_heading, header
-from fedblade.report._html import details, figure, name_cell, paragraph, section
+from fedblade.report._html import figure, name_cell, paragraph, section
 from fedblade.report._served import served
+from fedblade.report._splits import splits
 from fedblade.report._svg import escape
-from fedblade.report._words import listing, plural
+from fedblade.report._words import listing
 
-# Label maps, and cells of all of them together.
-_MOST_MAPS, _MOST_CELLS = 6, 60_000
 # Nothing may be loaded from anywhere, whatever a run's files contain.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _EXPLAINED = (
@@ -41,7 +40,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
             paragraph(note) if note else "",
             _sections.results(rows),
             _curves(groups),
-            _label_maps(groups),
+            splits(groups),
             *explained,
             cost(groups),
             _not_measured(groups, explained),
@@ -96,24 +95,3 @@ def _curves(groups: Sequence[Group]) -> str:
     return section(
         "accuracy", "Test accuracy over rounds", figure(accuracy) if accuracy else paragraph(_NOT_EVALUATED)
     ) + section("loss", "Test loss over rounds", figure(loss) if loss else paragraph(_NOT_EVALUATED))
-
-
-def _label_maps(groups: Sequence[Group]) -> str:
-    maps = label_map_figures(groups)
-    if not maps:
-        return section(
-            "labels", "How are the labels spread over clients?", paragraph("No run has stored its partition.")
-        )
-    first, *others = maps[: _map_room(groups)]
-    parts = [paragraph(first.title, "figure-title"), figure(first)]
-    parts += [details(other.title, figure(other)) for other in others]
-    left = len(maps) - 1 - len(others)
-    if left:
-        parts.append(paragraph(f"{plural(left, 'more partition')} {'is' if left == 1 else 'are'} not shown here."))
-    return section("labels", "How are the labels spread over clients?", *parts)
-
-
-def _map_room(groups: Sequence[Group]) -> int:
-    """How many label maps the page has room for."""
-    counts = [run.partition.counts for group in groups for run in group.runs if run.partition]
-    return max(1, min(_MOST_MAPS, _MOST_CELLS // max(len(table) * len(table[0]) for table in counts)))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.hardness import Hardness
 from fedblade.report._losses import broken_lines, broken_values
 from fedblade.report._record import Partition, Round, RunRecord, number
 
@@ -58,15 +59,18 @@ def _read_run(folder: Path) -> RunRecord:
     history, in_history = _read_history(folder / "history.jsonl")
     diagnostics, in_diagnostics = _read_lines(folder / "diagnostics.jsonl", keyed=True)
     clients, in_clients = _read_lines(folder / "clients.jsonl")
+    split = _read_object(folder / "partition.json")
     return RunRecord(
         path=folder,
         config=_read_config(folder / "config.toml"),
         summary=_read_object(folder / "summary.json"),
         history=history,
-        partition=_read_partition(folder / "partition.json"),
+        partition=_partition(split, folder / "partition.json"),
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*in_history, *in_diagnostics, *in_clients),
+        pictures=str(split.get("pictures") or ""),
+        stored_hardness=Hardness.restored(split.get("hardness")),
     )
 
 
@@ -160,8 +164,7 @@ def _where(path: Path) -> str:
     return f"{path.resolve().parent.name}/{path.name}"
 
 
-def _read_partition(path: Path) -> Partition | None:
-    stored = _read_object(path)
+def _partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
     if stored.get("counts") is None:
         return None
     counts = check_counts(stored["counts"], f"'counts' of '{path}'")

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedblade import protocols
+from fedblade.hardness import Hardness, measure
 
 IN_PROGRESS = "in progress"
 
@@ -36,7 +38,9 @@ class RunRecord:
     """One run as it stands on disk.
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
-    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read.
+    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read. `pictures` says
+    what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is what the run has
+    measured of its split; older runs have none.
     """
 
     path: Path
@@ -47,6 +51,19 @@ class RunRecord:
     diagnostics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     clients: tuple[Mapping[str, Any], ...] = ()
     left_out: tuple[str, ...] = ()
+    pictures: str = ""
+    stored_hardness: Hardness | None = None
+
+    @property
+    def hardness(self) -> Hardness | None:
+        """How hard the split is: as stored, else measured for the run's own cohorts if the counts are there."""
+        if self.stored_hardness is not None or self.partition is None:
+            return self.stored_hardness
+        cohort = number(self._setting("federation", "clients_per_round"))
+        samples = sum(map(sum, self.partition.counts))
+        if cohort is None or cohort < 1 or not 0 < samples < math.inf:
+            return None
+        return _measured(self.partition.counts, int(cohort))
 
     @property
     def status(self) -> str:
@@ -82,6 +99,12 @@ class RunRecord:
     def accuracy_of(self) -> str:
         """Whose accuracy `test_accuracy` is: `global` or `personal`."""
         return str(self.summary.get("accuracy_of") or "global")
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the run warns of itself, such as rounds in which no client made a step."""
+        stored = self.summary.get("flags")
+        return tuple(map(str, stored)) if isinstance(stored, list) else ()
 
     @property
     def calibrated(self) -> bool:
@@ -160,6 +183,12 @@ class RunRecord:
         stored = number(self.summary.get(key))
         first, second = (stored, from_history) if self.finished else (from_history, stored)
         return second if first is None else first
+
+
+@lru_cache(maxsize=64)
+def _measured(counts: tuple[tuple[float, ...], ...], cohort: int) -> Hardness:
+    """The hardness of a table that many runs of a study may share."""
+    return measure(counts, cohort)
 
 
 def number(value: object) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedblade import protocols
 from fedblade.report._compare import ComparisonRow
 from fedblade.report._groups import Group, differing_keys, flatten
 from fedblade.report._health import health
@@ -96,9 +97,9 @@ def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
     return [
         name_cell(index, row.label) + _tags(row),
         str(len(row.seeds)),
-        _marked(row.ranked_mean, row.ranked_std, row.rank, several) + (dagger or pooled),
-        _marked(row.final_mean, row.final_std, row.final_rank, several) + dagger,
-        *([_marked(row.own_mean, row.own_std, None, several)] if own else []),
+        _marked(row.ranked_mean, row.ranked_std, row.rank) + (dagger or pooled),
+        _marked(row.final_mean, row.final_std, row.final_rank) + dagger,
+        *([_marked(row.own_mean, row.own_std, None)] if own else []),
         escape(row.rounds_to_text) + per_seed,
         *([] if own else [duration(row.seconds_per_round)]),
         f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
@@ -114,9 +115,9 @@ def _tags(row: ComparisonRow) -> str:
     return f'<span class="tags">{" ".join(tags)}</span>' if tags else ""
 
 
-def _marked(mean: float | None, std: float | None, rank: int | None, several: bool) -> str:
+def _marked(mean: float | None, std: float | None, rank: int | None) -> str:
     """The number with its spread; place by weight, underline and a written mark, so not by colour."""
-    spread = f' <span class="std">± {percent(std)}</span>' if several and std is not None else ""
+    spread = f' <span class="std">± {percent(std)}</span>' if std is not None else ""
     if rank not in _MARKS:
         return f"{percent(mean)}{spread}"
     kind, mark = _MARKS[rank]
@@ -127,8 +128,8 @@ def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     several, counts = any(len(row.seeds) > 1 for row in rows), _evaluations(rows)
     notes = [f"{last_rounds(counts).capitalize()}: {_mean_of_last(counts)}."]
     if several:
-        notes.append("Numbers are means over seeds ± the population standard deviation of the seeds' values.")
-        notes.append(f"Pooled: the standard deviation over {over_last(counts)} of all seeds together.")
+        notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
+        notes.append(f"Pooled: the sample standard deviation over {over_last(counts)} of all seeds together (n−1).")
     if any(row.calibrated for row in rows):
         notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
     own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]

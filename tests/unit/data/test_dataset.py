@@ -113,7 +113,7 @@ def test_any_change_of_the_contents_changes_the_digest(part, what):
         ((X, Y[:, None], X, Y), ["(12, 1)", "one integer class"]),
         ((X, Y[:-1], X, Y), ["(12, 5)", "11 labels"]),
         ((Y, Y, Y, Y), ["(12,)"]),
-        ((X, Y - 1, X, Y), ["-1 to 1", "0 to 2"]),
+        ((X, Y - 1, X, Y), ["-1 to 2", "0 to 3"]),
         ((X, Y * 0, X, Y * 0), ["one class"]),
         ((X[:0], Y[:0], X, Y), ["no training samples"]),
         ((X, Y, X[:0], Y[:0]), ["no test samples"]),

@@ -90,4 +90,5 @@ def test_a_small_drawn_split_stores_its_table_and_a_large_one_its_digest(small_r
     small_run(**LARGE | {"num_clients": 1001}, rounds=1, out=tmp_path / "large")
     large = json.loads((tmp_path / "large" / "partition.json").read_text())
     assert large["counts"] is None
+    assert (large["hardness"]["clients"], large["hardness"]["population"]) == (1000, 1001)
     assert large["digest"] != stored["digest"]

@@ -25,6 +25,7 @@ from fedblade.engines.sequential import SequentialEngine
 from fedblade.experiment import _summary, load_config
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import split_clients
+from fedblade.partitions import Hardness, hardness
 
 SUMMARY_FIELDS = {
     "method", "dataset", "partition", "model", "engine", "seed", "rounds", "final_accuracy", "last10_accuracy",
@@ -145,6 +146,15 @@ def test_the_partition_is_recorded_with_its_hash_and_table(small_run, tmp_path):
     assert sum(map(sum, table)) == 1348
     assert stored["digest"] == split.digest()
     assert stored["name"] == "dirichlet"
+    assert Hardness.restored(stored["hardness"]) == hardness(split, 3)
+
+
+def test_a_run_of_before_hardness_was_stored_goes_on(small_run, cut_short):
+    stored = json.loads((cut_short / "partition.json").read_text())
+    del stored["hardness"]
+    (cut_short / "partition.json").write_text(json.dumps(stored))
+    assert small_run(out=cut_short, resume=True).summary["status"] == "finished"
+    assert json.loads((cut_short / "partition.json").read_text()) == stored
 
 
 def test_runs_of_a_seed_differ_only_in_fields_about_seconds(small_run, tmp_path):

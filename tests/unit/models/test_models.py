@@ -15,7 +15,7 @@ from fedblade.core.registry import models
 from fedblade.core.tree import tree_digest
 from fedblade.experiment import load_config
 from fedblade.experiment._setup import prepare
-from fedblade.models import Backbone, as_backbone
+from fedblade.models import Backbone
 
 SMALL = {"num_clients": 6, "clients_per_round": 3, "rounds": 2, "epochs": 1, "method": "fedavg"}
 
@@ -173,7 +173,7 @@ def test_loading_leaves_the_users_module_as_it_was(tmp_path):
 def test_a_users_module_starts_from_its_own_weights():
     module = plain()
     torch.nn.init.constant_(module[1].weight, 0.25)
-    setup = prepare(load_config(None, {**SMALL, "model": "object"})[0], model=as_backbone(module))
+    setup = prepare(load_config(None, {**SMALL, "model": "object"})[0], model=module)
     assert torch.equal(setup.start.params["body.1.weight"], torch.full((9, 64), 0.25))
 
 

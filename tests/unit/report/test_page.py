@@ -8,13 +8,15 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_runs import diagnose
+from report_runs import diagnose, label_counts
 
 from fedblade.core.errors import Misconfigured
+from fedblade.hardness import measure
 from fedblade.report import build_report
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -120,8 +122,8 @@ def test_result_table_shows_independent_means_spreads_and_places(make_run, repor
         cells = page.row(method)
         assert cells[1] == "2"
         for cell, found in ((cells[2], last10), (cells[3], final)):
-            assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2:.2f}" in cell
-        pooled = statistics.pstdev([value for a in seeds for value in a[-10:]])
+            assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2**0.5:.2f}" in cell
+        pooled = statistics.stdev([value for a in seeds for value in a[-10:]])
         assert f"pooled ± {pooled:.2f}" in cells[2]
         assert [c.split()[0] for c in cells[2:4] if c[0] in "12" and c[1:3] in ("st", "nd")] == {
             "fedavg": [],
@@ -171,7 +173,7 @@ def test_unfinished_runs_are_announced_and_not_ranked(make_run, report):
     page = report()
 
     assert "2 of 4 runs not finished (1 in progress and 1 failed)" in page.text
-    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.50pooled ± 0.47"
+    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.71pooled ± 0.58"
     assert ["fedblade", "1", "in progress", "2 of 40", "99.00", "99.00", "99.00", "–"] in page.rows
 
 
@@ -371,6 +373,41 @@ def test_label_maps_of_many_seeds_keep_to_their_room(make_run, report, clients, 
 
     assert len({name for name in page.ids if re.fullmatch(r"label-map-\d-wide-title", name)}) == shown
     assert f"{8 - shown} more partitions are not shown here." in page.text
+
+
+def test_the_hardness_of_each_split_is_shown_for_each_size_of_cohorts(make_run, report):
+    """Stored numbers are shown as stored; without them the counts are measured; without counts there is no map."""
+    counts = label_counts(1)
+    for _ in range(2):
+        make_run(seed=1, rounds=1, counts=counts)
+    config = make_run(seed=1, rounds=1, counts=counts) / "config.toml"
+    config.write_text(config.read_text().replace("clients_per_round = 10", "clients_per_round = 5"))
+    large = make_run(seed=3, rounds=1) / "partition.json"
+    stored = replace(measure(label_counts(3), 10), clients=1000, population=5000)
+    large.write_text(json.dumps({"digest": "large", "counts": None, "hardness": stored.stored()}))
+
+    page = report()
+
+    rows = [row for row in page.rows if row and row[-1] in ("mild", "moderate", "hard")]
+    measured = [measure(counts, 5), measure(counts, 10), stored]
+    assert [row[:2] for row in rows] == [
+        ["dirichlet alpha 0.1, seed 1", "5"],
+        ["dirichlet alpha 0.1, seed 1", "10"],
+        ["dirichlet alpha 0.1, seed 3", "10"],
+    ]
+    for row, each in zip(rows, measured, strict=True):
+        assert row[2] == f"{each.effective_classes:.2f} of 10"
+        assert row[5:] == [f"{each.missing_classes:.2f} of 10", f"{each.cohort_distance:.2f}", each.level]
+        assert each.sentence() in page.text
+    assert "label-map-wide-title" in page.ids  # one map only
+
+
+def test_a_split_without_samples_or_cohorts_has_no_hardness(make_run, report):
+    make_run(seed=1, rounds=1, counts=[[0, 0], [0, 0]])
+    config = make_run(seed=2, rounds=1) / "config.toml"
+    config.write_text(config.read_text().replace("clients_per_round = 10", ""))
+
+    assert "effective classes" not in report().text
 
 
 def test_writing_replaces_the_old_report_and_leaves_nothing_else(make_run, tmp_path):

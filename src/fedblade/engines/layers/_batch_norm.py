@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedblade.core.frozen import FrozenNorm
 from fedblade.engines.layers import _on_gpu
 from fedblade.engines.layers._base import Lane, Norm, Running, Shared, rule
 from fedblade.engines.layers._norm_pool import grows
@@ -39,6 +40,23 @@ def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     else:
         outputs = functional.batch_norm(maps, mean, var, weight, bias, by_batch, momentum, norm.eps)
         outputs = outputs.relu_() if shared.relu else outputs
+    return _laid_out(outputs, shared, flat=flat)
+
+
+@rule(FrozenNorm)
+def frozen_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+    """Normalise clients·channels by stored statistics, which no sample changes: padding does no harm."""
+    flat = not inputs.folded and inputs.value.dim() == 3
+    maps = inputs.value.transpose(0, 1).flatten(1) if flat else inputs.fold()
+    mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
+    weight, bias = (tensors[name].flatten() if name in tensors else None for name in ("weight", "bias"))
+    eps = cast("FrozenNorm", module).eps
+    outputs = functional.batch_norm(maps, mean, var, weight, bias, training=False, eps=eps)
+    return _laid_out(outputs, shared, flat=flat)
+
+
+def _laid_out(outputs: Tensor, shared: Shared, *, flat: bool) -> Lane:
+    """Normalised maps as a lane: folded, or split where a sample is a vector."""
     if flat:
         return Lane(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
     return Lane(outputs, folded=True)

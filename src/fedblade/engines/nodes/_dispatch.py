@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.state import ServerState, flatten
-from fedblade.core.tree import Tree
+from fedblade.core.tree import Tree, tree_digest
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._arrivals import Order
 from fedblade.engines.nodes._in_short import printable
@@ -49,7 +49,8 @@ class Dispatch:
     """Finds the nodes of clients, asks them and judges what they answer; what is refused is noted in the journal.
 
     `greeting` gives the facts that every request carries, `sent` names the parts of the server's extra state that
-    clients need.
+    clients need, `start` is the state that the run began with. Nodes make the fixed tensors of the start themselves,
+    frozen layers among them, and are sent those that have changed, or all if theirs are not the server's.
     """
 
     def __init__(
@@ -60,15 +61,21 @@ class Dispatch:
         greeting: Callable[[], Mapping[str, Any]],
         journal: Journal,
         sent: Sequence[str],
+        start: ServerState,
     ) -> None:
         self._post, self._roster, self.terms, self._facts = post, roster, terms, greeting
-        self._journal, self._extra = journal, tuple(sent)
+        self._journal, self._extra, self._start = journal, tuple(sent), start
+        self._needless: frozenset[str] = frozenset()
         self._asked: dict[int, str | None] = {}
         self._lost: dict[int, str | None] = {}
 
     @functools.cached_property
     def _greeting(self) -> Mapping[str, Any]:
         return {**self._facts(), "oldest": self.terms.oldest}
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        return tree_digest(self._start.fixed)
 
     @property
     def everyone(self) -> list[int]:
@@ -98,7 +105,8 @@ class Dispatch:
         self._journal({"event": event, "round": shown, "kind": kind, **facts})
 
     def sent(self, server: ServerState) -> Tree:
-        """What every client needs of the server's state."""
+        """What every client needs of the server's state, unless its node has made a part of it itself."""
+        self._needless = frozenset(f"fixed/{name}" for name in server.unmoved(self._start))
         extra = {f"extra/{name}": server.extra[name] for name in self._extra}
         parts = flatten({"params": server.params, "buffers": server.buffers, "fixed": server.fixed} | extra)
         return {name: leaf.cpu() for name, leaf in parts.items()}
@@ -111,7 +119,11 @@ class Dispatch:
             return None
         self._asked[client] = self._post.nodes().get(node)
         self._lost.pop(client, None)
-        return Request(kind, node, {**self._greeting, **facts, "client": client, "round": round_}, tensors)
+        asked = {**self._greeting, **facts, "client": client, "round": round_}
+        if self._needless and self._roster.held[client].fixed == self._digest:
+            asked["fixed"] = self._digest
+            tensors = {name: leaf for name, leaf in tensors.items() if name not in self._needless}
+        return Request(kind, node, asked, tensors)
 
     def answers(
         self, kind: Kind, requests: Sequence[Request], template: Template, round_: int

@@ -3,8 +3,10 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from fedblade._version import __version__
 from fedblade.engines.nodes._in_short import in_short
@@ -14,6 +16,9 @@ _MOST_CLASSES = 10**6
 _MOST_AXES = 8
 _MOST_VALUES = 2**27
 """Numbers of one sample: a volume of 512 in every direction."""
+_LARGEST = 1e30
+_TYPES = frozenset(np.dtype(code).name for code in "?bBhHiIqQefd")
+Scaling = tuple[float, tuple[float, ...], tuple[float, ...]]
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -23,10 +28,19 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a client holds: its training samples per class, and the shape of a sample."""
+    """What a client holds: its training samples per class, the shape of a sample, and how it is scaled and stored.
+
+    `scaling` is (unit, mean, std) as in a data set, `dtype` the name of the stored type, `given_shape` the shape in
+    which samples were given to the node, empty where that is the shape they have.
+    `fixed` is the digest of the fixed tensors that its node made itself; where it is the server's, they are not sent.
+    """
 
     counts: tuple[int, ...]
     input_shape: tuple[int, ...]
+    scaling: Scaling
+    dtype: str
+    given_shape: tuple[int, ...]
+    fixed: str = field(default="", compare=False)
 
 
 def holdings_of(facts: Mapping[str, Any], num_clients: int, num_classes: int) -> dict[int, Holding]:
@@ -57,7 +71,42 @@ def _holding(key: str, told: object, num_classes: int) -> Holding:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; expected a list of sizes")
     if math.prod(shape) > _MOST_VALUES:
         raise Refused(f"client {key} says that a sample has shape {in_short(shape)}; more than {_MOST_VALUES} numbers")
-    return Holding(tuple(counts), tuple(shape))
+    digest = facts.get("fixed")
+    return Holding(
+        tuple(counts),
+        tuple(shape),
+        _scaling(key, facts.get("scaling"), shape[0]),
+        _dtype(key, facts.get("dtype")),
+        _given_shape(key, facts.get("given_shape"), shape),
+        digest if isinstance(digest, str) else "",
+    )
+
+
+def _scaling(key: str, told: Any, channels: int) -> Scaling:
+    """Unit, mean and std, for all channels together or for each."""
+    match told:
+        case [unit, list(mean), list(std)] if all(map(_is_number, (unit, *mean, *std))):
+            if unit > 0 and all(each > 0 for each in std) and {len(mean), len(std)} <= {1, channels}:
+                return float(unit), tuple(map(float, mean)), tuple(map(float, std))
+    raise Refused(f"client {key} says that samples are scaled by {in_short(told)}; expected unit, mean and std")
+
+
+def _dtype(key: str, told: object) -> str:
+    if not isinstance(told, str) or told not in _TYPES:
+        raise Refused(f"client {key} says that samples are of type {in_short(told)}; expected a type of numbers")
+    return told
+
+
+def _given_shape(key: str, told: object, shape: list[int]) -> tuple[int, ...]:
+    """The shape before a channel axis was added or brought to the front, or nothing."""
+    without_channels = [shape[1:]] if shape[0] == 1 else []
+    if told not in ([], [*shape[1:], shape[0]], *without_channels):
+        raise Refused(f"client {key} says that samples were given as {in_short(told)}; expected another order of axes")
+    return tuple(told) if isinstance(told, list) else ()
+
+
+def _is_number(given: Any) -> bool:
+    return type(given) in (int, float) and bool(-_LARGEST < given < _LARGEST)
 
 
 def _are_whole(given: Any, low: int, high: int) -> bool:

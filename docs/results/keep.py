@@ -1,0 +1,55 @@
+"""Keep what a page needs of finished runs: `python keep.py CELLS INTO`.
+
+CELLS is a folder of run folders, as `fedblade reproduce --out DIR` makes them in DIR/cells. Each finished run gets a
+folder of its own in INTO, with `config.toml`, `summary.json` and the numbers of `history.jsonl`, so that `fedblade
+report` reads it. INTO/splits has the record of every split once, named by the split's digest.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+DIGITS = 6
+"""Significant digits of a kept number: more than any page prints."""
+
+
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a round that are single numbers, shortened."""
+    kept = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    return {name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for name, value in kept.items()}
+
+
+def keep(run: Path, into: Path) -> None:
+    """Copy the small files of one run."""
+    target = into / run.name
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("config.toml", "summary.json"):
+        shutil.copyfile(run / name, target / name)
+    rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = "".join(json.dumps(numbers(row)) + "\n" for row in rows)
+    (target / "history.jsonl").write_text(lines, encoding="utf-8")
+    split = json.loads((run / "partition.json").read_text(encoding="utf-8"))
+    splits = into / "splits"
+    splits.mkdir(exist_ok=True)
+    (splits / f"{split['digest'][:16]}.json").write_text(json.dumps(split) + "\n", encoding="utf-8")
+
+
+def main(cells: Path, into: Path) -> None:
+    """Keep every finished run below `cells`."""
+    summaries = sorted(cells.glob("*/summary.json"))
+    finished = [
+        path.parent for path in summaries if json.loads(path.read_text(encoding="utf-8"))["status"] == "finished"
+    ]
+    if not finished:
+        sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
+    for run in finished:
+        keep(run, into)
+        print(f"kept {run.name}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

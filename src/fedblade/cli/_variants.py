@@ -1,0 +1,88 @@
+"""What papers and code call "Dirichlet with alpha": every such split of the same data side by side."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedblade.data import Dataset
+    from fedblade.experiment._config import RunConfig
+
+# In this order as in the code of NIID-Bench, MOON, FedDecorr and FedNTD; of FedGELA; FedETF; FedDF; FedRCL; FedDyn.
+VARIANTS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    ("dirichlet", {"cap": True, "min_size": 10}),
+    ("dirichlet", {"cap": True, "min_size": 0, "allow_empty": True}),
+    ("dirichlet", {"cap": False, "min_size": 0, "allow_empty": True}),
+    ("dirichlet_groups", {}),
+    ("dirichlet_clients", {"deal": "clients"}),
+    ("dirichlet_clients", {"deal": "samples"}),
+)
+_NAME, _REST = 17, 61
+_HEADINGS = ("samples", "classes", "largest", "clients", "lacking", "dist.", "")
+_WIDTHS = (15, 8, 8, 8, 8, 7, 9)
+_LEGEND = """
+samples  of a client: fewest/median/most
+classes  that a client sees in effect, of {classes}
+largest  share of the samples that are in the largest class of their client
+clients  that hold a class in effect, of {clients}
+lacking  classes that a cohort of {cohort} lacks on average, of {classes}
+dist.    share of a cohort's samples that would have to change class to match
+         all data"""
+
+
+def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
+    """Print a row for each split as soon as it is made; one that is impossible gives its reason there."""
+    from fedblade.core.errors import Misconfigured
+
+    if "alpha" not in config.partition.knobs:
+        raise Misconfigured(
+            f"--compare needs alpha, but partition '{config.partition.name}' has none. "
+            f"Use --set partition=dirichlet --set alpha=0.1."
+        )
+    alpha, shape = config.partition.knobs["alpha"], config.federation
+    size = f"{len(dataset.train.labels)} samples of {dataset.num_classes} classes"
+    typer.echo(f"{config.dataset.name}, {size}, alpha={alpha:g}, seed {config.general.seed}\n")
+    typer.echo(f"{'split':{_NAME}}{_cells(_HEADINGS)}")
+    for name, knobs in VARIANTS:
+        settings = textwrap.wrap(
+            " ".join([name, *(f"{key}={str(knob).lower()}" for key, knob in knobs.items())]), _NAME
+        )
+        try:
+            measured = _measured(config, dataset, name, {"alpha": alpha, **knobs})
+        except Misconfigured as error:
+            measured = [f"  {line}" for line in textwrap.wrap(str(error), _REST)]
+        for left, right in zip_longest(settings, measured, fillvalue=""):
+            typer.echo(f"{left:{_NAME}}{right}".rstrip())
+    cohort = shape.clients_per_round
+    typer.echo(_LEGEND.format(classes=dataset.num_classes, clients=shape.num_clients, cohort=cohort))
+
+
+def _measured(config: "RunConfig", dataset: "Dataset", name: str, knobs: Mapping[str, Any]) -> list[str]:
+    """The numbers of a split of `dataset` as the rest of its row."""
+    import numpy as np
+
+    from fedblade.core.registry import partitions
+    from fedblade.experiment._setup import split_clients
+    from fedblade.partitions import hardness
+
+    chosen = replace(config.partition, name=name, entry=partitions.get(name), knobs=knobs)
+    split = split_clients(replace(config, partition=chosen), dataset).train
+    found, sizes = hardness(split, config.federation.clients_per_round), split.sizes()
+    row = (
+        f"{sizes.min()}/{np.median(sizes):.0f}/{sizes.max()}",
+        f"{found.effective_classes:.2f}",
+        f"{100 * found.largest_share:.0f} %",
+        f"{found.effective_clients:.1f}",
+        f"{found.missing_classes:.2f}",
+        f"{found.cohort_distance:.2f}",
+        found.level,
+    )
+    return [_cells(row)]
+
+
+def _cells(row: Sequence[str]) -> str:
+    return "".join(f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=True))

@@ -1,0 +1,78 @@
+"""Layers of a body that stay as they are: parameters with `requires_grad=False`, and statistics among them."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _NormBase
+
+
+class FrozenNorm(nn.Module):
+    """A normalisation layer with stored statistics μ, σ²: γ·(x − μ)/sqrt(σ² + ε) + β, in training too.
+
+    Its tensors are parameters without a gradient and keep their names, so that they are treated as all frozen
+    parameters are, and a file with them fits the layer before it was frozen.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, layer: _NormBase) -> None:
+        super().__init__()
+        self.eps = layer.eps
+        for name, leaf in (*layer.named_parameters(), *layer.named_buffers()):
+            self.register_parameter(name, nn.Parameter(leaf.detach().clone(), requires_grad=False))
+        for name in ("weight", "bias"):
+            if getattr(layer, name) is None:
+                self.register_parameter(name, None)
+
+    def reset_parameters(self) -> None:
+        """Nothing is drawn anew here; modules that reset their layers may call it."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalised inputs [batch, channels, …]."""
+        return functional.batch_norm(
+            inputs, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )
+
+
+def freeze_norms(body: nn.Module) -> nn.Module:
+    """The body with every frozen normalisation layer that has statistics replaced by a `FrozenNorm`, in place.
+
+    A layer is frozen if all of its parameters are. A layer without parameters is frozen if the module that holds it has
+    parameters and all of them are frozen.
+    """
+    if isinstance(body, _NormBase):
+        return FrozenNorm(body) if _has_statistics(body) and _is_frozen(body) else body
+    made: dict[_NormBase, FrozenNorm] = {}
+    for holder, name, layer in list(_norms(body)):
+        if _is_frozen(layer if any(True for _ in layer.parameters()) else holder):
+            made.setdefault(layer, FrozenNorm(layer))
+            holder.register_module(name, made[layer])
+    return body
+
+
+def frozen_parameters(body: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are never trained, by name; tied ones under their first name."""
+    return {name: leaf for name, leaf in body.named_parameters() if not leaf.requires_grad}
+
+
+def _norms(body: nn.Module) -> Iterator[tuple[nn.Module, str, _NormBase]]:
+    """Normalisation layers with statistics: the module that holds each, its name there, and the layer."""
+    for holder in body.modules():
+        for name, layer in holder._modules.items():
+            if isinstance(layer, _NormBase) and _has_statistics(layer):
+                yield holder, name, layer
+
+
+def _has_statistics(layer: _NormBase) -> bool:
+    return isinstance(layer.running_mean, torch.Tensor) and isinstance(layer.running_var, torch.Tensor)
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    """Whether a module has parameters and none of them is trained."""
+    flags = [leaf.requires_grad for leaf in module.parameters()]
+    return bool(flags) and not any(flags)

@@ -1,0 +1,98 @@
+"""Labels of a user's own data as class numbers 0, 1, 2, …, with what was assumed on the way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedblade.core.errors import Misconfigured
+from fedblade.data._dataset import Array
+
+Labels = npt.NDArray[np.int64]
+_SHOWN = 6
+"""Values that a line names at most."""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Class numbers of the training and of the test samples. `values[k]` is the user's label of class k if it is not k.
+
+    `notes` are for the user.
+    """
+
+    train: Labels
+    test: Labels
+    num_classes: int
+    values: tuple[int, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def as_labels(labels: Array) -> Labels:
+    """One integer per sample, or a refusal."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise Misconfigured(
+            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
+        )
+    return labels.astype(np.int64)
+
+
+def number_labels(given: Array, given_test: Array) -> Numbering:
+    """Class numbers by the labels of both parts together, which is all there is to know of the classes.
+
+    Labels that start at 0 and take at least half of the numbers up to the highest are class numbers, and the numbers
+    that do not occur are classes without samples. All other labels are numbered in the ascending order of their values.
+    """
+    train, test = as_labels(given), as_labels(given_test)
+    values = np.union1d(train, test)
+    if len(values) == 0:
+        return Numbering(train, test, 2)
+    _check_values(values, len(train) + len(test))
+    notes = _only_in_test(np.setdiff1d(test, train)) if len(train) and len(test) else ()
+    highest = int(values[-1])
+    if values[0] == 0 and 2 * len(values) >= highest + 1:
+        missing = np.setdiff1d(np.arange(highest + 1), values)
+        return Numbering(train, test, highest + 1, notes=_gaps(highest, missing) + notes)
+    numbered = (
+        f"labels: {_listed(values)} are numbered 0 to {len(values) - 1} in ascending order for training; predict gives "
+        f"the labels as they were"
+    )
+    own = tuple(int(value) for value in values)
+    return Numbering(
+        np.searchsorted(values, train), np.searchsorted(values, test), len(values), own, (numbered, *notes)
+    )
+
+
+def _check_values(values: Labels, samples: int) -> None:
+    """Refuse labels that are no classes: marks of missing labels, numbers of patients, amounts."""
+    if values[0] < 0 and values.tolist() != [-1, 1]:
+        raise Misconfigured(
+            f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or -1 and 1 alone. Leave "
+            f"samples without a label out, or renumber the labels from 0."
+        )
+    if len(values) > max(2, samples // 2) and int(values[-1]) >= samples:
+        raise Misconfigured(
+            f"{samples} samples have {len(values)} different labels up to {values[-1]}; expected a class for each "
+            f"sample, and several samples of a class. Give class labels."
+        )
+
+
+def _only_in_test(values: Labels) -> tuple[str, ...]:
+    return (f"labels: {_listed(values)} occur in the test samples alone",) if len(values) else ()
+
+
+def _gaps(highest: int, missing: Labels) -> tuple[str, ...]:
+    if len(missing) == 0:
+        return ()
+    return (
+        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {_listed(missing)} have no samples; "
+        f"renumber the labels if these are no classes",
+    )
+
+
+def _listed(values: Labels) -> str:
+    """The values, or the first and the last of many."""
+    shown: Sequence[object] = values.tolist()
+    if len(shown) > _SHOWN:
+        shown = [*shown[: _SHOWN // 2], "…", shown[-1]]
+    return ", ".join(map(str, shown))

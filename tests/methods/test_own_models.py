@@ -1,0 +1,152 @@
+"""A user's module in a run: where the first weights come from, what becomes of the last layer, and what is said."""
+
+import pytest
+import torch
+from own_modules import classifier, half_frozen
+from small_federation import DIM, NUM_CLASSES, assert_different, assert_same_bits, configure, vectors
+from torch import nn
+
+import fedblade
+from fedblade.core.errors import Misconfigured
+from fedblade.experiment._setup import prepare
+
+DATA = vectors()
+
+
+def setup_of(module, method="fedavg", **changes):
+    return prepare(configure(method, model="object", **changes), DATA, module)
+
+
+def test_the_head_starts_from_the_weights_of_the_last_layer():
+    """Where it has the form of the layer; else the method's head takes its place, and either is said."""
+    module = classifier()
+    weight, bias = module[6].weight.double(), module[6].bias.double()
+    for method in ("fedavg", "fedbabu", "fedrod"):
+        setup = setup_of(module, method)
+        head = setup.start.fixed if method == "fedbabu" else setup.start.params
+        for prefix in ("head", "personal_head")[: 2 if method == "fedrod" else 1]:
+            assert torch.equal(head[f"{prefix}.weight"], weight)
+            assert torch.equal(head[f"{prefix}.bias"], bias)
+        assert setup.notes[0] == (
+            "model: 16 features after layer '5' (ReLU); its last layer '6' (16 → 5) is cut off and the head starts "
+            "from its weights. If the module returns features, set model.output=features."
+        )
+    module[6] = nn.Linear(DIM, NUM_CLASSES, bias=False)
+    assert torch.equal(setup_of(module).start.params["head.bias"], torch.zeros(NUM_CLASSES, dtype=torch.float64))
+    for method, changes in (("fedetf", {}), ("fedavg", {"model.neck": DIM})):
+        setup = setup_of(module, method, **changes)
+        assert f"is cut off and the head of {method} takes its place" in setup.notes[0]
+        assert not any(torch.equal(leaf, module[6].weight.double()) for leaf in setup.start.params.values())
+
+
+def test_the_output_is_what_the_user_says():
+    module = classifier()
+    as_features = setup_of(module, **{"model.output": "features"})
+    assert as_features.problem.network.dim == NUM_CLASSES
+    assert as_features.notes[0] == "model: 5 features, as the module returns them."
+    wide = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 100))
+    assert setup_of(wide).problem.network.dim == 100
+    assert (
+        "the output of its last layer '2'. If the layer is a classifier, set model.output=logits."
+        in (setup_of(wide).notes[0])
+    )
+    cut = setup_of(wide, **{"model.output": "logits"})
+    assert cut.problem.network.dim == 8
+    assert "its last layer '2' (8 → 100) is cut off and the head of fedavg takes its place" in cut.notes[0]
+    assert setup_of(wide, **{"model.output": "logits"}).config.table()["model"]["output"] == "logits"
+
+
+def test_seeds_start_from_the_weights_that_are_given_and_say_so():
+    module = classifier()
+    first, second = (setup_of(module, seed=seed) for seed in (0, 1))
+    assert_same_bits(first.start.params, second.start.params)
+    assert any("the spread over seeds leaves initialisation out (model.init=seed" in note for note in first.notes)
+    assert first.config.table()["model"]["init"] == "given"
+
+
+def test_seeds_draw_a_module_anew_if_asked():
+    """All but its frozen layers, from the seed alone."""
+    module, drawn = half_frozen(), {"model.init": "seed"}
+    before = {name: leaf.clone() for name, leaf in module.state_dict().items()}
+    first, again, second = (setup_of(module, seed=seed, **drawn) for seed in (0, 0, 1))
+    assert_same_bits(first.start.flat(), again.start.flat())
+    for name, leaf in first.start.params.items():
+        norm = ".4." in name
+        assert torch.equal(leaf, second.start.params[name]) == norm, name
+    assert_same_bits(first.start.fixed, second.start.fixed)
+    assert torch.equal(first.start.fixed["body.module.1.running_mean"].float(), before["1.running_mean"])
+    assert not any("initialisation" in note for note in first.notes)
+    assert any("7 tensors (111 numbers) are frozen" in note for note in first.notes)
+    assert_same_bits(before, dict(module.state_dict()))
+    # What the layers draw is what they draw when they are made.
+    torch.manual_seed(0)
+    fresh = nn.Linear(10, DIM).weight
+    assert abs(first.start.params["body.module.3.weight"].std() / fresh.std() - 1) < 0.2
+
+
+class Token(nn.Module):
+    """A parameter of the user's own, which nothing says how to draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.ones(6))
+        self.attention = nn.MultiheadAttention(6, 1, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x[:, None], x[:, None], x[:, None])[0][:, 0] * self.token
+
+
+class Drawn(Token):
+    def reset_parameters(self):
+        nn.init.normal_(self.token)
+
+
+def test_what_cannot_be_drawn_is_an_error():
+    drawn = {"model.init": "seed"}
+    with pytest.raises(Misconfigured, match=r"parameters of Token .* has no method reset_parameters.*model.init=given"):
+        setup_of(Token(), **drawn)
+    first, second = (setup_of(Drawn(), seed=seed, **drawn) for seed in (0, 1))
+    assert_different(first.start.params, second.start.params)
+    frozen = Token()
+    frozen.token.requires_grad_(False)
+    assert torch.equal(setup_of(frozen, **drawn).start.fixed["body.token"], torch.ones(6, dtype=torch.float64))
+    with pytest.raises(Misconfigured, match=r"model.init = 'given' is for a module that is passed from Python"):
+        configure(**{"model.init": "given"})
+    assert configure().table()["model"]["init"] == "seed"
+    with pytest.raises(Misconfigured, match="Module"):
+        fedblade.run(model=3, **drawn)
+
+
+def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path, capsys):
+    arrays = (DATA.train.inputs, DATA.train.labels, DATA.test.inputs, DATA.test.labels)
+    settings = {"rounds": 1, "num_clients": 4, "clients_per_round": 4, "partition.min_size": 4, "model": half_frozen()}
+    result = fedblade.run(dataset=arrays, out=tmp_path / "run", **settings)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[0] for line in told[:3]] == ["fedblade:"] * 3
+    for line, words in zip(told, ("its last layer '6' (16 → 5) is cut off", "frozen", "initialisation"), strict=False):
+        assert words in line
+    config = tmp_path / "run" / "config.toml"
+    older = [line for line in config.read_text().splitlines() if not line.startswith(("output =", "init ="))]
+    assert len(older) == len(config.read_text().splitlines()) - 2
+    config.write_text("\n".join(older))
+    inputs = torch.from_numpy(DATA.test.inputs)
+    assert torch.equal(fedblade.load(tmp_path / "run", model=half_frozen(1))(inputs), result.model(inputs))
+
+
+def test_a_function_in_a_file_is_treated_alike(tmp_path):
+    """It is called for every seed, so its weights are drawn; what it returns is looked at as a module is."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def net(input_shape, width: int = 8):\n"
+        "    return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 5))\n"
+    )
+    name = {"model": f"{file}:net"}
+    first, second = (prepare(configure(**name, seed=seed), DATA) for seed in (0, 1))
+    assert_different(first.start.params, second.start.params)
+    assert first.problem.network.dim == 8
+    assert first.notes == (
+        "model: 8 features after layer '1' (ReLU); its last layer '2' (8 → 5) is cut off and the head starts from its "
+        "weights. If the module returns features, set model.output=features.",
+    )
+    assert prepare(configure(), DATA).notes == ()

@@ -1,0 +1,192 @@
+"""What is recognised in a user's own data: pixels, tables, channels, labels, and transforms that draw numbers."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.data import as_dataset, to_samples
+
+RNG = np.random.default_rng(5)
+Y = np.arange(12) % 3
+BYTES = RNG.integers(0, 256, (12, 3, 6, 7), dtype=np.uint8)
+
+
+class Listed(TorchDataset):
+    """Items that are held in lists, changed by a function at each reading."""
+
+    def __init__(self, inputs, labels, change=lambda x: x):
+        self.inputs, self.labels, self.change = inputs, labels, change
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return self.change(self.inputs[i]), self.labels[i]
+
+
+def samples_of(dataset):
+    return to_samples(dataset, dataset.train, torch.device("cpu"), torch.float64, None)
+
+
+def given_as(x, y):
+    """The same data as arrays and as torch datasets."""
+    return (x, y, x, y), (Listed(x, y), Listed(x, y))
+
+
+def test_tables_of_bytes_are_used_as_they_are():
+    table = (BYTES[:, 0, 0] > 100).astype(np.uint8)
+    for given in given_as(table, Y):
+        dataset = as_dataset(given)
+        inputs, _ = samples_of(dataset).batch(torch.arange(12))
+        assert np.array_equal(inputs, table)
+        (note,) = dataset.notes
+        assert "[n, 7] are a table and are used as they are" in note
+
+
+def test_channels_are_brought_to_the_front():
+    last = np.moveaxis(BYTES, 1, -1)
+    expected = as_dataset((BYTES, Y, BYTES, Y))
+    for given in given_as(last, Y):
+        dataset = as_dataset(given)
+        assert dataset.digest() == expected.digest()
+        assert (dataset.unit, dataset.given_shape) == (255.0, (6, 7, 3))
+        (note,) = dataset.notes
+        assert "[n, 6, 7, 3] has its channels last and is read as [n, 3, 6, 7]; bytes are pixels" in note
+    real = as_dataset((last / 255.0, Y, last / 255.0, Y))
+    assert (real.input_shape, real.unit) == ((3, 6, 7), 1.0)
+    assert len(real.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ((28, 28, 1), (1, 28, 28)), ((6, 5, 4), (4, 6, 5)), ((3, 6, 7), (3, 6, 7)), ((32, 8, 8), (32, 8, 8)),
+        ((1, 4, 4), (1, 4, 4)), ((4, 4, 1), (1, 4, 4)), ((3, 1, 1), (3, 1, 1)),
+        ((3, 32, 3), None), ((3, 3, 3), None), ((1, 28, 1), None), ((4, 9, 3), None),
+    ],
+)  # fmt: skip
+def test_shapes_are_read_in_one_way_or_refused(given, stored):
+    x = np.zeros((12, *given), dtype=np.float32)
+    if stored is not None:
+        assert as_dataset((x, Y, x, Y)).input_shape == stored
+        return
+    with pytest.raises(Misconfigured, match=r"channels first or last; expected .* Give a fedblade.data.Dataset"):
+        as_dataset((x, Y, x, Y))
+
+
+def test_pillow_pictures_are_pixels_with_channels_last():
+    pictures = pytest.importorskip("PIL.Image")
+    colours = [pictures.fromarray(np.moveaxis(each, 0, -1)) for each in BYTES]
+    assert as_dataset((Listed(colours, Y), Listed(colours, Y))).digest() == as_dataset((BYTES, Y, BYTES, Y)).digest()
+    greys = [each.convert("L") for each in colours]
+    assert as_dataset((Listed(greys, Y), Listed(greys, Y))).input_shape == (1, 6, 7)
+    numbered = [each.convert("P") for each in colours]
+    with pytest.raises(Misconfigured, match="palette"):
+        as_dataset((Listed(numbered, Y), Listed(numbered, Y)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "values", "classes", "said"),
+    [
+        (np.arange(1, 11), tuple(range(1, 11)), 10, "labels: 1, 2, 3, …, 10 are numbered 0 to 9"),
+        (np.arange(0, 1000, 100), tuple(range(0, 1000, 100)), 10, "0, 100, 200, …, 900 are numbered 0 to 9"),
+        (np.array([-1, 1]), (-1, 1), 2, "labels: -1, 1 are numbered 0 to 1"),
+        (np.array([0, 5]), (0, 5), 2, "labels: 0, 5 are numbered"),
+        (np.array([0, 1, 2, 4]), None, 5, "0 to 4 are taken as 5 classes, of which 3 have no samples"),
+        (np.arange(10), None, 10, None),
+    ],
+)
+def test_labels_become_class_numbers(labels, values, classes, said):
+    y = np.tile(labels, 3)
+    x = RNG.random((len(y), 4))
+    for given in given_as(x, y):
+        dataset = as_dataset(given)
+        assert (dataset.num_classes, dataset.label_values) == (classes, values)
+        assert dataset.class_names == (None if values is None else tuple(map(str, values)))
+        back = dataset.train.labels if values is None else np.array(values)[dataset.train.labels]
+        assert np.array_equal(back, y)
+        assert (said in dataset.notes[0]) if said else dataset.notes == ()
+
+
+def test_a_class_that_the_test_set_alone_has_keeps_its_place():
+    x = RNG.random((6, 4))
+    dataset = as_dataset((x, np.array([2, 2, 9, 9, 2, 9]), x[:3], np.array([9, 5, 2])))
+    assert dataset.label_values == (2, 5, 9)
+    assert dataset.train.labels.tolist() == [0, 0, 2, 2, 0, 2]
+    assert dataset.test.labels.tolist() == [2, 1, 0]
+    assert "labels: 5 occur in the test samples alone" in dataset.notes
+
+
+@pytest.mark.parametrize("labels", [np.array([-1, 0, 1]), np.arange(3) * 1000 + 7])
+def test_labels_that_are_no_classes_are_refused(labels):
+    x = RNG.random((3, 4))
+    with pytest.raises(Misconfigured, match=r"expected .*\. (Leave|Give)"):
+        as_dataset((x, labels, x[:1], labels[:1]))
+
+
+def noisy(x):
+    """Draws from all three global generators."""
+    return np.asarray(x) + random.random() + np.random.random() + float(torch.rand(()))
+
+
+def states():
+    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+
+
+X = RNG.random((12, 4))
+
+
+def test_transforms_that_draw_are_read_anew_by_their_draws_alone():
+    dataset = as_dataset((Listed(X, Y, noisy), Listed(X, Y, noisy)))
+    assert "draws random numbers, so every epoch reads its items anew, about" in dataset.notes[0]
+    assert "test items of Listed draw random numbers and are read once" in dataset.notes[1]
+    samples = samples_of(dataset)
+    assert samples.num_draws == 1
+    places, draws = torch.tensor([3, 5, 3, 3]), torch.tensor([[0.25], [0.25], [0.5], [0.25]])
+    before = states()
+    inputs, labels = samples.batch(places, draws)
+    assert states() == before
+    assert labels.tolist() == Y[places].tolist()
+    assert torch.equal(inputs[0], inputs[3])
+    assert not torch.equal(inputs[0], inputs[2])
+    torch.rand(3), np.random.random(3), random.random()  # a program of the user's goes on drawing
+    again, _ = samples_of(as_dataset((Listed(X, Y, noisy), Listed(X, Y)))).batch(places[1:], draws[1:])
+    assert torch.equal(again, inputs[1:])
+    # Without draws a sample is what was read first, whatever the generators did before that.
+    assert torch.equal(samples.batch(places)[0], torch.from_numpy(dataset.train.inputs[places]))
+    assert as_dataset((Listed(X, Y, noisy), Listed(X, Y, noisy))).digest() == dataset.digest()
+
+
+def test_transforms_that_draw_now_and_then_are_found():
+    def rare(x):
+        return np.asarray(x) + (torch.rand(()).item() if x[0] == X[11, 0] else 0.0)
+
+    assert as_dataset((Listed(X, Y, rare), Listed(X, Y))).reader is not None
+    assert as_dataset((Listed(X, Y), Listed(X, Y, rare))).reader is None
+    assert as_dataset((Listed(X, Y), Listed(X, Y))).notes == ()
+
+
+def test_pictures_that_are_read_anew_are_stored_like_the_first():
+    def flipped(picture):
+        return picture[:, ::-1] if torch.rand(()) < 0.5 else picture
+
+    last = np.moveaxis(BYTES, 1, -1)
+    samples = samples_of(as_dataset((Listed(last, Y, flipped), Listed(last, Y))))
+    inputs, _ = samples.batch(torch.arange(12), torch.linspace(0, 0.9, 12)[:, None])
+    for found, stored in zip(inputs.numpy(), BYTES / 255.0, strict=True):
+        assert np.allclose(found, stored) or np.allclose(found, stored[..., ::-1])
+
+
+def test_readings_that_cannot_be_repeated_are_refused():
+    own = np.random.default_rng(1)
+    with pytest.raises(Misconfigured, match=r"item 0 of Listed differs .* global generator"):
+        as_dataset((Listed(X, Y, lambda x: x + own.random()), Listed(X, Y)))
+    grown = Listed(X, Y, lambda x: x + random.random())
+    samples = samples_of(as_dataset((grown, Listed(X, Y))))
+    grown.change = lambda x: x[:2]
+    with pytest.raises(RunFailed, match=r"item 1 of Listed has shape \(2,\)"):
+        samples.batch(torch.tensor([1]), torch.zeros(1, 1))

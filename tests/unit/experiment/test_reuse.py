@@ -1,0 +1,170 @@
+"""A run on disk counts, and goes on, only if today's code and data would make the same one."""
+
+import json
+import logging
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedblade
+from fedblade.core import local
+from fedblade.core.errors import Misconfigured
+from fedblade.core.registry import heads, methods, models, partitions, regularisers
+from fedblade.data import as_dataset
+from fedblade.data.digits import digits as load_digits
+from fedblade.experiment import _revisions
+from fedblade.experiment._cells import Cell, is_finished, run_cells
+from fedblade.experiment._config import resolve
+from fedblade.experiment._directory import RunDirectory
+from fedblade.experiment._progress import Silent
+from fedblade.experiment._revisions import revisions_of
+from fedblade.partitions import save_split
+
+SMALL = {
+    "federation": {"num_clients": 2, "clients_per_round": 2, "rounds": 2},
+    "dataset": {"name": "digits"},
+    "partition": {"name": "iid"},
+    "model": {"name": "mlp"},
+    "method": {"name": "fedavg+feddecorr"},
+}
+
+
+class StopAfterOne(Silent):
+    def on_round(self, row):
+        raise KeyboardInterrupt
+
+
+def carry_out(*cells, watcher=None):
+    return run_cells(cells, lambda label: nullcontext(watcher or Silent()))
+
+
+def raise_revision(monkeypatch, registry, name):
+    entry = registry.get(name)
+    monkeypatch.setitem(registry._entries, name, replace(entry, revision=entry.revision + 1))
+
+
+def test_a_run_stores_the_revisions_of_the_parts_it_uses_and_no_others():
+    used = revisions_of(resolve(SMALL))
+    assert list(used) == [
+        "method fedavg", "regulariser feddecorr", "head linear", "model mlp", "partition iid", "local loop",
+    ]  # fmt: skip
+    assert "fine-tuning" in revisions_of(resolve(SMALL | {"method": {"name": "fedavg-ft"}}))
+    assert "head etf_projector" in revisions_of(resolve(SMALL | {"method": {"name": "fedetf"}}))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_matter(tmp_path, monkeypatch, rounds):
+    """Whether the run was cut short after a round or finished."""
+    cell = Cell("one", tmp_path / "one", resolve(SMALL))
+    with pytest.raises(KeyboardInterrupt) if rounds == 1 else nullcontext():
+        carry_out(cell, watcher=StopAfterOne() if rounds == 1 else None)
+    stored = json.loads((cell.folder / "partition.json").read_text())
+    assert stored["revisions"] == revisions_of(cell.config)
+    assert json.loads((cell.folder / "summary.json").read_text())["revisions"] == stored["revisions"]
+    changes = (
+        ("method fedavg", lambda patch: raise_revision(patch, methods, "fedavg")),
+        ("regulariser feddecorr", lambda patch: raise_revision(patch, regularisers, "feddecorr")),
+        ("head linear", lambda patch: raise_revision(patch, heads, "linear")),
+        ("model mlp", lambda patch: raise_revision(patch, models, "mlp")),
+        ("partition iid", lambda patch: raise_revision(patch, partitions, "iid")),
+        ("local loop", lambda patch: patch.setattr(_revisions, "LOCAL_LOOP_REVISION", local.LOCAL_LOOP_REVISION + 1)),
+    )
+    for part, change in changes:
+        with monkeypatch.context() as patch:
+            change(patch)
+            today = Cell("one", cell.folder, resolve(SMALL))
+            then, now = stored["revisions"][part], revisions_of(today.config)[part]
+            with pytest.raises(Misconfigured, match=f"{part} of revision {then}, .* revision {now},.* another --out"):
+                carry_out(today)
+            assert not is_finished(today)
+            # A folder of before there were revisions counts as revision 0.
+            old = {key: value for key, value in stored.items() if key != "revisions"}
+            (cell.folder / "partition.json").write_text(json.dumps(old))
+            with pytest.raises(Misconfigured, match=f"{part} of revision 0, .* revision {now}"):
+                fedblade.run(out=cell.folder, resume=True)
+            (cell.folder / "partition.json").write_text(json.dumps(stored))
+    raise_revision(monkeypatch, methods, "fedprox")
+    assert carry_out(Cell("one", cell.folder, resolve(SMALL))) == {}
+    assert fedblade.run(out=cell.folder, resume=True).summary["rounds"] == 2
+
+
+def test_a_model_from_python_has_a_revision_too(tmp_path, monkeypatch):
+    config = SMALL | {"model": {"name": "object"}}
+    before = revisions_of(resolve(config))["model object"]
+    monkeypatch.setattr(_revisions, "OWN_MODEL_REVISION", before + 1)
+    assert revisions_of(resolve(config))["model object"] == before + 1
+
+
+def save_arrays(path, seed):
+    x = np.random.default_rng(seed).normal(size=(24, 4)).astype(np.float32)
+    y = np.arange(24) % 3
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+
+
+def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(tmp_path, caplog):
+    path = tmp_path / "mine.npz"
+    save_arrays(path, 1)
+    config = resolve(SMALL | {"dataset": {"name": "arrays", "path": str(path)}})
+    cells = [Cell(name, tmp_path / name, config) for name in ("one", "two")]
+    assert carry_out(*cells) == {}
+    save_arrays(path, 2)
+    with pytest.raises(Misconfigured, match=r"data set differs .*one' .* then arrays in an .npz file .* another --out"):
+        carry_out(*cells)
+    with pytest.raises(Misconfigured, match="data set differs"):
+        fedblade.run(out=cells[0].folder, resume=True)
+    path.unlink()
+    with caplog.at_level(logging.WARNING, "fedblade"):
+        assert carry_out(*cells) == {}
+    assert [each.message for each in caplog.records if "could not be compared" in each.message] == [
+        f"finished runs count although their data could not be compared with today's: dataset.path '{path}' does not "
+        f"exist. Give the path of an .npz file with x_train, y_train, x_test, y_test."
+    ]
+
+
+def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
+    cell = Cell("one", tmp_path / "one", resolve(SMALL))
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(cell, watcher=StopAfterOne())
+    lines = (cell.folder / "config.toml").read_text().splitlines(keepends=True)
+    old = "".join(line for line in lines if not line.startswith(("neck_norm", "last_batch")))
+    (cell.folder / "config.toml").write_text(old)
+    changed = SMALL | {"local": {"last_batch": "drop"}}
+    with pytest.raises(Misconfigured, match=r"local\.last_batch = None, now it is 'drop'"):
+        carry_out(Cell("one", cell.folder, resolve(changed)))
+    assert carry_out(cell) == {}
+    assert len(RunDirectory(cell.folder).history()) == 2
+
+
+def test_data_passed_from_python_are_compared(tmp_path):
+    x = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)).numpy()
+    y = np.arange(24) % 3
+    keys = {"model": "mlp", "partition": "iid", "num_clients": 2, "clients_per_round": 2, "rounds": 1}
+    fedblade.run("quickstart", out=tmp_path / "run", dataset=(x, y, x, y), **keys)
+    with pytest.raises(Misconfigured, match="then given from Python"):
+        fedblade.run("quickstart", out=tmp_path / "run", resume=True, dataset=(x + 1, y, x, y), **keys)
+
+
+def test_a_finished_run_whose_split_file_was_changed_is_refused(tmp_path):
+    path = tmp_path / "split.json"
+    dealt = resolve(SMALL).partition.make().split(load_digits().train.labels, 2, 0, num_classes=10)
+    save_split(path, dealt)
+    cell = Cell("one", tmp_path / "one", resolve(SMALL | {"partition": {"name": "file", "path": str(path)}}))
+    assert carry_out(cell) == {}
+    whole = path.read_text()
+    path.write_text(whole + " ")
+    with pytest.raises(Misconfigured, match=r"split\.json' was changed since .* was started"):
+        carry_out(cell)
+    path.unlink()
+    assert carry_out(cell) == {}
+
+
+def test_tables_of_bytes_that_were_once_divided_are_other_data():
+    x, y = np.arange(48, dtype=np.uint8).reshape(12, 4), np.arange(12) % 3
+    table = as_dataset((x, y, x, y))
+    assert table.unit == 1.0
+    assert table.digest() != replace(table, unit=255.0).digest()
+    numbers = as_dataset((x.astype(np.float32), y, x.astype(np.float32), y))
+    assert numbers.digest() == replace(numbers, unit=255.0).digest()

@@ -1,0 +1,64 @@
+"""Rounds in which nobody trains are flagged, and a run of nothing else fails."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import fedblade
+from fedblade.core.errors import RunFailed
+from fedblade.data import Dataset, Part
+from fedblade.report import build_report, comparison_rows
+
+with warnings.catch_warnings():
+    # The pinned typer uses a name that the pinned click announces to remove.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from fedblade.cli._compare import comparison_table
+
+KEYS = {"model": "mlp", "num_clients": 2, "clients_per_round": 1, "metrics": ["accuracy"], "partition": "natural"}
+DROP = {"last_batch": "drop"}
+BATCH_NORM = {"model.neck": 4, "model.neck_norm": "batch"}
+
+
+def clients(*sizes):
+    """Client i holds so many samples."""
+    count = sum(sizes)
+    x = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
+    part = Part(x, np.arange(count) % 3, np.repeat(np.arange(len(sizes)), sizes))
+    return Dataset("made", part, part, 3, group_names=tuple(map(str, range(len(sizes)))))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_run_in_which_nobody_trains_fails_and_says_what_to_change(tmp_path, engine):
+    data = clients(12, 9)
+    out = tmp_path / "run"
+    with pytest.raises(RunFailed, match="no client made a step in any of the 3 rounds") as caught:
+        fedblade.run("quickstart", dataset=data, rounds=3, engine=engine, out=out, **KEYS, **DROP)
+    assert caught.value.exit_status == 1
+    assert "local.last_batch = 'drop', and the largest client has 12 samples. Set local." in str(caught.value)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert summary["flags"] == ["no client made a step in 3 of 3 rounds"]
+    with pytest.raises(RunFailed, match="no client made a step"):
+        fedblade.run("quickstart", dataset=data, rounds=3, engine=engine, out=out, resume=True, **KEYS, **DROP)
+
+
+def test_one_sample_with_batch_norm_fails_too():
+    with pytest.raises(RunFailed, match="BatchNorm layers cannot train on a batch of one sample"):
+        fedblade.run("quickstart", dataset=clients(1, 1, 1), rounds=1, **KEYS | {"num_clients": 3}, **BATCH_NORM)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_run_with_some_such_rounds_is_flagged_everywhere(tmp_path, engine):
+    out = tmp_path / "run"
+    data = clients(40, 9)
+    result = fedblade.run("quickstart", dataset=data, rounds=6, engine=engine, out=out, **KEYS, **DROP)
+    idle = [row["clients"] == [1] for row in result.history]
+    assert 0 < sum(idle) < 6
+    assert [bool(row.get("count_untrained_rounds")) for row in result.history] == idle
+    flag = f"no client made a step in {sum(idle)} of 6 rounds"
+    assert result.summary["flags"] == [flag]
+    rows = comparison_rows([out])
+    assert f"{flag} (seed" in comparison_table(rows).caption
+    assert f"{flag} (seed" in build_report([out], tmp_path / "page.html").read_text()
