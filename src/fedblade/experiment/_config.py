@@ -8,7 +8,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
-from fedblade.core.registry import Entry, Registry, datasets, models, partitions
+from fedblade.core.registry import Entry
 from fedblade.experiment import _toml
 from fedblade.experiment._schema import (
     FIXED,
@@ -26,10 +26,10 @@ from fedblade.experiment._schema import (
     PartitionSettings,
     Section,
 )
+from fedblade.experiment._settings import REGISTRIES
 from fedblade.experiment._validate import check_keys, knob_model, no_knob, plain, validate
 from fedblade.methods import Composition, compose
 
-_REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
 OBJECT = "object"
 """Name of a data set or model that was passed from Python instead of chosen by name."""
 
@@ -139,13 +139,17 @@ def knob_tables(name: str) -> dict[str, Any]:
 
 
 def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
-    """A part by its name, with its knobs and the section's own settings checked."""
+    """A part by its name, with its knobs and the section's own settings checked.
+
+    A knob goes before a setting of the same name: `model.init` of a ResNet-20 is the ResNet's own.
+    """
     name = _name(kind, raw)
     settings_model = NAMED[kind]
-    entry = None if name == OBJECT else _REGISTRIES[kind].get(name)
+    entry = None if name == OBJECT else REGISTRIES[kind].get(name)
     knobs = _knobs(entry) if entry else {}
     check_keys(kind, raw, (*settings_model.model_fields, *knobs))
-    settings = validate(settings_model, {k: v for k, v in raw.items() if k in settings_model.model_fields}, kind)
+    own = {k: v for k, v in raw.items() if k in settings_model.model_fields and k not in knobs}
+    settings = validate(settings_model, own, kind)
     if isinstance(settings, ModelSettings):
         settings = _with_start(settings, name)
     model = knob_model(name, knobs)

@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from typing import Any, get_origin
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.experiment._config import _REGISTRIES, OBJECT, check_tables, knob_tables
+from fedblade.experiment._config import OBJECT, check_tables, knob_tables
 from fedblade.experiment._schema import FIXED, NAMED, General
+from fedblade.experiment._settings import REGISTRIES, without_knobs
 from fedblade.experiment._validate import no_knob
 
 Raw = dict[str, Any]
@@ -82,7 +83,7 @@ def _choose(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) ->
     """Replace a section by the part's defaults, the preset's overrides for a method, and the section's settings."""
     if not isinstance(name, str):
         raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
-    settings = {k: v for k, v in config.get(kind, {}).items() if k in NAMED[kind].model_fields}
+    settings = without_knobs(kind, config.get(kind, {}))
     own = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
     config[kind] = {"name": name, **settings, **own}
 
@@ -94,7 +95,7 @@ def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if kind == "method":
             continue
         name = config.get(kind, {}).get("name", OBJECT)
-        knobs = () if name == OBJECT else _REGISTRIES[kind].get(name).knobs()
+        knobs = () if name == OBJECT else REGISTRIES[kind].get(name).knobs()
         yield from ((f"{kind}.{key}", key) for key in (*settings.model_fields, *knobs))
 
 

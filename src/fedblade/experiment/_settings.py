@@ -4,9 +4,11 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedblade.core.registry import Registry, datasets, models, partitions
 from fedblade.experiment._schema import FIXED, NAMED
 
 Raw = dict[str, Any]
+REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
 
 LEVELS = {
     "dirichlet": "alpha",
@@ -29,9 +31,19 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:
             merged[key] = copy.deepcopy(value)
             continue
         if key in NAMED and "name" in value and value["name"] != known.get("name"):
-            known = {k: v for k, v in known.items() if k in NAMED[key].model_fields}
+            known = without_knobs(key, known)
         merged[key] = merge(known, value)
     return merged
+
+
+def without_knobs(kind: str, table: Mapping[str, Any]) -> Raw:
+    """What stays of a section when it names another part: the section's own settings, without knobs of the part before.
+
+    A knob that has the name of a setting is a knob.
+    """
+    name, registry = table.get("name"), REGISTRIES.get(kind)
+    knobs = registry.get(name).knobs() if registry is not None and name in registry.names() else {}
+    return {key: value for key, value in table.items() if key in NAMED[kind].model_fields and key not in knobs}
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:

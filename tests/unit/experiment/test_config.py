@@ -8,6 +8,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment import load_config
 from fedblade.experiment._config import resolve
+from fedblade.experiment._overrides import apply
 from fedblade.experiment._setup import prepare
 
 SPEC = """
@@ -289,3 +290,14 @@ def test_a_seed_of_the_partition_fixes_the_split_for_every_seed_of_the_run():
     assert setups[1].cohorts[0].tolist() != setups[2].cohorts[0].tolist()
     with pytest.raises(Misconfigured, match=r"partition\.seed"):
         load_config("quickstart", {"partition.seed": -1})
+
+
+def test_a_knob_of_a_part_goes_before_a_setting_of_the_same_name():
+    """ResNet-20 has an `init` of its own, and where the weights of a module of the user's come from is another one."""
+    config, _ = load_config("quickstart", {"model": "resnet20", "model.init": "default"})
+    assert (config.model.knobs["init"], config.model_settings.init) == ("default", "seed")
+    assert resolve(config.table()) == config
+    with pytest.raises(Misconfigured, match=r"model\.init"):
+        load_config("quickstart", {"model": "resnet20", "model.init": "given"})
+    # Another model does not inherit it.
+    assert "init" not in apply({"model": {"name": "resnet20", "init": "default"}}, {"model": "mlp"})["model"]
