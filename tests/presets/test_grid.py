@@ -3,8 +3,9 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.registry import partitions
 from fedblade.experiment._grid import expand, inherit
-from fedblade.experiment._settings import merge
+from fedblade.experiment._settings import LEVELS, merge
 
 BASE = {
     "seeds": [1, 2],
@@ -47,6 +48,11 @@ def test_a_partition_is_a_name_and_its_level():
     assert same.config["partition"] == {"name": "dirichlet", "alpha": 0.1, "cap": False}
     assert other.config["partition"] == {"name": "shards", "shards_per_client": 3}
     assert even.config["partition"] == {"name": "iid"}
+    for name, knob in LEVELS.items():
+        (cell,) = cells(grid={"partition": [f"{name} 2"]})
+        assert cell.config["partition"][knob] == 2
+        assert knob in partitions.get(name).knobs()
+    assert {name for name in partitions.names() if "alpha" in partitions.get(name).knobs()} <= set(LEVELS)
 
 
 def test_a_variant_is_a_table_with_a_label():

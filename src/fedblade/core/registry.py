@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from fedblade.core.errors import FedbladeError, Misconfigured, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
+Revision = int | Callable[[Mapping[str, Any]], int]
 ENTRY_POINT_GROUP = "fedblade.plugins"
 
 
@@ -29,13 +30,18 @@ class Entry:
     """A registered part: its name, the function that makes it, facts about it, and its revision.
 
     `revision` counts the changes of the part's results (rounding aside). A run stores the revisions of the parts it
-    uses, so that results of an older revision are never taken for today's.
+    uses, so that results of an older revision are never taken for today's. Where a change concerns some values of the
+    knobs alone, `revision` is a function of the knobs.
     """
 
     name: str
     make: Callable[..., Any]
     info: Mapping[str, str] = field(default_factory=dict)
-    revision: int = 0
+    revision: Revision = 0
+
+    def revision_for(self, knobs: Mapping[str, Any]) -> int:
+        """The revision of the part with these knobs."""
+        return self.revision if isinstance(self.revision, int) else self.revision(knobs)
 
     @property
     def summary(self) -> str:
@@ -57,10 +63,10 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._loaded = False
 
-    def register(self, name: str | None = None, *, revision: int = 0, **info: str) -> Callable[[F], F]:
+    def register(self, name: str | None = None, *, revision: Revision = 0, **info: str) -> Callable[[F], F]:
         """Decorator that files a function under its own name, or under `name`.
 
-        Raise `revision` by one with every change of the part's results.
+        Raise `revision` by one with every change of the part's results; see `Entry`.
         """
 
         def add(make: F) -> F:

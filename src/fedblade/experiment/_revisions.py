@@ -18,7 +18,7 @@ def revisions_of(config: RunConfig) -> dict[str, int]:
     A part by reference (`file.py:name`) has revision 0: the digest of its file is compared instead.
     """
     return {
-        **config.method.revisions(),
+        **config.method.revisions(config.method_knobs),
         **_of_head(config.build_method().head),
         f"model {config.model.name}": _of_part(config.model, OWN_MODEL_REVISION),
         f"partition {config.partition.name}": _of_part(config.partition),
@@ -46,8 +46,10 @@ def revision_difference(stored: Mapping[str, Any], config: RunConfig) -> str | N
 
 def _of_head(head: Head) -> dict[str, int]:
     entry = next((entry for entry in heads.entries() if entry.make is type(head)), None)
-    return {f"head {type(head).__name__}": 0} if entry is None else {f"head {entry.name}": entry.revision}
+    return (
+        {f"head {type(head).__name__}": 0} if entry is None else {f"head {entry.name}": entry.revision_for(vars(head))}
+    )
 
 
 def _of_part(part: Chosen, passed: int = 0) -> int:
-    return passed if part.entry is None else part.entry.revision
+    return passed if part.entry is None else part.entry.revision_for(part.knobs)

@@ -25,11 +25,11 @@ class Composition:
     added: tuple[Entry, ...]
     tuned: bool = False
 
-    def revisions(self) -> dict[str, int]:
-        """The revision of every part of the name."""
-        added = {f"regulariser {entry.name}": entry.revision for entry in self.added}
+    def revisions(self, knobs: Mapping[str, Any]) -> dict[str, int]:
+        """The revision of every part of the name, for checked knobs."""
+        added = {f"regulariser {entry.name}": entry.revision_for(knobs.get(entry.name, {})) for entry in self.added}
         tuning = {"fine-tuning": FINE_TUNING_REVISION} if self.tuned else {}
-        return {f"method {self.base.name}": self.base.revision, **added, **tuning}
+        return {f"method {self.base.name}": self.base.revision_for(knobs), **added, **tuning}
 
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""

@@ -14,7 +14,8 @@ from fedblade.methods.fedavg import fedavg
 Variant = Literal["ditto", "fedbabu"]
 
 
-@methods.register(revision=1, paper="arXiv:2012.04221")
+# The anchor of `fedbabu` is a trained copy of the global model since revision 1.
+@methods.register(revision=lambda knobs: int(knobs["variant"] == "fedbabu"), paper="arXiv:2012.04221")
 def ditto(lambda_ditto: float = 0.1, variant: Variant = "ditto") -> Method:
     """Train a personal model beside FedAvg's and pull it towards the model received.
 

@@ -11,7 +11,8 @@ from fedblade.personal import EtfFineTuning
 from fedblade.server import average, scale_of
 
 
-@methods.register(revision=1, paper="arXiv:2303.10058")
+# Fine-tuning as in the authors' code keeps training mode since revision 1.
+@methods.register(revision=lambda knobs: int(knobs["ft"].variant == "release"), paper="arXiv:2303.10058")
 def fedetf(
     gamma_bal: float = 1.0,
     count_floor: int = 1,
