@@ -4,6 +4,7 @@ import pytest
 from all_presets import GRIDS, cell, configs, settled, shipped, whole
 
 from fedblade.experiment._paper import lines_of, select
+from fedblade.experiment._pending import readiness
 from fedblade.experiment._personal import stages_after_run
 from fedblade.experiment._reproduce import cell_name
 from fedblade.experiment._settings import lookup
@@ -180,6 +181,63 @@ def test_readings_of_a_split_have_runs_of_their_own_and_old_folders_are_found_ag
         assert {each.variants["split"] for each in whole(name).cells} == {"client-wise", "class-wise"}
 
 
+RELEASED = [
+    ("fr-t3", {"dataset": "CIFAR-10", "partition": "dirichlet", "level": "0.2", "method": "FedETF"}, {
+        "dataset.augment": "feddr_plus_released", "partition.seed": 0, "local.steps": 100, "method.count_floor": 0,
+        "method.projector_bias": False, "evaluation.protocol": "final", "optimizer.lr": 0.05,
+    }),
+    ("fr-t3", {"dataset": "CIFAR-100", "partition": "shards", "level": "10", "method": "FedExP"}, {
+        "local.steps": None, "local.epochs": 3, "evaluation.protocol": "ft", "method.rule": "released",
+        "model.norm_stats": "batch",
+    }),
+    ("fr-t3", {"dataset": "ImageNet-100", "partition": "dirichlet", "method": "SCAFFOLD"}, {
+        "model.norm_stats": "running", "local.steps": 130, "method.freeze_classifier": True,
+    }),
+    ("fr-t3", {"dataset": "CIFAR-100", "partition": "dirichlet", "level": "0.1", "method": "FedSOL"}, {
+        "local.steps": 30, "method.perturbation": "fixed", "dataset.test_split": "matched",
+    }),
+    ("fr-t2", {"partition": "dirichlet", "method": "FedGELA+KD"}, {"method.head": "projected", "method.kd.beta": 0.5}),
+    ("fr-t5", {"partition": "dirichlet", "level": "0.1", "method": "FedGELA-FT"}, {
+        "method.head": "projected", "dataset.test_split": "matched_counts", "local.steps": None,
+    }),
+    ("fr-t5", {"partition": "shards", "level": "10", "method": "FedRep"}, {
+        "method.carry_momentum": True, "method.E_b": 1, "dataset.test_split": "proportional",
+    }),
+    ("fr-t5", {"partition": "shards", "level": "10", "method": "Per-FedAvg"}, {"method.carry_momentum": True}),
+    ("fr-f7", {"method": "FedDr+", "local.epochs": "5"}, {"local.steps": 50}),
+]  # fmt: skip
+
+
+def test_the_released_block_has_the_settings_of_the_authors_code():
+    for name, columns, expected in RELEASED:
+        found = [line for line in lines_of(whole(name)) if columns.items() <= line.facts.items()]
+        paper, released = (next(line for line in found if line.facts["block"] == b) for b in ("paper", "released"))
+        table = settled(released.cells[0])
+        assert {key: lookup(table, key) for key in expected} == expected, (name, columns)
+        assert lookup(paper.cells[0].config, "dataset.augment") == "feddr_plus_crop_flip"
+        assert lookup(paper.cells[0].config, "partition.seed") is None
+        assert paper.published == released.published
+        assert cell_name(settled(paper.cells[0])) != cell_name(table)
+    names = [name for name in GRIDS if name.startswith("fr-") and name not in ("fr-t11", "fr-t12", "fr-f9")]
+    for name in names:
+        assert "etri-edgeai/nn-dist-train" in whole(name).remark
+        others = [each for each in whole(name).cells if each.unusual]
+        assert len(others) * 2 == len(whole(name).cells)
+        for each in others:
+            assert readiness(each).missing == ()
+
+
+def test_shards_of_the_released_block_have_a_second_column_with_the_papers_number_beside_it():
+    where = ["block=released", "dataset=CIFAR-100", "partition=shards", "level=10", "method=FedAvg"]
+    both = select(lines_of(whole("fr-t3")), where)
+    assert [(line.metric, line.measure) for line in both] == [
+        ("accuracy", "final"),
+        ("accuracy (own test sets)", "ft personal_accuracy"),
+    ]
+    assert {line.published.mean for line in both} == {36.63}
+    assert both[0].cells == both[1].cells
+
+
 def test_a_derived_preset_has_the_runs_of_its_source():
     def names(*presets):
         return {cell_name(settled(each)) for name in presets for each in shipped(name).cells}
@@ -191,6 +249,8 @@ def test_a_derived_preset_has_the_runs_of_its_source():
     assert names("fd-f8") <= names("fd-t1", "fd-t2")
     assert names("fe-f4", "fe-f8") == names("fe-t1")
     assert names("fr-t4") <= names("fr-t3")
+    everywhere = {cell_name(settled(each)) for each in whole("fr-t3").cells}
+    assert {cell_name(settled(each)) for each in whole("fr-t4").cells} <= everywhere
     assert names("fb-f4") == names("fb-f3")
     assert len(names("fb-t3") & source) == 12
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedblade.experiment._measure import FinishedRun, Value, measure, speedup
 from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._tables import comma_separated, latex, markdown, outcomes
+from fedblade.experiment._tables import cells_of, comma_separated, latex, markdown, outcomes
 
 
 def run(accuracies, **summary):
@@ -91,6 +91,34 @@ def test_rounds_to_accuracy_and_speedups(tiny, tmp_path, finish):
         "| FedProx | rounds_to_99pct | 3+ | – | – |",
         "| FedProx | speedup_to_99pct | needs runs of FedAvg that get there | – | – |",
     ]
+
+
+def test_variants_stand_side_by_side_each_with_its_own_baseline(tiny, tmp_path, finish):
+    """FedAvg needs 2 rounds in one reading and 3 in the other, FedProx 1 and 1."""
+    where = ["split=large", "split=small"]
+    both = plan_reproduction(tiny("tn-read"), where=where, out=tmp_path)
+    for run in both.runs:
+        curve = [10, 20, 20] if "split=large" in run.label else [10, 10, 20]
+        finish(run, [20, 20, 20] if run.label.startswith("FedProx") else curve)
+    found = outcomes(both)
+    header, rows = cells_of(found)
+    assert header[:3] == ["method", "split", "metric"]
+    speedups = {(row[0], row[1]): row[3] for row in rows if row[2] == "speedup_to_20pct"}
+    assert speedups == {
+        ("FedAvg", "large"): "1.0",
+        ("FedAvg", "small"): "1.0",
+        ("FedProx", "large"): "2.0",
+        ("FedProx", "small"): "3.0",
+    }
+    assert {(row[0], row[4]) for row in rows if row[2] == "rounds_to_20pct"} == {("FedAvg", "2"), ("FedProx", "3+")}
+    assert both.remarks == ("Nobody knows which reading is right",)
+    default = plan_reproduction(tiny("tn-read"), out=tmp_path)
+    assert default.remarks == ("split = large", "Nobody knows which reading is right")
+    assert [run.folder for run in default.runs] == [run.folder for run in both.runs if "split=large" in run.label]
+    first, *lines = comma_separated("tn-read", outcomes(default), default.remarks).splitlines()
+    column = first.split(",").index("split")
+    assert {line.split(",")[column] for line in lines} == {"large"}
+    assert all("Nobody knows" in line for line in lines)
 
 
 def test_a_speedup_finds_its_baseline_among_runs_that_were_not_asked_for(tiny, tmp_path, finish):

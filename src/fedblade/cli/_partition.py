@@ -46,7 +46,7 @@ def partition(
     if plot is not None:
         counts = split.table(MOST_DRAWN if split.on_demand else None)
         some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
-        title = f"{config.partition.name}, seed {config.general.seed}{some}"
+        title = f"{config.partition.name}, seed {config.split_seed}{some}"
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         _write("--plot", plot, lambda path: write_atomic(path, picture))
     if save is not None:

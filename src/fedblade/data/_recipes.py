@@ -86,10 +86,17 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "cifar100": Recipe(ResizedCrop(32), _FEDDR_CIFAR100),
         "imagenet100": Recipe(ResizedCrop(224), IMAGENET),
     },
-    # What the code bases of FedDr+ do instead, without and with cutout.
+    # What the code bases of FedDr+ do with CIFAR instead, without and with cutout.
     "feddr_plus_crop_flip": {
         "cifar10": Recipe(CropFlip(), _FEDDR_CIFAR10),
         "cifar100": Recipe(CropFlip(), _FEDDR_CIFAR100),
+        "imagenet100": Recipe(ResizedCrop(224), IMAGENET),
+    },
+    # The first author's code takes ImageNet's mean and deviation for CIFAR-10.
+    "feddr_plus_released": {
+        "cifar10": Recipe(CropFlip(), IMAGENET),
+        "cifar100": Recipe(CropFlip(), _FEDDR_CIFAR100),
+        "imagenet100": Recipe(ResizedCrop(224), IMAGENET),
     },
     "feddr_plus_cutout": {"cifar10": _cutout(_FEDDR_CIFAR10), "cifar100": _cutout(_FEDDR_CIFAR100)},
 }

@@ -23,6 +23,7 @@ from fedblade.experiment._schema import (
     Local,
     ModelSettings,
     Optimizer,
+    PartitionSettings,
     Section,
 )
 from fedblade.experiment._validate import check_keys, knob_model, no_knob, plain, validate
@@ -59,6 +60,7 @@ class RunConfig:
     dataset: Chosen
     dataset_settings: DatasetSettings
     partition: Chosen
+    partition_settings: PartitionSettings
     federation: Federation
     model: Chosen
     model_settings: ModelSettings
@@ -74,6 +76,12 @@ class RunConfig:
         """The method value."""
         return self.method.build(self.method_knobs)
 
+    @property
+    def split_seed(self) -> int:
+        """The seed that decides who holds what and is tested on what."""
+        chosen = self.partition_settings.seed
+        return self.general.seed if chosen == "auto" else chosen
+
     def with_seed(self, seed: int) -> "RunConfig":
         """The same run with another seed."""
         return replace(self, general=validate(General, {**self.general.model_dump(), "seed": seed}, ""))
@@ -82,7 +90,7 @@ class RunConfig:
         """The configuration as plain nested tables, every default written out."""
         named = {
             "dataset": {"name": self.dataset.name, **plain(self.dataset_settings), **plain(self.dataset.knobs)},
-            "partition": {"name": self.partition.name, **plain(self.partition.knobs)},
+            "partition": {"name": self.partition.name, **plain(self.partition_settings), **plain(self.partition.knobs)},
             "model": {"name": self.model.name, **plain(self.model_settings), **plain(self.model.knobs)},
             "method": {"name": self.method.name, **plain(self.method_knobs)},
         }
@@ -104,7 +112,6 @@ def resolve(raw: Mapping[str, Any]) -> RunConfig:
     parts: dict[str, Any] = {}
     for kind in ("dataset", "partition", "model"):
         parts[kind], parts[f"{kind}_settings"] = _choose(kind, dict(raw.get(kind, {})))
-    parts.pop("partition_settings")
     composition, knobs = _choose_method(dict(raw.get("method", {})))
     _check_cohort(fixed["federation"])
     return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)

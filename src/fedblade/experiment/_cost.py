@@ -112,11 +112,11 @@ def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, trials: 
                 table["dataset"],
                 table["federation"]["num_clients"],
                 config.evaluation.on,
-                table["seed"],
+                config.split_seed,
             )
         )
         if split_key not in splits:
-            trials.tell(f"splitting {config.dataset.name} with {config.partition.name}, seed {config.general.seed}")
+            trials.tell(f"splitting {config.dataset.name} with {config.partition.name}, seed {config.split_seed}")
             splits[split_key] = training_split(config, dataset)
         speed, skips = trials.of(config, dataset)
         found.append((count_work(config, splits[split_key], skip_singletons=skips, first_round=done), speed))

@@ -95,15 +95,14 @@ def check_started(directory: RunDirectory, split: str, dataset: Dataset) -> None
 
 
 def sources_of(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every file that a part is taken from by reference, `file.py:name`, and of a split in a file."""
+    """SHA-256 of every file that a part is taken from by reference, `file.py:name`, and of a split that is a file."""
     table = config.table()
     places = [Path(table[kind]["name"].rpartition(":")[0]) for kind in NAMED]
-    files = [path for path in places if path.suffix == ".py"]
-    split = Path(table["partition"].get("path", ""))
-    # A finished run is still read where its split is no more.
-    if table["partition"]["name"] == "file" and split.is_file():
-        files.append(split)
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    used = [path for path in places if path.suffix == ".py"]
+    split = Path(config.partition.knobs["path"]) if config.partition.name == "file" else None
+    # The file of a finished run's split may be gone: what it said is in the run's digest of the split.
+    used += [split] if split is not None and split.is_file() else []
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in used}
 
 
 def _data_difference(directory: RunDirectory, stored: Mapping[str, Any], dataset: Dataset) -> str | None:

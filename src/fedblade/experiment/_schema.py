@@ -41,7 +41,13 @@ class DatasetSettings(Section):
     """What is done with any data set."""
 
     augment: str = "none"
-    test_split: Literal["global", "matched", "proportional", "holdout"] = "global"
+    test_split: Literal["global", "matched", "matched_counts", "proportional", "holdout"] = "global"
+
+
+class PartitionSettings(Section):
+    """What is done with any partition: `seed` "auto" draws the split from the run's seed, a number fixes it for all."""
+
+    seed: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
 
 
 class ModelSettings(Section):
@@ -169,7 +175,7 @@ FIXED: dict[str, type[Section]] = {
 
 NAMED: dict[str, type[Section]] = {
     "dataset": DatasetSettings,
-    "partition": Nothing,
+    "partition": PartitionSettings,
     "model": ModelSettings,
     "method": Nothing,
 }

@@ -92,7 +92,7 @@ def deal_samples(config: RunConfig, dataset: Dataset) -> Parts:
     return partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
-        config.general.seed,
+        config.split_seed,
         num_classes=dataset.num_classes,
         groups=dataset.train.groups,
     )
@@ -100,7 +100,7 @@ def deal_samples(config: RunConfig, dataset: Dataset) -> Parts:
 
 def give_tests(config: RunConfig, dataset: Dataset, split: Parts) -> ClientTests:
     """Say what each client of a split is tested on."""
-    kind, seed = config.dataset_settings.test_split, config.general.seed
+    kind, seed = config.dataset_settings.test_split, config.split_seed
     return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
 
 
@@ -111,7 +111,7 @@ def shuffled(seed: int, indices: IntArray) -> IntArray:
 
 def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
     """The clients with the part of their data that tuning measures on held back, and all such samples, shuffled."""
-    held = hold_out(clients.train, config.general.seed, _VALIDATION_PERCENT, VALIDATION)
+    held = hold_out(clients.train, config.split_seed, _VALIDATION_PERCENT, VALIDATION)
     if len(held.order) == 0:
         raise Misconfigured(
             f"evaluation.on = 'validation' holds {_VALIDATION_PERCENT} % of each client's data back, but no client has "

@@ -12,7 +12,7 @@ from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_w
 from fedblade.partitions._drawn import DrawnSplit, Pool
 from fedblade.partitions._split import NOBODY, STREAM, TEST, Parts, Split, deal, gather
 
-TEST_SPLITS = ("global", "matched", "proportional", "holdout")
+TEST_SPLITS = ("global", "matched", "matched_counts", "proportional", "holdout")
 HOLDOUT_PERCENT = 30
 
 
@@ -61,11 +61,12 @@ def split_test(
     - `matched`: each client draws its own sample of the test set, of size n_k·|test|/|train| to the nearest integer
       (half to even, at least 1) and with the class mix of its training data by largest remainder (ties to the lower
       class). Clients draw independently and may overlap. A class the test set is short of gives all it has.
+    - `matched_counts`: as `matched`, with as many samples of each class as the client trains on, as far as there are.
     - `proportional`: the test set is divided as the training set was, by class shares or by group (`test_groups`).
     - `holdout`: a random 30 % of each client's own data, rounded down; `test_labels` are not used.
 
-    Where clients draw their samples when asked (`DrawnSplit`) they draw those of `matched` and `holdout` likewise, and
-    what is held out is put aside for all clients.
+    Where clients draw their samples when asked (`DrawnSplit`) they draw those of both matched splits and of `holdout`
+    likewise, and what is held out is put aside for all clients.
     """
     number = as_whole("seed", seed, 0)
     if name not in TEST_SPLITS:
@@ -75,8 +76,8 @@ def split_test(
     labels, _ = as_labels("test labels", test_labels, split.num_classes)
     if name == "global":
         return ClientTests(split, "test", np.arange(len(labels)))
-    if name == "matched":
-        return _matched(split, labels, number)
+    if name in ("matched", "matched_counts"):
+        return _matched(split, labels, number, len(split.labels) if name == "matched" else len(labels))
     return _proportional(split, labels, number, test_groups)
 
 
@@ -105,16 +106,17 @@ def _hold_out(split: Split, seed: int, percent: int, purpose: int) -> ClientTest
     return ClientTests(left, "train", split.order[tested], test_offsets)
 
 
-def _matched(split: Parts, labels: Ints, seed: int) -> ClientTests:
+def _matched(split: Parts, labels: Ints, seed: int, whole: int) -> ClientTests:
+    """n_k·|test|/`whole` test samples for each client, with the class mix of its training data."""
     if isinstance(split, DrawnSplit):
-        size = max(1, round(split.samples * len(labels) / len(split.labels)))
+        size = max(1, round(split.samples * len(labels) / whole))
         pool = Pool.of(labels, split.num_classes)
         tests = replace(split, labels=labels, pool=pool, samples=size, sample_seed=seed, purpose=TEST)
         return ClientTests(split, "test", np.arange(len(labels)), drawn=tests)
     by_class = np.argsort(labels, kind="stable")
     available = np.bincount(labels, minlength=split.num_classes)
     starts = np.cumsum(available) - available
-    wanted = np.rint(split.sizes() * len(labels) / len(split.labels)).astype(np.int64)
+    wanted = np.rint(split.sizes() * len(labels) / whole).astype(np.int64)
     counts = np.minimum(largest_remainder(np.maximum(wanted, 1), split.table()), available)
     offsets = np.concatenate(([0], np.cumsum(counts.sum(axis=1))))
     generator = Streams(seed).numpy(STREAM, TEST)

@@ -8,6 +8,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment import load_config
 from fedblade.experiment._config import resolve
+from fedblade.experiment._setup import prepare
 
 SPEC = """
 id = "fb-t1"
@@ -272,3 +273,19 @@ def test_a_resolved_configuration_resolves_to_itself(method):
     again = resolve(tomllib.loads(config.to_toml()))
     assert again.table() == config.table()
     assert again.to_toml() == config.to_toml()
+
+
+def test_a_seed_of_the_partition_fixes_the_split_for_every_seed_of_the_run():
+    """Who holds what and what is held back for tuning; the order of clients and the start stay the run's."""
+    fixed = {"test_split": "holdout", "evaluation.on": "validation"}
+    runs = ((3, "auto"), (3, 3), (4, 3), (4, "auto"))
+    setups = [
+        prepare(load_config("quickstart", {**fixed, "seed": seed, "partition.seed": own, "rounds": 1})[0])
+        for seed, own in runs
+    ]
+    same, fixed_3, fixed_4, other = (setup.clients.train.digest() for setup in setups)
+    assert same == fixed_3 == fixed_4 != other
+    assert setups[1].clients.order.tolist() == setups[2].clients.order.tolist()
+    assert setups[1].cohorts[0].tolist() != setups[2].cohorts[0].tolist()
+    with pytest.raises(Misconfigured, match=r"partition\.seed"):
+        load_config("quickstart", {"partition.seed": -1})

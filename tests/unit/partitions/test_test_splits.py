@@ -89,6 +89,19 @@ def test_matched_takes_all_there_is_of_a_scarce_class():
     assert [counts_of(tests, np.repeat([0, 1], [18, 2]), k, 2).tolist() for k in (0, 1)] == [[10, 0], [0, 2]]
 
 
+def test_matched_counts_tests_on_as_many_samples_of_a_class_as_are_trained_on(skewed):
+    """As far as the test set goes, and on a part of it of each client's own."""
+    tests = split_test("matched_counts", skewed, TESTS, 0)
+    labels, available = np.array(TESTS), np.bincount(TESTS, minlength=skewed.num_classes)
+    trained = skewed.table()
+    assert (trained > available).any()
+    for client, counts in enumerate(trained):
+        mine = tests.part(client)
+        assert len(set(mine.tolist())) == len(mine)
+        found = np.bincount(labels[mine], minlength=skewed.num_classes)
+        assert found.tolist() == np.minimum(counts, available).tolist()
+
+
 def test_matched_gives_at_least_one_sample_but_nothing_to_an_empty_client():
     labels = np.array([0, 1] * 50)
     split = Split(np.arange(100), np.array([0, 1, 1, 100]), labels, 2)
