@@ -5,7 +5,7 @@ import pytest
 from fedblade.core.registry import methods, regularisers
 from fedblade.experiment._progress import Silent
 
-NAMES = [*methods.names(), *(f"fedprox+{name}" for name in regularisers.names())]
+NAMES = [*methods.names(), *(f"fedlc+{name}" for name in regularisers.names())]
 
 
 class StopAfter(Silent):

@@ -7,6 +7,7 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry, Registry, methods, regularisers
+from fedblade.core.terms import AnyTerm
 from fedblade.personal import FINE_TUNING_REVISION, finetuned
 
 TUNED = "-ft"
@@ -50,13 +51,13 @@ class Composition:
         Terms are the same if they are of one class, whatever their weights.
         """
         made: Method = entry.make(**knobs)(method)
-        before, after = ([type(term) for term in each.losses] for each in (method, made))
-        twice = [kind for kind in before if after.count(kind) > before.count(kind)]
-        if twice:
-            raise Misconfigured(
-                f"method '{self.name}' has the term '{twice[0].__name__}' in its loss without '+{entry.name}', which "
-                f"would add it again; expected each term once. Leave '+{entry.name}' out and set the term's own knobs."
-            )
+        for before, after in zip(_kinds(method), _kinds(made), strict=False):
+            twice = [kind for kind in before if after.count(kind) > before.count(kind)]
+            if twice:
+                raise Misconfigured(
+                    f"method '{self.name}' has the term '{twice[0].__name__}' in a loss without '+{entry.name}', which "
+                    f"would add it again; expected each term once. Leave '+{entry.name}' out and set the term's knobs."
+                )
         return made
 
 
@@ -76,6 +77,13 @@ def compose(name: str) -> Composition:
         )
     entries = tuple(regularisers.get(each) for each in added)
     return Composition(name, methods.get(place + colon + base), entries, tuned)
+
+
+def _kinds(method: Method) -> list[list[type[AnyTerm]]]:
+    """The classes of the terms of every loss: the method's, then those of phases that have their own."""
+    phases = (*method.phases, *(method.own.finetune or ()))
+    losses = [method.losses, *(phase.losses for phase in phases if phase.losses is not None)]
+    return [[type(term) for term in terms] for terms in losses]
 
 
 def _is_tuned(part: str, known: Registry) -> bool:

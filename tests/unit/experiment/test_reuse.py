@@ -14,14 +14,12 @@ from fedblade.core import local
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import heads, methods, models, partitions, regularisers
 from fedblade.data import as_dataset
-from fedblade.data.digits import digits as load_digits
 from fedblade.experiment import _revisions
 from fedblade.experiment._cells import Cell, is_finished, run_cells
 from fedblade.experiment._config import resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._progress import Silent
 from fedblade.experiment._revisions import revisions_of
-from fedblade.partitions import save_split
 
 SMALL = {
     "federation": {"num_clients": 2, "clients_per_round": 2, "rounds": 2},
@@ -145,20 +143,6 @@ def test_data_passed_from_python_are_compared(tmp_path):
     fedblade.run("quickstart", out=tmp_path / "run", dataset=(x, y, x, y), **keys)
     with pytest.raises(Misconfigured, match="then given from Python"):
         fedblade.run("quickstart", out=tmp_path / "run", resume=True, dataset=(x + 1, y, x, y), **keys)
-
-
-def test_a_finished_run_whose_split_file_was_changed_is_refused(tmp_path):
-    path = tmp_path / "split.json"
-    dealt = resolve(SMALL).partition.make().split(load_digits().train.labels, 2, 0, num_classes=10)
-    save_split(path, dealt)
-    cell = Cell("one", tmp_path / "one", resolve(SMALL | {"partition": {"name": "file", "path": str(path)}}))
-    assert carry_out(cell) == {}
-    whole = path.read_text()
-    path.write_text(whole + " ")
-    with pytest.raises(Misconfigured, match=r"split\.json' was changed since .* was started"):
-        carry_out(cell)
-    path.unlink()
-    assert carry_out(cell) == {}
 
 
 def test_tables_of_bytes_that_were_once_divided_are_other_data():
