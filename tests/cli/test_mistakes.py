@@ -1,5 +1,7 @@
 """Mistakes of the user's: status 2, one line that says what was given and what to do, no traceback."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -87,7 +89,7 @@ def test_a_split_that_cannot_be_had_says_what_was_tried(cli, write_npz):
     message = cli("run", *data(write_npz()), *skew, *MLP).mistake()
     assert "min_size=10" in message
     assert "alpha=0.001" in message
-    assert "1000000 draws" in message
+    assert re.search(r"none of \d+ draws", message)
 
 
 def test_the_arrays_that_the_other_cases_break_are_fine(cli, write_npz):
@@ -102,9 +104,9 @@ LABELS = np.arange(60) % 3
     [
         ({"y_train": LABELS * 0, "y_test": LABELS[:30] * 0}, ["one class"]),
         ({"y_train": LABELS * 0 + 2, "y_test": LABELS[:30] * 0 + 2}, ["one class"]),
-        ({"y_train": LABELS - 1}, ["-1", "0 to 2"]),
-        ({"y_test": LABELS[:30] - 5}, ["-5", "0 to 2"]),
-        ({"y_train": np.where(LABELS == 2, 10**15, LABELS)}, ["1000000000000000"]),
+        ({"y_train": LABELS - 1}, ["-1", "0 to 3"]),
+        ({"y_test": LABELS[:30] - 5}, ["-5", "0 to 5"]),
+        ({"y_train": np.arange(60) + 10**15}, ["63 different labels", "1000000000000059"]),
         ({"y_train": LABELS.astype(np.float32)}, ["float32", "integer"]),
         ({"y_train": LABELS[:50]}, ["50 labels", "(60, 8)"]),
         ({"x_test": np.zeros((30, 9), dtype=np.float32)}, ["(8,)", "(9,)"]),

@@ -10,6 +10,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedblade.core.errors import Unsupported
+from fedblade.core.frozen import FrozenNorm
 from fedblade.engines.layers import RULES, Lane, Shared
 from fedblade.engines.layers._batch_norm import _MaskedNorm
 from fedblade.engines.layers._body import StackedBody
@@ -32,10 +33,12 @@ def drawn(*shape, seed=0):
 
 
 def tensors_of(module, seed=1):
-    """Parameters and buffers [clients, …] in which no two clients agree."""
-    named = enumerate(module.named_parameters(), start=100 * seed)
+    """Parameters and buffers [clients, …] in which no two clients agree; frozen parameters are among the buffers."""
+    trained = [(name, leaf) for name, leaf in module.named_parameters() if leaf.requires_grad]
+    frozen = [(name, leaf.detach()) for name, leaf in module.named_parameters() if not leaf.requires_grad]
+    named = enumerate(trained, start=100 * seed)
     params = {name: 0.5 * drawn(CLIENTS, *leaf.shape, seed=place) for place, (name, leaf) in named}
-    buffers = {n: leaf.expand(CLIENTS, *leaf.shape).clone() for n, leaf in module.named_buffers()}
+    buffers = {n: leaf.expand(CLIENTS, *leaf.shape).clone() for n, leaf in (*module.named_buffers(), *frozen)}
     for leaf in buffers.values():
         if leaf.is_floating_point():
             leaf += 0.2 * drawn(*leaf.shape, seed=seed + 1).abs()
@@ -86,6 +89,8 @@ CASES = {
     "batch_norm_2d": Case(nn.BatchNorm2d(6, momentum=0.3, eps=1e-3), (6, 3, 2)),
     "batch_norm_no_affine": Case(nn.BatchNorm2d(6, affine=False), (6, 3, 2)),
     "batch_norm_no_statistics": Case(no_affine_statistics(), (6, 3, 2)),
+    "frozen_norm": Case(FrozenNorm(nn.BatchNorm2d(6, eps=1e-3)), (6, 3, 2)),
+    "frozen_norm_no_affine": Case(FrozenNorm(nn.BatchNorm1d(6, affine=False)), (6,)),
     "group_norm": Case(nn.GroupNorm(3, 6), (6, 3, 2)),
     "group_norm_flat": Case(nn.GroupNorm(2, 6), (6,)),
     "group_norm_of_steps": Case(nn.GroupNorm(2, 6), (6, 5)),
