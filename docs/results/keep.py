@@ -1,8 +1,9 @@
 """Keep what a page needs of finished runs: `python keep.py CELLS INTO`.
 
 CELLS is a folder of run folders, as `fedblade reproduce --out DIR` makes them in DIR/cells. Each finished run gets a
-folder of its own in INTO, with `config.toml`, `summary.json` and the numbers of `history.jsonl`, so that `fedblade
-report` reads it. INTO/splits has the record of every split once, named by the split's digest.
+folder of its own in INTO, with `config.toml`, `summary.json`, `partition.json` without its table and the numbers of
+`history.jsonl`, so that `fedblade report` reads it. INTO/splits has the whole record of every split once, named by the
+split's digest.
 """
 
 import json
@@ -31,6 +32,7 @@ def keep(run: Path, into: Path) -> None:
     lines = "".join(json.dumps(numbers(row)) + "\n" for row in rows)
     (target / "history.jsonl").write_text(lines, encoding="utf-8")
     split = json.loads((run / "partition.json").read_text(encoding="utf-8"))
+    (target / "partition.json").write_text(json.dumps(split | {"counts": None}) + "\n", encoding="utf-8")
     splits = into / "splits"
     splits.mkdir(exist_ok=True)
     (splits / f"{split['digest'][:16]}.json").write_text(json.dumps(split) + "\n", encoding="utf-8")
