@@ -34,6 +34,8 @@ PRINTS = {
     "fedblade reproduce": ("FedBlade", "FedAvg"),
     "fedblade list methods": ("fedavg", "local_dr"),
     "fedblade show": ("Objective", "Knobs", "What travels", "State"),
+    "fedblade partition --set alpha=0.05 --compare": ("dirichlet_groups", "deal=samples"),
+    "fedblade partition": ("A client sees",),
     "fedblade report": ("report.html",),
     "fedblade watch": ("round 1 of 1",),
     "fedblade bench": ("fedavg, one round", "fedblade, one step"),
@@ -42,7 +44,8 @@ PRINTS = {
 ELSEWHERE = ("torchrun ", "fedblade flower ")
 """Commands of several processes; tests/deployed runs them in their order."""
 LEAVES = {
-    "fedblade partition": ["split.svg"],
+    "fedblade partition --set alpha=0.05 --plot": ["split.svg"],
+    "fedblade partition --save": ["split.json"],
     "fedblade report": ["figures/*.svg"],
     "fedblade run": ["runs/*/summary.json"],
 }
