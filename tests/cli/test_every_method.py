@@ -15,7 +15,23 @@ ADDED = ("feddecorr", "lddecorr", "decov", "stdecov", "lsingular", "prox", "kd",
 BASES = ("fedavg", "fedbabu", "spherefed", "fedetf", "fedgela", "dotreg")
 GRID = [f"{base}+{reg}" for base in BASES for reg in ("prox", "kd", "ntd", "ld", "moon", "fd")]
 TUNED = [f"{base}-ft" for base in (*BASES, "feddr_plus")]
+REGULARISED = [
+    *(f"fedprox+{name}" for name in ADDED if name != "prox"),
+    "fedavg+prox",
+    "moon+feddecorr",
+    "fedbn+feddecorr",
+]
+SAMPLE = {
+    "fedavg", "scaffold", "fednova", "moon", "fedgen", "fedfm", "fedgela", "fedblade", "fedper", "ditto", "ccvr", "local_ce",
+    "fedprox+lddecorr", "fedavg+prox", "moon+feddecorr",
+}  # fmt: skip
+"""One of each kind for the gate; tests/engines, tests/nodes and tests/resume run every method there."""
 SMALL = ("rounds=3", "num_clients=6", "clients_per_round=3", "epochs=1", "min_size=5")
+
+
+def sampled(names):
+    """Names as parameters of a test, those beyond the sample marked as slow."""
+    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def run(cli, tmp_path, method, *settings):
@@ -34,7 +50,7 @@ def test_the_list_has_every_name_of_the_contract(cli):
     assert all(entry["summary"].strip() for entry in listed)
 
 
-@pytest.mark.parametrize("method", CONTRACT)
+@pytest.mark.parametrize("method", sampled(CONTRACT))
 def test_three_rounds_by_name(cli, tmp_path, method):
     summary, history = run(cli, tmp_path, method)
     assert all(0 <= row["test_accuracy"] <= 100 and row["test_loss"] >= 0 for row in history)
@@ -42,7 +58,7 @@ def test_three_rounds_by_name(cli, tmp_path, method):
     assert summary["accuracy_of"] == ("personal" if method in personal else "global")
 
 
-@pytest.mark.parametrize("method", [*(f"fedprox+{name}" for name in ADDED), "moon+feddecorr", "fedbn+feddecorr"])
+@pytest.mark.parametrize("method", sampled(REGULARISED))
 def test_regularisers_are_added_by_name(cli, tmp_path, method):
     run(cli, tmp_path, method)
 
