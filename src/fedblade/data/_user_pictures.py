@@ -79,9 +79,9 @@ def _channels_first(given: tuple[int, ...]) -> tuple[int, ...]:
 def _two_readings(first: int, middle: int, last: int) -> Misconfigured:
     return Misconfigured(
         f"inputs of shape {_shown((first, middle, last))} may have their channels first or last: "
-        f"{_in_words(first, middle, last)}, or {_in_words(last, first, middle)}; expected [n, channels, height, width]. "
-        f"Transpose channels that are last to the front. Give a fedblade.data.Dataset if they are in front: its inputs "
-        f"are read in that order."
+        f"{_in_words(first, middle, last)}, or {_in_words(last, first, middle)}; expected [n, channels, height, width]."
+        f" Transpose channels that are last to the front. Give a fedblade.data.Dataset if they are in front: its "
+        f"inputs are read in that order."
     )
 
 

@@ -169,7 +169,7 @@ def test_labels_of_another_form_come_with_advice():
         with pytest.raises(Misconfigured, match="expected") as caught:
             as_dataset((x, labels, x, labels))
         assert advice in str(caught.value)
-    with pytest.raises(Misconfigured, match="x_train has type .* Give them as numbers"):
+    with pytest.raises(Misconfigured, match=r"x_train has type .* Give them as numbers"):
         as_dataset((x.astype(str), Y, x.astype(str), Y))
 
 
