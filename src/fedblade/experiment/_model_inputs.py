@@ -68,6 +68,8 @@ def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
       lowest by more than a quarter (a tenth where training had no negative values), or a single value by more than the
       range; for a model of pixels, a single value outside of 0 to 255 (or whatever the unit is);
     - fractions in 0 to 1 where training reached 16 or more, except tables of fractions;
+    - pictures around 0 (lowest < -highest / 4) that do not exceed a quarter of training's highest value, where training
+      reached 16 or more and had no negative values;
     - pictures with fractions that do not exceed a tenth of training's highest value, where training had integers;
     - 16 or more pictures of a type with fractions, none of which exceeds a tenth of training's largest magnitude, or
       none of which has a negative value where training's went below 0 by more than a tenth of the range.
@@ -114,6 +116,8 @@ def _is_shrunk(facts: dict[str, Any], values: Tensor, expected: tuple[float, flo
         return True
     if is_table:
         return False
+    if least >= 0.0 and most >= _SCALED_FROM and low < -_BEYOND * high and largest <= _BEYOND * most:
+        return True
     if whole and largest <= _SMALL * most and not torch.equal(values, values.round()):
         return True
     never_below = low >= 0.0 and least < -_BELOW * (most - least)

@@ -102,6 +102,11 @@ def test_predict_takes_what_training_took(small_run, digits):
     with pytest.raises(Misconfigured, match=r"from 0 to 0.94.*training had float64 from -1 to 1"):
         standard.predict(x_test / 255.0)
     assert standard.predict(np.ones((15, 1, 8, 8))).shape == (15, 1, 8, 8)
+    numbers = Trained(real.facts | {"value_range": [0.0, 16.0]})
+    for other in (x_test / 127.5 - 1, x_test[:1] / 127.5 - 1, (x_test - x_test.mean()) / x_test.std()):
+        with pytest.raises(Misconfigured, match="training had float64 from 0 to 16"):
+            numbers.predict(other)
+    assert len(numbers.predict(x_test / 15.0 - 0.2)) == 100
     for other in (x_test / 15.0, x_test[:1] / 15.5, x_test / 15.5):
         with pytest.raises(Misconfigured, match="training had uint8 from 0 to 255"):
             pixels.predict(other)
