@@ -57,6 +57,19 @@ def test_a_dry_run_lists_and_touches_nothing(tiny, command, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_dry_run_names_the_runs_that_the_command_refuses(tiny, command, tmp_path, finish):
+    arguments = ("reproduce", tiny("tn-one"), "--out", tmp_path)
+    for run in plan_reproduction(tiny("tn-one"), out=tmp_path).runs:
+        finish(run, [1.0])
+        (run.folder / "partition.json").write_text('{"revisions": {"method fedprox": 99}}')
+    out = command(*arguments, "--dry-run").stdout
+    assert "0 of 2 runs done, 2 refused" in out
+    assert out.count("refused: '") == out.count("method fedprox of revision 99") == 2
+    assert "to do" not in out
+    with pytest.raises(Misconfigured, match="method fedprox of revision 99"):
+        command(*arguments)
+
+
 def test_a_dry_run_works_without_the_data(command, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
     arguments = (

@@ -42,7 +42,7 @@ def reproduce(
 
     from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment._cells import run_cells
+    from fedblade.experiment._cells import refuse_outdated, run_cells
     from fedblade.experiment._progress import shown
     from fedblade.experiment._reproduce import plan_reproduction
     from fedblade.experiment._tables import planned_cells
@@ -55,6 +55,8 @@ def reproduce(
     if dry_run:
         header, rows = planned_cells(plan)
         console.print(_table(header, rows, right=("paper",)))
+    else:
+        refuse_outdated(plan.runs)
     _announce(console, plan)
     if dry_run:
         return
@@ -69,11 +71,14 @@ def reproduce(
 
 def _announce(console: "Console", plan: "Plan") -> None:
     """Say what will be done and what no run gives, then what it costs, which takes a while to find out."""
-    from fedblade.experiment._cells import is_finished
+    from fedblade.experiment._cells import is_finished, outdated
 
-    runs = plan.runs
-    open_ = [run for run in runs if not is_finished(run)]
-    lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {len(runs) - len(open_)} of them finished"]
+    runs, refused = plan.runs, outdated(plan.runs)
+    unfinished = [run for run in runs if not is_finished(run)]
+    open_ = [run for run in unfinished if run.folder not in refused]
+    done = len(runs) - len(unfinished)
+    lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {done} of them finished"]
+    lines += [f"refused: {why}" for why in refused.values()]
     lines += [f"note: {remark}" for remark in plan.remarks]
     lines += _pending_lines(plan)
     _say(console, *lines)

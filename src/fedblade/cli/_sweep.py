@@ -92,9 +92,10 @@ def _tune(
 def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment._cells import is_finished, run_cells
+    from fedblade.experiment._cells import is_finished, refuse_outdated, run_cells
     from fedblade.experiment._progress import shown
 
+    refuse_outdated(runs)
     open_ = [run for run in runs if not is_finished(run)]
     cost = cost_of(console, open_)
     if cost.absent:

@@ -12,6 +12,7 @@ from fedblade.data._user_labels import Numbering, number_labels
 from fedblade.data._user_pictures import look_at
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+LABELS = NAMES[1::2]
 IN_NPZ = "arrays in an .npz file"
 """What a data set says of its source where it was read from such a file."""
 
@@ -70,7 +71,12 @@ def _as_array(name: str, given: Any) -> Array:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(f"{name} is a {type(given).__name__} that makes no array: {reason}.") from error
     if array.dtype.kind not in "biuf":
-        raise Misconfigured(f"{name} has type {array.dtype}; expected integers or real numbers.")
+        advice = (
+            "Number the labels: np.unique(labels, return_inverse=True)[1], over training and test labels together."
+            if name in LABELS
+            else "Give them as numbers."
+        )
+        raise Misconfigured(f"{name} has type {array.dtype}; expected integers or real numbers. {advice}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

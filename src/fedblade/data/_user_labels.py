@@ -32,9 +32,20 @@ def as_labels(labels: Array) -> Labels:
     """One integer per sample, or a refusal."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise Misconfigured(
-            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample."
+            f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample. "
+            f"{_advice(labels)}"
         )
     return labels.astype(np.int64)
+
+
+def _advice(labels: Array) -> str:
+    """How labels of another shape or type become one integer per sample."""
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        return "Turn rows with a 1 at the class (one-hot) or with scores into classes: labels.argmax(1)."
+    steps = ("" if labels.ndim == 1 else ".ravel()") + ("" if labels.dtype.kind in "iu" else ".astype(int)")
+    if labels.ndim and labels.size == len(labels) and np.array_equal(labels, np.trunc(labels)):
+        return f"Convert them: labels{steps}."
+    return "Give a class for each sample: amounts and several labels of a sample are no classes."
 
 
 def number_labels(given: Array, given_test: Array) -> Numbering:

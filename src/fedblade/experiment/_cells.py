@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedblade.core.errors import RunFailed
+from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import SUMMARY, RunDirectory
 from fedblade.experiment._driver import Watcher
 from fedblade.experiment._progress import Once
+from fedblade.experiment._request import check_folder
 from fedblade.experiment._reuse import Today, code_difference
 from fedblade.experiment._run import execute
 
@@ -33,6 +34,18 @@ def _has_ended(run: Cell) -> bool:
     return summary is not None and summary.get("status") == "finished"
 
 
+def outdated(runs: Sequence[Cell]) -> dict[Path, str]:
+    """Runs on disk, finished or cut short, that were made by other code than today's, and a sentence on each."""
+    found = {run.folder: code_difference(RunDirectory(run.folder), run.config) for run in runs}
+    return {folder: why for folder, why in found.items() if why is not None}
+
+
+def refuse_outdated(runs: Sequence[Cell]) -> None:
+    """Refuse runs on disk that were made by other code, before anything is timed or trained."""
+    for why in outdated(runs).values():
+        raise Misconfigured(why)
+
+
 def rounds_behind(run: Cell) -> int:
     """Rounds of a run that are done."""
     return len(RunDirectory(run.folder).history()) if run.folder.is_dir() else 0
@@ -41,12 +54,16 @@ def rounds_behind(run: Cell) -> int:
 def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
     """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest.
 
-    A finished run that was made by other code or from other data is refused before the first one starts.
+    A run on disk, finished or cut short, that was made by other code or from other data is refused before the first one
+    starts, and so is one that was cut short with another configuration.
     """
+    refuse_outdated(runs)
     today = Today()
-    for run in filter(_has_ended, runs):
+    for run in runs:
         today.check(RunDirectory(run.folder), run.config)
     open_ = [run for run in runs if not is_finished(run)]
+    for run in open_:
+        check_folder(RunDirectory(run.folder), run.config, resume=True)
     failed: dict[Path, str] = {}
     said: set[str] = set()
     for number, run in enumerate(open_, start=1):

@@ -71,7 +71,7 @@ def read_finished(folder: Path) -> FinishedRun | None:
 def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
     """Mean and deviation over seeds; each seed is the mean over its runs. None if a run lacks the number.
 
-    A deviation over clients is its mean over runs.
+    A deviation over clients (n) is its mean over runs.
     """
     kind, about, spread = (*how.split(" "), "", "")[:3]
     if kind == "rounds_to":

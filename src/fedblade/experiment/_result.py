@@ -23,7 +23,8 @@ class Result:
 
     `clients` has one row per client where the clients' own models were measured at the end, `profile` says where the
     time went if that was asked for and anything was left to do. `diagnostics` has one row for each round in which a
-    metric found more than single numbers: spectra, matrices.
+    metric found more than single numbers: spectra, matrices. In the summary, `personal_std` is the standard deviation
+    of own models' accuracy over clients (n): it tells how clients differ, not how sure the mean is.
     """
 
     history: list[Row]

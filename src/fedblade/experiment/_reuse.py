@@ -52,7 +52,7 @@ class Today:
                 self._datasets[key] = as_dataset(config.dataset.make())
             except Misconfigured as error:
                 self._datasets[key] = None
-                _log.warning("finished runs count although their data could not be compared with today's: %s", error)
+                _log.warning("runs on disk count although their data could not be compared with today's: %s", error)
         return self._datasets[key]
 
 

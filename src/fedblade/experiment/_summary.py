@@ -92,7 +92,7 @@ def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict
     P-GAPA prints the mean over clients of their best rounds (chosen on the test set) where own models are measured each
     round; values at the end are stored beside it. Its general accuracy is that of the best round of the global model,
     or the mean over clients of their best on the global test set where there is none. After exchanges at the end of the
-    run there is only one model, which counts as the best.
+    run there is only one model, which counts as the best. Every deviation here is over clients (n).
     """
     final = spread(clients) if clients else _last(protocols.outcome(history), "personal_accuracy")
     if protocol != "gapa":

@@ -10,7 +10,7 @@ import torch
 
 from fedblade import protocols
 from fedblade.core.registry import models
-from fedblade.experiment._cells import Cell, is_finished
+from fedblade.experiment._cells import Cell, is_finished, outdated
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._grid import GridCell
 from fedblade.experiment._measure import FinishedRun, Value, measure, prototype_kilobytes, read_finished, speedup
@@ -162,7 +162,10 @@ def _state(plan: Plan, line: Line) -> str:
     if missing:
         return f"pending: {', '.join(missing)}"
     runs = [run for each in planned for run in each.runs]
-    return f"{sum(map(is_finished, runs))} of {len(runs)} runs done" if runs else "needs no run"
+    if not runs:
+        return "needs no run"
+    refused = len(outdated(runs))
+    return f"{sum(map(is_finished, runs))} of {len(runs)} runs done" + (f", {refused} refused" if refused else "")
 
 
 def _value(plan: Plan, line: Line) -> Value | None:

@@ -25,11 +25,31 @@ def refuse_untrained(setup: Setup, history: Sequence[Mapping[str, Any]]) -> None
     """Fail a run in which no client made a step in any round: its model is the one it started with."""
     if not history or untrained_rounds(history) < len(history):
         return
-    local, largest = setup.config.local, int(setup.clients.train.sizes().max())
+    local, largest = setup.config.local, _largest(setup, history)
+    samples = f"{largest} {'sample' if largest == 1 else 'samples'}"
     alone = any(row.get("count_skipped_singletons") for row in history)
     why = ", and BatchNorm layers cannot train on a batch of one sample" if alone else ""
+    when = "the only round" if len(history) == 1 else f"any of the {len(history)} rounds"
     raise RunFailed(
-        f"no client made a step in any of the {len(history)} rounds: local.batch_size = {local.batch_size}, "
-        f"local.last_batch = '{local.last_batch}', and the largest client has {largest} samples{why}. "
-        f"Set local.last_batch=keep, lower local.batch_size, or give clients more samples (fewer clients, more data)."
+        f"no client made a step in {when}: local.batch_size = {local.batch_size}, "
+        f"local.last_batch = '{local.last_batch}', and the largest of the clients that took part has {samples}{why}. "
+        f"{_advice(local.batch_size, largest, alone=alone)}"
     )
+
+
+def _largest(setup: Setup, history: Sequence[Mapping[str, Any]]) -> int:
+    """Samples of the largest client of all cohorts."""
+    train = setup.clients.train
+    return max(int(train.counts(client, row["round"] - 1).sum()) for row in history for client in row["clients"])
+
+
+def _advice(batch_size: int, largest: int, *, alone: bool) -> str:
+    """What to change: batches of one sample with BatchNorm, incomplete batches that were dropped, or no samples."""
+    more = "give clients more samples (fewer clients, more data)"
+    if alone and batch_size == 1:
+        return "Set local.batch_size to 2 or more."
+    if alone:
+        return f"{more.capitalize()}, or choose a model without BatchNorm."
+    if largest == 0:
+        return f"{more.capitalize()}, or let more clients take part (federation.clients_per_round)."
+    return f"Set local.last_batch=keep, lower local.batch_size, or {more}."

@@ -1,6 +1,7 @@
 """What is recognised in a user's own data: pixels, tables, channels, labels, and transforms that draw numbers."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -66,16 +67,37 @@ def test_channels_are_brought_to_the_front():
     [
         ((28, 28, 1), (1, 28, 28)), ((6, 5, 4), (4, 6, 5)), ((3, 6, 7), (3, 6, 7)), ((32, 8, 8), (32, 8, 8)),
         ((1, 4, 4), (1, 4, 4)), ((4, 4, 1), (1, 4, 4)), ((3, 1, 1), (3, 1, 1)),
-        ((3, 32, 3), None), ((3, 3, 3), None), ((1, 28, 1), None), ((4, 9, 3), None),
+        ((3, 32, 3), None), ((3, 3, 3), None), ((1, 28, 1), None), ((4, 9, 3), None), ((32, 32, 5), None),
+        ((8, 8, 2), None), ((8, 8, 12), None), ((3, 3, 8), None), ((5, 8, 8), (5, 8, 8)), ((9, 8, 5), (9, 8, 5)),
+        ((1, 1, 128), (1, 1, 128)), ((2, 8, 8), (2, 8, 8)),
     ],
 )  # fmt: skip
 def test_shapes_are_read_in_one_way_or_refused(given, stored):
     x = np.zeros((12, *given), dtype=np.float32)
     if stored is not None:
-        assert as_dataset((x, Y, x, Y)).input_shape == stored
+        dataset = as_dataset((x, Y, x, Y))
+        assert dataset.input_shape == stored
+        reading = f"is read as {stored[0]} channels of {stored[1]}×{stored[2]}"
+        assert any(reading in note for note in dataset.notes) == (stored[0] not in (1, 3, 4))
         return
-    with pytest.raises(Misconfigured, match=r"channels first or last; expected .* Give a fedblade.data.Dataset"):
+    first, middle, last = given
+    with pytest.raises(Misconfigured, match=r"expected .* Transpose .* Give a fedblade.data.Dataset") as caught:
         as_dataset((x, Y, x, Y))
+    for channels, height, width in ((first, middle, last), (last, first, middle)):
+        assert re.search(f"{channels} channels? of {height}×{width}", str(caught.value))
+
+
+def test_integers_that_are_no_bytes_are_used_as_they_are_and_a_line_says_so():
+    for pictures in (BYTES.astype(np.int64), BYTES[:, 0].astype(np.int16)):
+        dataset = as_dataset((pictures, Y, pictures, Y))
+        assert dataset.unit == 1.0
+        assert dataset.notes == (
+            "inputs: integers are used as they are; give bytes (uint8) to have them divided by 255",
+        )
+    wide = np.full((12, 1, 8, 8), 4095)
+    assert as_dataset((wide, Y, wide, Y)).notes == ("inputs: integers are used as they are, up to 4095",)
+    table = BYTES[:, 0, 0].astype(np.int64)
+    assert as_dataset((table, Y, table, Y)).notes == ()
 
 
 def test_pillow_pictures_are_pixels_with_channels_last():
@@ -126,6 +148,29 @@ def test_labels_that_are_no_classes_are_refused(labels):
     x = RNG.random((3, 4))
     with pytest.raises(Misconfigured, match=r"expected .*\. (Leave|Give)"):
         as_dataset((x, labels, x[:1], labels[:1]))
+
+
+def test_labels_of_another_form_come_with_advice():
+    x = RNG.random((12, 4))
+    names = np.array(["a", "b", "c"])[Y]
+    forms = (
+        (Y.astype(float), "Convert them: labels.astype(int)."),
+        (Y > 0, "Convert them: labels.astype(int)."),
+        (Y[:, None], "Convert them: labels.ravel()."),
+        (Y[:, None] * 1.0, "Convert them: labels.ravel().astype(int)."),
+        (np.eye(3)[Y], "labels.argmax(1)."),
+        (Y + 0.5, "Give a class for each sample"),
+        (np.zeros((12, 2, 2), int), "Give a class for each sample"),
+        (np.array(1), "Give a class for each sample"),
+        (names, "Number the labels: np.unique(labels, return_inverse=True)[1]"),
+        (names.astype(object), "Number the labels: np.unique(labels, return_inverse=True)[1]"),
+    )
+    for labels, advice in forms:
+        with pytest.raises(Misconfigured, match="expected") as caught:
+            as_dataset((x, labels, x, labels))
+        assert advice in str(caught.value)
+    with pytest.raises(Misconfigured, match=r"x_train has type .* Give them as numbers"):
+        as_dataset((x.astype(str), Y, x.astype(str), Y))
 
 
 def noisy(x):

@@ -11,6 +11,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import tree_digest
+from fedblade.experiment._model_inputs import as_trained
 
 SETTING = {"num_clients": 4, "clients_per_round": 2, "rounds": 2, "partition": "iid"}
 
@@ -60,6 +61,28 @@ def test_layout_and_labels_change_nothing_but_the_words(small_run, digits, engin
         assert model.facts["class_names"] == [str(100 * k) for k in range(10)]
 
 
+class Trained:
+    """What is known of a training set, without a network."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def predict(self, inputs):
+        return as_trained(self.facts, inputs)
+
+
+def _check_scales(model, same):
+    """Pictures a little outside of training's range pass, and so do dark ones and outliers; another scale does not."""
+    outlier = same.copy()
+    outlier[0, 0, 0, 0] += 1.5 * np.ptp(same) / 2
+    for near in (same * 1.1 - 0.05, same + 0.05, outlier, same[:1] * 0.05, np.zeros_like(same)):
+        assert len(model.predict(near)) == len(near)
+    centred = (same - same.mean()) / same.std()
+    for far in (2 * same - 1, centred, same * 2, same * 255, same * 0.05, same - same.mean() - np.ptp(same)):
+        with pytest.raises(Misconfigured, match="Give inputs scaled as those of training"):
+            model.predict(far)
+
+
 def test_predict_takes_what_training_took(small_run, digits):
     x, y, x_test, y_test = digits
     pixels = small_run(dataset=(x[:, 0], y, x_test[:, 0], y_test), **SETTING).model
@@ -73,6 +96,22 @@ def test_predict_takes_what_training_took(small_run, digits):
     assert torch.equal(real.predict(x_test / 255.0), expected)
     with pytest.raises(Misconfigured, match=r"inputs are uint8 from 0 to 240; training had float64 from 0 to 0.94"):
         real.predict(x_test)
+    _check_scales(real, x_test / 255.0)
+    standard = Trained(real.facts | {"value_range": [-1.0, 1.0]})
+    _check_scales(standard, x_test / 127.5 - 1)
+    with pytest.raises(Misconfigured, match=r"from 0 to 0.94.*training had float64 from -1 to 1"):
+        standard.predict(x_test / 255.0)
+    assert standard.predict(np.ones((15, 1, 8, 8))).shape == (15, 1, 8, 8)
+    numbers = Trained(real.facts | {"value_range": [0.0, 16.0]})
+    for other in (x_test / 127.5 - 1, x_test[:1] / 127.5 - 1, (x_test - x_test.mean()) / x_test.std()):
+        with pytest.raises(Misconfigured, match="training had float64 from 0 to 16"):
+            numbers.predict(other)
+    assert len(numbers.predict(x_test / 15.0 - 0.2)) == 100
+    for other in (x_test / 15.0, x_test[:1] / 15.5, x_test / 15.5):
+        with pytest.raises(Misconfigured, match="training had uint8 from 0 to 255"):
+            pixels.predict(other)
+    for dark in (np.zeros((20, 1, 8, 8)), x_test[:1] // 15 * 1.0, x_test // 15, x_test[:1] / 3.0):
+        assert len(pixels.predict(dark)) == len(dark)
     table = small_run(dataset=(x.reshape(300, -1), y, x_test.reshape(100, -1), y_test), **SETTING).model
     assert table.predict(x_test.reshape(100, -1) * 1.0).shape == (100,)
     with pytest.raises(Misconfigured, match="training had uint8 from 0 to 240"):

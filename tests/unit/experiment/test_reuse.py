@@ -78,6 +78,9 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
             with pytest.raises(Misconfigured, match=f"{part} of revision {then}, .* revision {now},.* another --out"):
                 carry_out(today)
             assert not is_finished(today)
+            with pytest.raises(Misconfigured, match=part):
+                carry_out(Cell("new", tmp_path / "new", resolve(SMALL)), today)
+            assert not (tmp_path / "new").exists()
             # A folder of before there were revisions counts as revision 0.
             old = {key: value for key, value in stored.items() if key != "revisions"}
             (cell.folder / "partition.json").write_text(json.dumps(old))
@@ -117,7 +120,7 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
     with caplog.at_level(logging.WARNING, "fedblade"):
         assert carry_out(*cells) == {}
     assert [each.message for each in caplog.records if "could not be compared" in each.message] == [
-        f"finished runs count although their data could not be compared with today's: dataset.path '{path}' does not "
+        f"runs on disk count although their data could not be compared with today's: dataset.path '{path}' does not "
         f"exist. Give the path of an .npz file with x_train, y_train, x_test, y_test."
     ]
 
@@ -131,7 +134,8 @@ def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
     (cell.folder / "config.toml").write_text(old)
     changed = SMALL | {"local": {"last_batch": "drop"}}
     with pytest.raises(Misconfigured, match=r"local\.last_batch = None, now it is 'drop'"):
-        carry_out(Cell("one", cell.folder, resolve(changed)))
+        carry_out(Cell("new", tmp_path / "new", resolve(SMALL)), Cell("one", cell.folder, resolve(changed)))
+    assert not (tmp_path / "new").exists()
     assert carry_out(cell) == {}
     assert len(RunDirectory(cell.folder).history()) == 2
 

@@ -36,7 +36,9 @@ def test_a_run_in_which_nobody_trains_fails_and_says_what_to_change(tmp_path, en
     with pytest.raises(RunFailed, match="no client made a step in any of the 3 rounds") as caught:
         fedblade.run("quickstart", dataset=data, rounds=3, engine=engine, out=out, **KEYS, **DROP)
     assert caught.value.exit_status == 1
-    assert "local.last_batch = 'drop', and the largest client has 12 samples. Set local." in str(caught.value)
+    assert "'drop', and the largest of the clients that took part has 12 samples. Set local.last_batch=keep," in str(
+        caught.value
+    )
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == "failed"
     assert summary["flags"] == ["no client made a step in 3 of 3 rounds"]
@@ -44,9 +46,22 @@ def test_a_run_in_which_nobody_trains_fails_and_says_what_to_change(tmp_path, en
         fedblade.run("quickstart", dataset=data, rounds=3, engine=engine, out=out, resume=True, **KEYS, **DROP)
 
 
-def test_one_sample_with_batch_norm_fails_too():
-    with pytest.raises(RunFailed, match="BatchNorm layers cannot train on a batch of one sample"):
-        fedblade.run("quickstart", dataset=clients(1, 1, 1), rounds=1, **KEYS | {"num_clients": 3}, **BATCH_NORM)
+def test_what_to_change_follows_from_why_nobody_trained():
+    """The first client is in no cohort and does not count."""
+    cases = (
+        (
+            (1, 1, 1),
+            BATCH_NORM,
+            "has 1 sample, and BatchNorm layers cannot train on a batch of one sample. Give clients",
+        ),
+        ((8, 8, 8), BATCH_NORM | {"batch_size": 1}, "one sample. Set local.batch_size to 2 or more."),
+        ((40, 9, 5), DROP | {"seed": 3}, "took part has 9 samples. Set local.last_batch=keep, lower local.batch_size"),
+    )
+    for sizes, keys, said in cases:
+        with pytest.raises(RunFailed, match="no client made a step") as caught:
+            fedblade.run("quickstart", dataset=clients(*sizes), rounds=1, **KEYS | {"num_clients": 3} | keys)
+        assert said in str(caught.value)
+        assert ("last_batch=keep" in str(caught.value)) == ("last_batch" in keys)
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
