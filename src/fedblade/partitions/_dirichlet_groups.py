@@ -56,7 +56,8 @@ class DirichletGroups(Partitioner):
             raise Misconfigured(
                 f"none of {draw.draws} draws gave every client of a group {least} samples "
                 f"(half of the mean, at least one; alpha={self.alpha}, group={self.group}, "
-                f"num_clients={request.num_clients}): the best left {draw.smallest} to the smallest client. Raise alpha, or use smaller groups or fewer clients."
+                f"num_clients={request.num_clients}): the best left {draw.smallest} to the smallest client. "
+                f"Raise alpha, or use smaller groups or fewer clients."
             )
         cut = np.array([cuts(row, amount) for row, amount in zip(draw.shares, class_sizes.tolist(), strict=True)])
         return np.diff(cut, axis=1, prepend=0).T, draw.draws
