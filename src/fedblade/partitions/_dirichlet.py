@@ -25,7 +25,7 @@ class Dirichlet(Partitioner):
     Class after class, q ~ Dir(alpha·1_K) says which share of the class each client is dealt. With `cap` a client that
     already holds n/K samples takes no part in the later classes. The whole table is redrawn until every client holds
     `min_size` samples (0: the first draw counts), which favours milder skew; `draws` of the split tells how often.
-    The search ends with an error after a million draws, or sooner where the odds are hopeless.
+    The search ends with an error after a million draws, or sooner where success is unlikely.
     `min_size_fallback` settles for 10, 5, 2 or 1 samples, with a warning, where `min_size` is out of reach.
     """
 
