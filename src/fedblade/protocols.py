@@ -21,13 +21,13 @@ def accuracies(history: History) -> list[tuple[int, float]]:
 
 
 def last_mean(history: History, count: int) -> float | None:
-    """Mean over the last `count` evaluated rounds, or over as many as there are (P-LAST10, P-LAST5)."""
+    """Mean over the last `count` evaluated rounds, or over as many as there are."""
     values = [value for _, value in accuracies(history)][-count:]
     return fmean(values) if values else None
 
 
 def final(history: History) -> float | None:
-    """Accuracy of the last evaluated round (P-FINAL)."""
+    """Accuracy of the last evaluated round."""
     return last_mean(history, 1)
 
 
@@ -37,7 +37,7 @@ def best(history: History) -> float | None:
 
 
 def rounds_to(history: History, threshold: float) -> int | None:
-    """First round whose accuracy reaches `threshold` percent, or None if none does (P-R2A)."""
+    """First round whose accuracy reaches `threshold` percent, or None if none does."""
     return next((round_ for round_, value in accuracies(history) if value >= threshold), None)
 
 
@@ -53,7 +53,7 @@ def pooled_last_std(histories: Sequence[History], count: int) -> float | None:
 
 
 def domain_mean(history: History) -> float | None:
-    """Unweighted mean over domains of the last evaluated round (P-DOMAIN)."""
+    """Unweighted mean over domains of the last evaluated round."""
     tables = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
     return fmean(tables[-1].values()) if tables else None
 

@@ -1,6 +1,5 @@
 """`fedblade partition`: who holds what, and how hard that makes training."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,10 +27,10 @@ def partition(
 ) -> None:
     """Show how the training data are split: samples per client and class, and how hard that makes training."""
     from fedblade.cli._variants import compare_variants
-    from fedblade.core.files import write_atomic
+    from fedblade.core.files import write_file
     from fedblade.experiment import load_config
     from fedblade.experiment._setup import deal_samples, give_tests
-    from fedblade.partitions import MOST_DRAWN, save_split
+    from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
 
     _check_files(plot, save, compare=compare)
@@ -44,14 +43,15 @@ def partition(
     split = give_tests(config, dataset, dealt).train
     _show(split, config.federation.clients_per_round)
     if plot is not None:
-        counts = split.table(MOST_DRAWN if split.on_demand else None)
+        counts = split.short_table()
         some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
         title = f"{config.partition.name}, seed {config.split_seed}{some}"
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
-        _write("--plot", plot, lambda path: write_atomic(path, picture))
+        typer.echo(str(write_file(plot, picture)))
     if save is not None:
         # What is held out for tests stays in the file: a run that reads the file holds it out again.
-        _write("--save", save, lambda path: save_split(path, dealt))
+        save_split(save, dealt)
+        typer.echo(str(save))
 
 
 def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None:
@@ -66,28 +66,15 @@ def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None
             raise Misconfigured(f"{option} is for one split, but --compare shows several. Leave one of them out.")
 
 
-def _write(option: str, path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file that was asked for and print its name."""
-    from fedblade.core.errors import Misconfigured
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path)
-    except OSError as error:
-        raise Misconfigured(f"cannot write '{path}': {error.strerror}. Choose another place for {option}.") from error
-    typer.echo(str(path))
-
-
 def _show(split: "Parts", cohort: int) -> None:
     """Print the table of clients, what they hold together, and what that means for cohorts of `cohort` clients."""
     from rich.console import Console
 
-    from fedblade.partitions import MOST_DRAWN, hardness
+    from fedblade.partitions import hardness
 
     console = Console()
     console.print(_table(split))
-    # What is drawn when asked for is not drawn for everyone: a population may have millions.
-    counts = split.table(MOST_DRAWN if split.on_demand else None)
+    counts = split.short_table()
     console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
     measured = hardness(split, cohort)
     facts = "\n".join(f"{what:46}{value:>16}" for what, value in measured.facts())

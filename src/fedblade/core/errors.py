@@ -36,7 +36,7 @@ class RunFailed(FedbladeError):
 
 
 class NonFinite(RunFailed):
-    """A loss, a parameter or a sum became NaN or infinite (edge case EC-11)."""
+    """A loss, a parameter or a sum became NaN or infinite."""
 
 
 class CorruptFile(RunFailed):

@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from fedblade.core.errors import RunFailed
+from fedblade.core.errors import Misconfigured, RunFailed
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -23,6 +23,16 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def write_file(target: Path, content: bytes | str) -> Path:
+    """Write a whole file that the user asked for, making its folder where needed, and return its path."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, content)
+    except OSError as error:
+        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
+    return target
 
 
 def cannot_write(path: Path, error: OSError) -> RunFailed:

@@ -24,7 +24,7 @@ _BODY = "body."
 class Network:
     """Extractor and head. The module is only a template for `functional_call`; every tensor is passed in.
 
-    `skips_singletons` says that the body cannot train on one sample (batch statistics of one value, EC-4).
+    `skips_singletons` says that the body cannot train on one sample (batch statistics of one value).
     `autocast` is the reduced type of the body's forward pass, or None; `tied` says that layers share tensors.
     `stages` names the submodules of the body whose outputs can be tapped. `frozen` names the parameters of the body
     that are never trained: they are fixed tensors, and `complete` puts them beside the others.

@@ -78,7 +78,7 @@ def train_client(
     *,
     first: bool = False,
 ) -> LocalResult:
-    """One client's round, from the model it receives to what it sends. No step, no contribution (EC-13).
+    """One client's round, from the model it receives to what it sends. A client that makes no step sends nothing.
 
     `watch` is what diagnostics ask, `first` says that the client is the cohort's first.
     """

@@ -167,7 +167,7 @@ class Planner:
     def _phase(
         self, phase: PhasePlan, held: IntArray, round_: int, client: int, start: int
     ) -> tuple[tuple[Batch, ...], int, int]:
-        """Batches of a phase, how many were left out because they hold a single sample (EC-4), and epochs begun."""
+        """Batches of a phase, how many were left out because they hold a single sample, and epochs begun."""
         batches: list[Batch] = []
         skipped = begun = 0
         while begun != phase.epochs and (phase.steps is None or len(batches) < phase.steps):
@@ -207,7 +207,7 @@ class Planner:
         return None if drawn is None else drawn.to(self.device)
 
     def _weight(self, num_samples: int, phases: tuple[PhasePlan, ...], planned: list[tuple[Batch, ...]]) -> float:
-        """Unnormalised aggregation weight; a client without a step weighs nothing (EC-13).
+        """Unnormalised aggregation weight; a client without a step weighs nothing.
 
         The batches that count are those of the model that is aggregated, not those of tracks.
         """

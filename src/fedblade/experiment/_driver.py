@@ -239,7 +239,7 @@ def _population_notes(setup: Setup) -> list[str]:
 
 
 def _refuse_non_finite(state: ServerState, shared: frozenset[str]) -> None:
-    """Stop before a broken model is evaluated, recorded or saved (EC-11)."""
+    """Stop before a broken model is evaluated, recorded or saved."""
     statistics = tree_select(state.buffers, shared)
     for part, tree in (("parameters", state.params), ("statistics", statistics), *state.extra.items()):
         if not tree_is_finite(tree):

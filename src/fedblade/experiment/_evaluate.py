@@ -47,7 +47,7 @@ def evaluate(
     """Metrics of the global model, or the mean over the clients' own models where there is no global one.
 
     `observed` is what the metrics asked of the trained clients. Own models beside a global one are measured each round
-    where the protocol needs them (P-GAPA).
+    where the protocol needs them (`gapa`).
     """
     state = measured_state(setup, state)
     protocol = setup.config.evaluation.protocol

@@ -90,14 +90,14 @@ def over_seeds(numbers: Sequence[float]) -> Value:
 
 
 def speedup(baseline: Value | None, own: Value | None) -> Value | None:
-    """How many times fewer rounds than the baseline: rounds of the baseline / own rounds (P-R2A)."""
+    """How many times fewer rounds than the baseline: rounds of the baseline / own rounds."""
     if baseline is None or own is None or baseline.bound:
         return None
     return Value(baseline.mean / own.mean, None, own.runs, "<" if own.bound else "")
 
 
 def prototype_kilobytes(num_classes: int, dim: int) -> Value:
-    """Size of one float32 prototype per class (M17)."""
+    """Size of one float32 prototype per class."""
     return Value(num_classes * dim * 4 / BYTES_PER_KB, None, 1)
 
 

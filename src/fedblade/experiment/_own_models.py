@@ -44,9 +44,9 @@ class Bests:
 
 
 class OwnModels:
-    """Own models of a run: the best so far where P-GAPA needs it, and `rows`, one per client that was measured.
+    """Own models of a run: the best so far where the protocol needs it, and `rows`, one per client that was measured.
 
-    P-GAPA tunes the best global model, or takes each client's best accuracies where clients have models of their own.
+    `gapa` tunes the best global model, or takes each client's best accuracies where clients have models of their own.
     Exchanges at the end of the run leave one model that no round knows: there the final model is the best.
     """
 

@@ -13,7 +13,7 @@ from fedblade.experiment._evaluate import OwnAccuracy, holder, own_accuracies, o
 from fedblade.experiment._setup import Setup, plan_phases
 
 GAPA_EPOCHS = 10
-"""Epochs of fine-tuning in P-GAPA."""
+"""Epochs of fine-tuning by the protocol `gapa`."""
 CHUNK = 16
 """Clients whose tuned models are in memory at a time."""
 
@@ -21,8 +21,9 @@ CHUNK = 16
 def stages_after_run(method: Method, protocol: str) -> Stages | None:
     """How own models are tuned before they are measured: () not at all, None if they are not measured.
 
-    P-PERS-ETF tunes by one more local update, P-GAPA by ten epochs where clients have no model of their own, P-FT where
-    the method's name ends with `-ft`; a method may say otherwise. Other protocols measure what a method has.
+    The protocol `pers_etf` tunes by one more local update, `gapa` by ten epochs where clients have no model of their
+    own, `ft` where the method's name ends with `-ft`; a method may say otherwise. Other protocols measure what a
+    method has.
     """
     own = method.own
     if protocol in own.tuning:

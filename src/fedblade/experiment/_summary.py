@@ -25,7 +25,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 """Where the library's repository is, if it runs from one."""
 _MAX_TABLE_CELLS = 1_000_000
 _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
-"""Health counters that stay at zero in a normal run (EC-9, EC-10)."""
+"""Health counters that stay at zero in a normal run."""
 
 
 def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[Row] = ()) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _revisions(setup: Setup) -> Revisions:
 def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
     """Accuracy of the clients' own models: over clients at the end, or their mean in the last round that has it.
 
-    P-GAPA prints the mean over clients of their best rounds (chosen on the test set) where own models are measured each
+    `gapa` prints the mean over clients of their best rounds (chosen on the test set) where own models are measured each
     round; values at the end are stored beside it. Its general accuracy is that of the best round of the global model,
     or the mean over clients of their best on the global test set where there is none. After exchanges at the end of the
     run there is only one model, which counts as the best. Every deviation here is over clients (n).

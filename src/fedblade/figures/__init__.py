@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_file
 from fedblade.figures._cells import choose_cells
 from fedblade.figures._draw import draw, need_matplotlib
 from fedblade.figures._files import check_columns, check_formats, save
@@ -17,7 +18,6 @@ from fedblade.figures._specs import general_figures, paper_figure, paper_ids
 from fedblade.figures._style import FORMATS
 from fedblade.figures._tables import comma_separated, latex, markdown
 from fedblade.report import comparison_rows, read_runs
-from fedblade.report._files import write_file
 from fedblade.report._groups import group_runs
 
 __all__ = ["FORMATS", "paper_ids", "write_figures", "write_tables"]

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_file
 from fedblade.figures._draw import need_matplotlib
 from fedblade.figures._style import DPI, FORMATS, METADATA, ONE_COLUMN, RC, TWO_COLUMNS
-from fedblade.report._files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

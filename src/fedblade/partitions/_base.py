@@ -50,6 +50,8 @@ class Partitioner(ABC):
     allow_empty: bool = False
     overlapping: ClassVar[bool] = False
     """Whether several clients may hold the same sample."""
+    empty_remedy: ClassVar[str] = "Use fewer clients or another seed."
+    """What the error says to do where a client would stay without samples."""
 
     def split(
         self,
@@ -98,5 +100,5 @@ class Partitioner(ABC):
         if len(empty) and not self.allow_empty:
             raise Misconfigured(
                 f"{len(empty)} of {split.num_clients} clients got no samples (first: client {empty[0]}). "
-                f"Use fewer clients, another seed or, for 'dirichlet', min_size=1 or allow_empty=true."
+                f"{self.empty_remedy}"
             )

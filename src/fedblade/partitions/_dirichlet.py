@@ -3,15 +3,15 @@
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import as_alpha, as_flag, as_whole
-from fedblade.partitions._search import Draw, Search
+from fedblade.partitions._search import DRAW_LIMIT, Draw, Search
 from fedblade.partitions._split import TABLE, Split
 
-DRAW_LIMIT = 1_000_000
 # With a fallback in reserve a level is given up sooner; a draw that succeeds once in 20,000 is still found.
 FALLBACK_DRAW_LIMIT = 250_000
 FALLBACK_SIZES = (10, 5, 2, 1)
@@ -25,7 +25,7 @@ class Dirichlet(Partitioner):
     Class after class, q ~ Dir(alpha·1_K) says which share of the class each client is dealt. With `cap` a client that
     already holds n/K samples takes no part in the later classes. The whole table is redrawn until every client holds
     `min_size` samples (0: the first draw counts), which favours milder skew; `draws` of the split tells how often.
-    The search ends with an error after a million draws, or sooner where the odds are hopeless.
+    The search ends with an error after a million draws, or sooner where success is unlikely.
     `min_size_fallback` settles for 10, 5, 2 or 1 samples, with a warning, where `min_size` is out of reach.
     """
 
@@ -34,6 +34,7 @@ class Dirichlet(Partitioner):
     min_size: int = 10
     min_size_fallback: bool = False
     allow_empty: bool = False
+    empty_remedy: ClassVar[str] = "Use fewer clients, another seed, min_size=1 or allow_empty=true."
 
     def __post_init__(self) -> None:
         as_alpha(self.alpha)

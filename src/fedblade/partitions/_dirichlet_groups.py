@@ -9,10 +9,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import Ints, as_alpha, as_whole
-from fedblade.partitions._search import Search
+from fedblade.partitions._search import DRAW_LIMIT, Search
 from fedblade.partitions._split import DEAL, TABLE, Split, cuts
-
-DRAW_LIMIT = 1_000_000
 
 
 @partitions.register("dirichlet_groups")
@@ -22,7 +20,8 @@ class DirichletGroups(Partitioner):
 
     The samples are shuffled and cut into K/group parts of nearly equal size, one for each group. Inside a group every
     class is shared out by its own draw of Dir(alpha), and a client that holds the group's mean takes no part in later
-    classes. The group is redrawn until each of its clients holds at least half of the mean, rounded down.
+    classes. The group is redrawn until each of its clients holds at least half of the mean, rounded down,
+    and at least one sample.
     """
 
     alpha: float = 0.1
@@ -51,13 +50,14 @@ class DirichletGroups(Partitioner):
         """Samples per client and class [group, C] of group `number`, whose part has `labels`; the draws it took."""
         class_sizes = np.bincount(labels, minlength=request.num_classes)
         generator = partial(request.generator, TABLE, number)
-        half = len(labels) // (2 * self.group)
-        draw = Search(class_sizes, self.group, self.alpha, True, generator).first(half, DRAW_LIMIT)
-        if draw.smallest < half:
+        least = max(1, len(labels) // (2 * self.group))
+        draw = Search(class_sizes, self.group, self.alpha, True, generator).first(least, DRAW_LIMIT)
+        if draw.smallest < least:
             raise Misconfigured(
-                f"none of {draw.draws} draws gave every client of a group half of the mean, {half} samples "
-                f"(alpha={self.alpha}, group={self.group}, num_clients={request.num_clients}): the best left "
-                f"{draw.smallest} to the smallest client. Raise alpha or use smaller groups."
+                f"none of {draw.draws} draws gave every client of a group {least} samples "
+                f"(half of the mean, at least one; alpha={self.alpha}, group={self.group}, "
+                f"num_clients={request.num_clients}): the best left {draw.smallest} to the smallest client. "
+                f"Raise alpha, or use smaller groups or fewer clients."
             )
         cut = np.array([cuts(row, amount) for row, amount in zip(draw.shares, class_sizes.tolist(), strict=True)])
         return np.diff(cut, axis=1, prepend=0).T, draw.draws

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.files import write_atomic
+from fedblade.core.files import write_file
 from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import Ints, as_flag, as_whole
@@ -60,7 +60,7 @@ def save_split(path: Path, split: Parts) -> None:
     `clients` is a list: entry k holds the sample numbers of client k, from 0, in the order of the training set.
     `class_sizes` are the samples of class 0, 1, … `labels_sha256` is the SHA-256 of the labels [n] of the training set
     in their order, each as a signed 64-bit integer, low byte first. `removal` is there where clients lose a class for
-    some rounds.
+    some rounds. A missing folder is made.
     """
     if not isinstance(split, Split):
         raise Misconfigured(
@@ -81,12 +81,7 @@ def save_split(path: Path, split: Parts) -> None:
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in facts.items()]
     clients = ",\n".join(f"  {json.dumps(part.tolist())}" for part in split.parts())
     text = "\n".join(("{", *lines, ' "clients": [', clients, " ]", "}", ""))
-    try:
-        write_atomic(path, text)
-    except OSError as error:
-        raise Misconfigured(
-            f"cannot write '{path}': {error.strerror or error}. Give a path in a folder that exists and can be written."
-        ) from error
+    write_file(path, text)
 
 
 def labels_digest(labels: Ints) -> str:
@@ -106,8 +101,9 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"cannot read '{path}' (looked in {path.resolve().parent}): {error.strerror or error}. "
             f"Give the path of a split, e.g. of `fedblade partition --save split.json`."
         ) from error
-    except ValueError as error:
-        raise Misconfigured(f"'{path}' is not JSON: {error}. Give a file that save_split wrote.") from error
+    except (ValueError, RecursionError) as error:
+        reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else error
+        raise Misconfigured(f"'{path}' is not usable JSON: {reason}. Give a file that save_split wrote.") from error
     if not isinstance(content, dict) or "clients" not in content:
         raise Misconfigured(
             f"'{path}' has no entry 'clients'. "
@@ -187,11 +183,9 @@ def _owners(path: str, clients: list[Ints], num_samples: int) -> Ints:
     times = np.bincount(samples, minlength=num_samples)
     if times.max(initial=0) > 1:
         twice = int(times.argmax())
-        both = holders[samples == twice]
-        raise Misconfigured(
-            f"'{path}': sample {twice} is held more than once, by clients {both[0]} and {both[1]}. "
-            f"Give each sample to one client."
-        )
+        first, second = holders[samples == twice][:2]
+        held = f"twice by client {first}" if first == second else f"more than once, by clients {first} and {second}"
+        raise Misconfigured(f"'{path}': sample {twice} is held {held}. Give each sample once, to one client.")
     owners = np.full(num_samples, NOBODY, dtype=np.int64)
     owners[samples] = holders
     return owners
@@ -203,4 +197,6 @@ def _removal(path: str, content: Mapping[str, Any]) -> Removal | None:
         return None
     if not isinstance(rule, dict) or set(rule) != {"every", "seed"}:
         raise Misconfigured(f"'{path}': removal is {_short(rule)}, expected the numbers every and seed. Mend the file.")
-    return Removal(as_whole("removal.every", rule["every"], 1), as_whole("removal.seed", rule["seed"], 0))
+    return Removal(
+        as_whole(f"'{path}': removal.every", rule["every"], 1), as_whole(f"'{path}': removal.seed", rule["seed"], 0)
+    )

@@ -12,6 +12,8 @@ import numpy as np
 from fedblade.partitions._checks import Floats, Ints
 from fedblade.partitions._split import cuts, log_gamma
 
+DRAW_LIMIT = 1_000_000
+
 _log = logging.getLogger("fedblade.partitions")
 _BATCH_DRAWS = 256
 _BATCH_CELLS = 2**18
@@ -19,6 +21,9 @@ _SILENT_SECONDS = 3.0
 _FIRST_LOOK = 1024
 # A search is given up where all draws to come together succeed with less than this chance.
 _HOPELESS = 1e-3
+# A search that has come nowhere near its minimum by this many draws is given up at a chance per draw below _RARE.
+_PATIENCE = 2**16
+_RARE = 1e-6
 # How many draws it takes to believe in their share.
 _SEEN = 30
 
@@ -52,7 +57,11 @@ class Search:
         """The first of `limit` draws that gives every client `min_size` samples, else the best of those made.
 
         The search gives up before `limit` where `log_odds` says that the draws to come hold a success with a chance
-        below 1 in 1000. It looks at the odds after 1024 draws and whenever the number of draws has doubled.
+        below 1 in 1000. From 65,536 draws on it also gives up where the best draw left half of `min_size` or less to
+        the smallest client, and `log_odds` says that a draw succeeds less than once in a million. With few clients the
+        first rule alone would not end such a search, which can take minutes and fails most of the time. The second
+        rule leaves alone a search that succeeds once in 100,000 draws. The search looks at the odds after 1024 draws
+        and whenever the number of draws has doubled.
         """
         watch = _Watch(min_size, limit, np.zeros(self.num_clients + 1, dtype=np.int64))
         done, best = 0, -1
@@ -65,7 +74,7 @@ class Search:
             done, best = done + len(smallest), max(best, int(smallest.max()))
             if done >= limit:
                 break
-            if watch.is_hopeless(done, sizes):
+            if watch.is_hopeless(done, best, sizes):
                 return Draw(shares[0], best, done, given_up=True)
             watch.tell(done, best)
         return Draw(shares[0], best, done)
@@ -94,13 +103,18 @@ class _Watch:
     started: float = field(default_factory=time.monotonic)
     silent: float = _SILENT_SECONDS
 
-    def is_hopeless(self, done: int, sizes: Ints) -> bool:
-        """Note the `sizes` [draws, K] of failed draws; whether the draws from `done` on are not worth their time."""
+    def is_hopeless(self, done: int, best: int, sizes: Ints) -> bool:
+        """Note the `sizes` [draws, K] of failed draws; whether the draws from `done` on are not worth their time.
+
+        `best` is the smallest client of the best draw so far.
+        """
         self.short += np.bincount((sizes < self.min_size).sum(axis=1), minlength=len(self.short))
         if done < self.look:
             return False
         self.look *= 2
-        return log_odds(self.short) + math.log(self.limit - done) < math.log(_HOPELESS)
+        odds = log_odds(self.short)
+        far = done >= _PATIENCE and 2 * best <= self.min_size
+        return odds + math.log(self.limit - done) < math.log(_HOPELESS) or (far and odds < math.log(_RARE))
 
     def tell(self, done: int, best: int) -> None:
         """A line after three seconds, and whenever the time has doubled since the last one."""

@@ -1,6 +1,7 @@
 """Equal shards of single classes dealt like cards, and the variant that takes a class away for some rounds."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from fedblade.core.registry import partitions
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import as_whole
 from fedblade.partitions._split import TABLE, Removal, Split
+
+_EMPTY_REMEDY = "Use fewer clients: a class has fewer samples than shards."
 
 
 @partitions.register("shards")
@@ -21,6 +24,7 @@ class Shards(Partitioner):
     """
 
     shards_per_client: int = 2
+    empty_remedy: ClassVar[str] = _EMPTY_REMEDY
 
     def __post_init__(self) -> None:
         as_whole("shards_per_client", self.shards_per_client, 1)
@@ -51,6 +55,7 @@ class StochasticRemoval(Partitioner):
 
     shards_per_client: int = 10
     every: int = 10
+    empty_remedy: ClassVar[str] = _EMPTY_REMEDY
 
     def __post_init__(self) -> None:
         as_whole("shards_per_client", self.shards_per_client, 1)

@@ -16,6 +16,8 @@ STREAM = "partition"
 # First sub-key of the stream: one per purpose, so that no draw shifts another.
 TABLE, DEAL, TEST, REMOVAL, VALIDATION = range(5)
 NOBODY = -1
+MOST_DRAWN = 1_000
+"""Clients that are tabulated of a split which draws them when asked; a population may have millions."""
 
 Shares: TypeAlias = Ints | Floats
 
@@ -68,6 +70,10 @@ class Parts(ABC):
     @abstractmethod
     def table(self, most: int | None = None) -> Ints:
         """Samples n_{k,c} per client and class [K, C], nothing removed; of the first `most` clients if given."""
+
+    def short_table(self) -> Ints:
+        """The table of all clients; of the first 1000 where clients draw their samples when asked."""
+        return self.table(MOST_DRAWN if self.on_demand else None)
 
     @abstractmethod
     def digest(self) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_file
 from fedblade.report._charts import WIDE
 from fedblade.report._compare import ComparisonRow, check_threshold, compare, suggest_threshold
-from fedblade.report._files import write_file
 from fedblade.report._groups import group_runs
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._last import over_last

@@ -59,19 +59,25 @@ def _read_run(folder: Path) -> RunRecord:
     history, in_history = _read_history(folder / "history.jsonl")
     diagnostics, in_diagnostics = _read_lines(folder / "diagnostics.jsonl", keyed=True)
     clients, in_clients = _read_lines(folder / "clients.jsonl")
-    split = _read_object(folder / "partition.json")
+    split, summary = (_read_object(folder / name) for name in ("partition.json", "summary.json"))
     return RunRecord(
         path=folder,
         config=_read_config(folder / "config.toml"),
-        summary=_read_object(folder / "summary.json"),
+        summary=summary,
         history=history,
         partition=_partition(split, folder / "partition.json"),
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*in_history, *in_diagnostics, *in_clients),
-        pictures=str(split.get("pictures") or ""),
+        pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
     )
+
+
+def _source(summary: Mapping[str, Any]) -> str:
+    """What the samples were read from by the summary of a run, for runs that have no `partition.json`."""
+    pictures = summary.get("pictures")
+    return str(pictures.get("source") or "") if isinstance(pictures, dict) else ""
 
 
 def _text(path: Path) -> str:

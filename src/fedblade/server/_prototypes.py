@@ -21,7 +21,7 @@ def no_prototypes(view: InitView) -> Tree:
 def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
     """Renew the prototypes of the classes the cohort holds.
 
-    A class that nobody in the cohort holds keeps its prototype (EC-3), or loses it without `carry_over`.
+    A class that nobody in the cohort holds keeps its prototype, or loses it without `carry_over`.
     """
     old, new = state.extra["prototypes"], sums["prototypes"]
     seen = new["count"] > 0

@@ -43,7 +43,7 @@ def virtual_features(moments: Tree, per_class: int, generator: torch.Generator) 
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """Cholesky factor of Σ + ε·I; rounding may ask for a larger ε, which grows tenfold up to three times (EC-10)."""
+    """Cholesky factor of Σ + ε·I; rounding may ask for a larger ε, which grows tenfold up to three times."""
     identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     for power in range(4):
         factor: Tensor

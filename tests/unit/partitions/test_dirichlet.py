@@ -255,6 +255,24 @@ def test_a_hopeless_search_is_given_up_early_and_says_so():
     assert int(re.search(r"none of (\d+) draws", str(caught.value)).group(1)) < 10_000
 
 
+def test_few_clients_far_from_their_minimum_are_given_up_long_before_the_limit():
+    """The odds of this search are about one success in a few million draws: not hopeless by the odds alone."""
+    with pytest.raises(Misconfigured, match="and more draws would hardly help") as caught:
+        Dirichlet(0.01, min_size=14).split(np.repeat(np.arange(10), 180), 20, 0)
+    assert int(re.search(r"none of (\d+) draws", str(caught.value)).group(1)) < 70_000
+    rare, likely = np.zeros((2, 21), dtype=np.int64)
+    rare[:8] = [0, 0, 5, 119, 944, 5633, 21403, 53484]
+    likely[:8] = [0, 35, 401, 2462, 10213, 29696, 56641, 73547]
+    none = np.zeros((0, 20), dtype=np.int64)
+    for short, best, done, given_up in (
+        (rare, 7, 2**16, True),
+        (rare, 8, 2**16, False),
+        (rare, 7, 2**16 - 1, False),
+        (likely, 0, 2**16, False),
+    ):
+        assert _search._Watch(14, 10**6, short.copy()).is_hopeless(done, best, none) is given_up
+
+
 def test_a_long_search_tells_that_it_goes_on(monkeypatch, caplog):
     monkeypatch.setattr(_search, "time", SimpleNamespace(monotonic=lambda: math.inf))
     labels = np.repeat(np.arange(5), 60)

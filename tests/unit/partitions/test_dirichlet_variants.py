@@ -175,6 +175,14 @@ def slow_group(labels, clients, alpha, generator):
             return table
 
 
+def test_groups_with_few_samples_leave_no_client_empty():
+    """Half of the mean is less than one sample here, and the first draw would leave some clients empty."""
+    for clients in (50, 60):
+        split = DirichletGroups(1.0).split(np.arange(90) % 10, clients, 0)
+        assert split.sizes().min() >= 1
+        assert split.draws > clients // 10
+
+
 def test_groups_have_the_distribution_of_the_slow_reference():
     labels, ours, theirs = np.arange(600) % 6, [], []
     for seed in range(80):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
     save_split(path, Shards(2).split(LABELS, 5, 0))
     good = json.loads(path.read_text())
     for text, reason in (
-        ("{", "is not JSON"),
+        ("{", "is not usable JSON: Expecting"),
+        ("[" * 100_000, "is not usable JSON: its lists are nested too deeply"),
         ("[[0], [1]]", "has no entry 'clients'"),
         ('{"clients": []}', "lists no clients"),
         ('{"clients": {"a": [1]}}', "does not name its clients 0 to 0"),
@@ -90,10 +92,13 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
         ({"num_classes": 4}, "num_classes is 4 there and 3 here"),
         ({"class_sizes": [19, 21, 20]}, "class_sizes is [19, 21, 20] there and [20, 20, 20] here"),
         ({"labels_sha256": "00"}, "labels_sha256 is 00 there"),
+        ({"removal": {"every": "a", "seed": 0}}, f"'{path}': removal.every='a' is not usable"),
+        ({"removal": {"every": 3, "seed": -1}}, f"'{path}': removal.seed=-1 is not usable"),
         ({"removal": {"every": 3}}, "removal is {'every': 3}, expected the numbers every and seed"),
         ({"clients": [[0], [1], [2], [3], [60]]}, "client 4 holds sample 60, but the samples are 0 to 59"),
         ({"clients": [[0], [1], [2], [3], [-1]]}, "client 4 holds sample -1"),
         ({"clients": [[0], [1, 7], [2], [7], [4]]}, "sample 7 is held more than once, by clients 1 and 3"),
+        ({"clients": [[0, 7, 7], [1], [2], [3], [4]]}, "sample 7 is held twice by client 0. Give each sample once"),
         ({"clients": [[0], [1], [2], [3], 4]}, "the samples of client 4 are not a list of whole numbers"),
         ({"clients": [[0], [1], [2], [3], [1.5]]}, "the samples of client 4 are not a list of whole numbers"),
         ({"clients": [[0], [1], [2], [3], [10**30]]}, "the samples of client 4 are not a list of whole numbers"),
@@ -112,8 +117,8 @@ def test_a_file_that_does_not_fit_is_refused_with_the_reason(tmp_path):
 def test_what_cannot_be_read_or_written_is_named(tmp_path):
     with pytest.raises(Misconfigured, match=r"cannot read '.*absent.json' \(looked in .*No such file"):
         File(str(tmp_path / "absent.json")).split(LABELS, 5, 0)
-    with pytest.raises(Misconfigured, match=r"cannot write '.*split.json'.*Give a path in a folder that exists"):
-        save_split(tmp_path / "absent" / "split.json", Shards(2).split(LABELS, 5, 0))
+    with pytest.raises(Misconfigured, match=r"cannot write '.*split.json'.*Choose another place"):
+        save_split(Path(__file__) / "split.json", Shards(2).split(LABELS, 5, 0))
     with pytest.raises(Misconfigured, match="a DrawnSplit does not list the samples"):
         save_split(tmp_path / "split.json", Drawn(6).split(LABELS, 5, 0))
     assert list(tmp_path.iterdir()) == []

@@ -24,6 +24,18 @@ def test_finds_runs_at_any_depth_once_and_in_order(make_run, tmp_path):
     assert [record.part("method") for record in found] == ["a", "b"]
 
 
+def test_the_pictures_of_a_run_without_a_partition_are_those_of_its_summary(make_run):
+    run = make_run(accuracies=[10.0])
+    stored = json.loads((run / "summary.json").read_text())
+    for pictures, told in (({"source": "files of CIFAR-10"}, "files of CIFAR-10"), ({}, ""), (None, "")):
+        (run / "summary.json").write_text(json.dumps(stored | {"pictures": pictures}))
+        (run / "partition.json").unlink(missing_ok=True)
+        assert read_runs([run])[0].pictures == told
+    (run / "summary.json").write_text(json.dumps(stored | {"pictures": {"source": "summary"}}))
+    (run / "partition.json").write_text(json.dumps({"pictures": "partition"}))
+    assert read_runs([run])[0].pictures == "partition"
+
+
 def test_torn_last_line_is_dropped_and_the_rest_kept(make_run):
     run = make_run(accuracies=[10.0, 20.0, 30.0], status=None)
     with (run / "history.jsonl").open("ab") as file:
