@@ -51,6 +51,11 @@ class Chosen:
             )
         return self.entry.make(*args, **self.knobs)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the part is the user's: passed from Python, by reference, or of a plugin. Else it is the library's."""
+        return self.entry is None or not self.entry.make.__module__.startswith("fedblade.")
+
 
 @dataclass(frozen=True)
 class RunConfig:

@@ -91,8 +91,7 @@ def _adopted(config: RunConfig, method: Method, made: Made, adapted: Adapted, *,
 
 def _notes(config: RunConfig, made: Made, adapted: Adapted, fate: str) -> tuple[str, ...]:
     """What was made of a user's module; nothing of the models that come with this library."""
-    entry = config.model.entry
-    if entry is not None and entry.make.__module__.startswith("fedblade."):
+    if not config.model.is_own:
         return ()
     parts = [adapted.found, *([fate] if fate else [])]
     notes = [" ".join([f"model: {'; '.join(parts)}.", *([adapted.hint] if adapted.hint else [])])]

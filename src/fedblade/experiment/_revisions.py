@@ -15,12 +15,13 @@ Revisions = Mapping[str, int | None]
 def revisions_of(config: RunConfig) -> dict[str, int]:
     """Revision by part for everything that a run of this configuration uses.
 
-    A part by reference (`file.py:name`) has revision 0: the digest of its file is compared instead.
+    A part by reference (`file.py:name`) has revision 0: the digest of its file is compared instead. What this library
+    does with a user's module has a revision too, which is added to the model's.
     """
     return {
         **config.method.revisions(config.method_knobs),
         **_of_head(config.build_method().head),
-        f"model {config.model.name}": _of_part(config.model, OWN_MODEL_REVISION),
+        f"model {config.model.name}": _of_part(config.model) + (OWN_MODEL_REVISION if config.model.is_own else 0),
         f"partition {config.partition.name}": _of_part(config.partition),
         "local loop": LOCAL_LOOP_REVISION,
     }
@@ -51,5 +52,5 @@ def _of_head(head: Head) -> dict[str, int]:
     )
 
 
-def _of_part(part: Chosen, passed: int = 0) -> int:
-    return passed if part.entry is None else part.entry.revision_for(part.knobs)
+def _of_part(part: Chosen) -> int:
+    return 0 if part.entry is None else part.entry.revision_for(part.knobs)
