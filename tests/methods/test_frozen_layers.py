@@ -75,12 +75,12 @@ def test_a_model_that_is_all_frozen_trains_its_head():
         for method in ("fedavg", "fedrep", "fedbn", "fedblade"):
             driver = trained(module, method, rounds=1, engine=engine)
             assert not any(name.startswith("body.") for name in driver.state.params)
-    with pytest.raises(Misconfigured, match="nothing to train"):
+    with pytest.raises(Misconfigured, match="nothing to train: model Sequential has no layer"):
         setup_of(module, "fedbabu")
-    for leaf in module.parameters():
-        leaf.requires_grad_(False)
-    with pytest.raises(Misconfigured, match=r"last layer '6' .* is frozen .* requires_grad=True"):
-        setup_of(module)
+    for name, words in (("bias", "frozen bias"), ("weight", "frozen weight and a frozen bias")):
+        module[6].get_parameter(name).requires_grad_(False)
+        with pytest.raises(Misconfigured, match=rf"last layer '6' .* has a {words} \(requires.* requires_grad=True"):
+            setup_of(module)
 
 
 def test_the_statistics_of_a_frozen_norm_are_frozen():

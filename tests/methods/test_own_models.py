@@ -39,6 +39,19 @@ def test_the_head_starts_from_the_weights_of_the_last_layer():
         assert not any(torch.equal(leaf, module[6].weight.double()) for leaf in setup.start.params.values())
 
 
+def test_a_module_that_is_a_layer_and_a_single_tensor_are_called_so():
+    alone = setup_of(nn.Linear(6, NUM_CLASSES))
+    assert "model: 6 features after the input; the module itself (6 → 5) is cut off and" in alone.notes[0]
+    assert "9 features, the output of the module itself. If" in setup_of(nn.Linear(6, 9)).notes[0]
+    flat = setup_of(nn.Flatten())
+    assert flat.notes == ("model: 6 features after the module itself (Flatten), as the module returns them.",)
+    module = classifier()
+    module[0].bias.requires_grad_(False)
+    assert "model: 1 tensor (10 numbers) is frozen: it stays and does not travel" in setup_of(module).notes
+    with pytest.raises(Misconfigured, match="model Sequential cannot take inputs"):
+        setup_of(nn.Sequential(nn.Linear(7, 4), nn.ReLU()), **{"model.neck": 3})
+
+
 def test_the_output_is_what_the_user_says():
     module = classifier()
     as_features = setup_of(module, **{"model.output": "features"})
@@ -110,20 +123,21 @@ def test_what_cannot_be_drawn_is_an_error():
     frozen = Token()
     frozen.token.requires_grad_(False)
     assert torch.equal(setup_of(frozen, **drawn).start.fixed["body.token"], torch.ones(6, dtype=torch.float64))
-    with pytest.raises(Misconfigured, match=r"model.init = 'given' is for a module that is passed from Python"):
+    with pytest.raises(Misconfigured, match=r"model.init = 'given' is for a model of your own; model 'mlp' is drawn"):
         configure(**{"model.init": "given"})
     assert configure().table()["model"]["init"] == "seed"
     with pytest.raises(Misconfigured, match="Module"):
         fedblade.run(model=3, **drawn)
 
 
-def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path, capsys):
+def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path, caplog):
     arrays = (DATA.train.inputs, DATA.train.labels, DATA.test.inputs, DATA.test.labels)
     settings = {"rounds": 1, "num_clients": 4, "clients_per_round": 4, "partition.min_size": 4, "model": half_frozen()}
     result = fedblade.run(dataset=arrays, out=tmp_path / "run", **settings)
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(" ")[0] for line in told[:3]] == ["fedblade:"] * 3
-    for line, words in zip(told, ("its last layer '6' (16 → 5) is cut off", "frozen", "initialisation"), strict=False):
+    told = [record.getMessage() for record in caplog.records if record.name == "fedblade"]
+    for line, words in zip(
+        told[:3], ("its last layer '6' (16 → 5) is cut off", "frozen", "initialisation"), strict=True
+    ):
         assert words in line
     config = tmp_path / "run" / "config.toml"
     older = [line for line in config.read_text().splitlines() if not line.startswith(("output =", "init ="))]
@@ -150,3 +164,27 @@ def test_a_function_in_a_file_is_treated_alike(tmp_path):
         "weights. If the module returns features, set model.output=features.",
     )
     assert prepare(configure(), DATA).notes == ()
+
+
+def test_a_function_that_makes_the_same_weights_for_every_seed_is_told(tmp_path):
+    """It draws and then replaces, as one does that loads a file; `model.init=seed` draws for it."""
+    file = tmp_path / "fixed.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def net(input_shape):\n"
+        "    made = nn.Linear(6, 8)\n"
+        "    nn.init.ones_(made.weight), nn.init.zeros_(made.bias)\n"
+        "    return nn.Sequential(made, nn.ReLU())\n"
+        "def drawn(input_shape):\n"
+        "    return nn.Sequential(nn.Linear(6, 8), nn.ReLU())\n"
+    )
+    for name, init, same in (
+        ("net", "auto", True),
+        ("net", "given", True),
+        ("net", "seed", False),
+        ("drawn", "given", False),
+    ):
+        changes = {"model": f"{file}:{name}", "model.init": init}
+        first, second = (prepare(configure(**changes, seed=seed), DATA) for seed in (0, 1))
+        assert torch.equal(*(each.start.params["body.0.weight"] for each in (first, second))) == same
+        assert any("leaves initialisation out" in note for note in first.notes) == same

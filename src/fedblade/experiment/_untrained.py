@@ -28,8 +28,9 @@ def refuse_untrained(setup: Setup, history: Sequence[Mapping[str, Any]]) -> None
     local, largest = setup.config.local, int(setup.clients.train.sizes().max())
     alone = any(row.get("count_skipped_singletons") for row in history)
     why = ", and BatchNorm layers cannot train on a batch of one sample" if alone else ""
+    samples = "1 sample" if largest == 1 else f"{largest} samples"
     raise RunFailed(
         f"no client made a step in any of the {len(history)} rounds: local.batch_size = {local.batch_size}, "
-        f"local.last_batch = '{local.last_batch}', and the largest client has {largest} samples{why}. "
+        f"local.last_batch = '{local.last_batch}', and the largest client has {samples}{why}. "
         f"Set local.last_batch=keep, lower local.batch_size, or give clients more samples (fewer clients, more data)."
     )

@@ -45,7 +45,7 @@ def test_a_run_in_which_nobody_trains_fails_and_says_what_to_change(tmp_path, en
 
 
 def test_one_sample_with_batch_norm_fails_too():
-    with pytest.raises(RunFailed, match="BatchNorm layers cannot train on a batch of one sample"):
+    with pytest.raises(RunFailed, match="has 1 sample, and BatchNorm layers cannot train on a batch of one s"):
         fedblade.run("quickstart", dataset=clients(1, 1, 1), rounds=1, **KEYS | {"num_clients": 3}, **BATCH_NORM)
 
 
