@@ -1,5 +1,7 @@
 """A user's module in a run: where the first weights come from, what becomes of the last layer, and what is said."""
 
+import json
+
 import pytest
 import torch
 from own_modules import classifier, half_frozen
@@ -8,6 +10,7 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
+from fedblade.core.tensorfile import write_tensors
 from fedblade.experiment._setup import prepare
 
 DATA = vectors()
@@ -145,6 +148,57 @@ def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path,
     config.write_text("\n".join(older))
     inputs = torch.from_numpy(DATA.test.inputs)
     assert torch.equal(fedblade.load(tmp_path / "run", model=half_frozen(1))(inputs), result.model(inputs))
+
+
+class WithFeatures(nn.Module):
+    """A last layer of a name of its own, which `features(x)` leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.l2 = nn.Linear(6, 8), nn.Linear(8, NUM_CLASSES)
+
+    def features(self, x):
+        return self.a(x).relu()
+
+    def forward(self, x):
+        return self.l2(self.features(x))
+
+
+class Plain(WithFeatures):
+    features = None
+
+    def forward(self, x):
+        return self.l2(self.a(x).relu())
+
+
+class Probabilities(Plain):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+def test_runs_from_before_the_last_layer_was_found_are_opened(tmp_path):
+    """Their files hold that layer in the body, used or not; a later run that lacks a tensor is another module's."""
+    folder, x = tmp_path / "old", torch.rand(3, 6)
+    folder.mkdir()
+    facts = {"input_shape": [6], "num_classes": NUM_CLASSES, "mean": [0.0], "std": [1.0], "unit": 1.0}
+    (folder / "config.toml").write_text(configure(model="object").to_toml())
+    for kind, prefix in ((Plain, "body."), (Probabilities, "body."), (WithFeatures, "body.module.")):
+        module, head = kind(), nn.Linear(8 if kind is WithFeatures else NUM_CLASSES, NUM_CLASSES)
+        body = module.features if kind is WithFeatures else module
+        names = {prefix: module, "head.": head}
+        stored = {f"params/{p}{name}": leaf for p, m in names.items() for name, leaf in m.state_dict().items()}
+        write_tensors(folder / "model.safetensors", stored, facts)
+        for revisions in (None, {}, {"model object": 0}):
+            (folder / "partition.json").write_text(json.dumps({} if revisions is None else {"revisions": revisions}))
+            opened = fedblade.load(folder, model=kind())
+            assert torch.allclose(opened.float()(x), head(body(x)), atol=1e-6)
+        with pytest.raises(
+            Misconfigured, match="If this is the module of the run, another version of fedblade made the run"
+        ):
+            fedblade.load(folder, model=nn.Linear(6, 9))
+        (folder / "partition.json").write_text(json.dumps({"revisions": {"model object": 1}}))
+        with pytest.raises(Misconfigured, match=r"differ in 'body|cannot be cut off"):
+            fedblade.load(folder, model=kind())
 
 
 def test_a_function_in_a_file_is_treated_alike(tmp_path):

@@ -18,13 +18,17 @@ from fedblade.models import Adapted, as_backbone, own_module, redraw
 
 @dataclass(frozen=True)
 class Made:
-    """A network, its initial tensors, and what the user must know of the model before the first round."""
+    """A network, its initial tensors, and what the user must know of the model before the first round.
+
+    `cut_off` names the tensors of the last layer of a user's module, as they would be called if it were in the body.
+    """
 
     network: Network
     params: Tree
     buffers: Tree
     fixed: Tree
     notes: tuple[str, ...] = ()
+    cut_off: frozenset[str] = frozenset()
 
 
 def make_network(
@@ -70,7 +74,8 @@ def make_network(
             "model: every seed starts from the weights that were given, so the spread over seeds leaves initialisation "
             "out (model.init=seed draws them anew)"
         )
-    return replace(made, notes=tuple(notes))
+    prefix = "body." * (1 + len(necks)) + "module."
+    return replace(made, notes=tuple(notes), cut_off=frozenset(prefix + name for name in adapted[0].cut_names))
 
 
 def necks_of(config: RunConfig, method: Method) -> list[Neck]:

@@ -45,6 +45,12 @@ def revision_difference(stored: Mapping[str, Any], config: RunConfig) -> str | N
     return None
 
 
+def keeps_last_layers(stored: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether a run may have kept the last layer of a user's module: so it was before revision 1 of own modules."""
+    known: Revisions = stored.get("revisions") or {}
+    return config.model.is_own and not known.get(f"model {config.model.name}")
+
+
 def _of_head(head: Head) -> dict[str, int]:
     entry = next((entry for entry in heads.entries() if entry.make is type(head)), None)
     return (

@@ -48,7 +48,8 @@ class Adapted:
     """A module that returns features [batch, dim], what was found, and the classifier that was cut off, if one was.
 
     `found` says where the features come from, `cut` describes the classifier, and `hint` says what to set if the
-    decision is wrong; all three are parts of one line for the user.
+    decision is wrong; all three are parts of one line for the user. `cut_names` are the classifier's parameters by
+    their names in the module.
     """
 
     body: nn.Module
@@ -56,6 +57,7 @@ class Adapted:
     hint: str = ""
     classifier: nn.Linear | None = None
     cut: str = ""
+    cut_names: tuple[str, ...] = ()
 
 
 def own_module(given: object) -> nn.Module:
@@ -186,7 +188,8 @@ def _described(body: nn.Module, found: str, linear: Call) -> Adapted:
     classifier = linear.layer
     assert isinstance(classifier, nn.Linear)  # noqa: S101 - by `look`
     cut = f"{linear.place} ({classifier.in_features} → {classifier.out_features})"
-    return Adapted(body, found, classifier=classifier, cut=cut)
+    names = tuple(f"{linear.path}.{name}" for name, _ in classifier.named_parameters())
+    return Adapted(body, found, classifier=classifier, cut=cut, cut_names=names)
 
 
 def _why_not(module: nn.Module, seen: Seen) -> str:
