@@ -11,9 +11,15 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import write_tensors
+from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import prepare
 
 DATA = vectors()
+
+
+class StopAfterOne(Silent):
+    def on_round(self, row):
+        raise KeyboardInterrupt
 
 
 def setup_of(module, method="fedavg", **changes):
@@ -148,6 +154,32 @@ def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path,
     config.write_text("\n".join(older))
     inputs = torch.from_numpy(DATA.test.inputs)
     assert torch.equal(fedblade.load(tmp_path / "run", model=half_frozen(1))(inputs), result.model(inputs))
+
+
+def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path):
+    """Cut short or finished. What `model.init=seed` draws may differ; a folder that does not say is not compared."""
+    arrays = (DATA.train.inputs, DATA.train.labels, DATA.test.inputs, DATA.test.labels)
+    small = {"dataset": arrays, "rounds": 2, "num_clients": 2, "clients_per_round": 2, "partition": "iid"}
+    activation, thawed = half_frozen(), half_frozen()
+    activation[2] = nn.Tanh()
+    thawed[0].bias.requires_grad_(True)
+    for init in ("given", "seed"):
+        keys = {**small, "out": tmp_path / init, "model.init": init, "method": "fedavg"}
+        with pytest.raises(KeyboardInterrupt):
+            fedblade.run(model=half_frozen(), watcher=StopAfterOne(), **keys)
+        for finished in (False, True):
+            for other, part in ((activation, "layers"), (thawed, "layers"), (half_frozen(1), "weights")):
+                with pytest.raises(Misconfigured, match=f"the {part} of the module differ .*{init}' .* another --out"):
+                    fedblade.run(model=other, resume=True, **keys)
+            drawn = half_frozen()
+            if init == "seed":
+                nn.init.normal_(drawn[3].weight)
+            assert fedblade.run(model=drawn, resume=True, **keys).summary["rounds"] == 2, finished
+    stored = tmp_path / "given" / "partition.json"
+    older = {key: value for key, value in json.loads(stored.read_text()).items() if key != "module"}
+    stored.write_text(json.dumps(older))
+    keys |= {"out": tmp_path / "given", "model.init": "given"}
+    assert fedblade.run(model=half_frozen(1), resume=True, **keys).summary["rounds"] == 2
 
 
 class WithFeatures(nn.Module):
