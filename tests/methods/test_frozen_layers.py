@@ -101,9 +101,11 @@ def test_they_are_saved_and_loaded(tmp_path):
     module, points = half_frozen(), vectors()
     settings = {"num_clients": 4, "clients_per_round": 4, "rounds": 1, "partition.min_size": 4, "engine": "sequential"}
     arrays = (points.train.inputs, points.train.labels, points.test.inputs, points.test.labels)
-    result = fedblade.run(model=module, dataset=arrays, out=tmp_path / "run", **settings)
+    result = fedblade.run(method="fedavg", model=module, dataset=arrays, out=tmp_path / "run", **settings)
     inputs = torch.from_numpy(points.test.inputs)
-    for again in (half_frozen(seed=1), classifier(seed=1)):
+    last_frozen = classifier(seed=1)
+    last_frozen[6].requires_grad_(False)
+    for again in (half_frozen(seed=1), classifier(seed=1), last_frozen):
         loaded = fedblade.load(tmp_path / "run", model=again)
         assert torch.equal(loaded(inputs), result.model(inputs))
     with pytest.raises(Misconfigured, match="does not fit the run"):

@@ -45,6 +45,30 @@ def make_network(
 
     The same seed gives the same body to every method.
     """
+    bare, adapted = bare_network(config, method, num_classes, input_shape, example, model, autocast=autocast)
+    made, fate = _adopted(config, method, bare, adapted)
+    if not config.model.is_own:
+        return made
+    notes = _notes(made, adapted, fate)
+    if config.model_settings.init == "given" and _is_same_for_all_seeds(config, input_shape, model):
+        notes.append(
+            "model: every seed starts from the weights that were given, so the spread over seeds leaves initialisation "
+            "out (model.init=seed draws them anew)"
+        )
+    return replace(made, notes=tuple(notes))
+
+
+def bare_network(
+    config: RunConfig,
+    method: Method,
+    num_classes: int,
+    input_shape: tuple[int, ...],
+    example: Tensor,
+    model: nn.Module | None,
+    *,
+    autocast: torch.dtype | None = None,
+) -> tuple[Made, Adapted]:
+    """The same network before its head takes weights from a user's module: all that a network needs which is filled."""
     adapted: list[Adapted] = []
     settings, necks = config.model_settings, necks_of(config, method)
 
@@ -65,17 +89,9 @@ def make_network(
         necks=necks,
         autocast=autocast,
     )
-    made, fate = _adopted(config, method, Made(*built), adapted[0], is_direct=not necks)
-    if not config.model.is_own:
-        return made
-    notes = _notes(made, adapted[0], fate)
-    if settings.init == "given" and _is_same_for_all_seeds(config, input_shape, model):
-        notes.append(
-            "model: every seed starts from the weights that were given, so the spread over seeds leaves initialisation "
-            "out (model.init=seed draws them anew)"
-        )
     prefix = "body." * (1 + len(necks)) + "module."
-    return replace(made, notes=tuple(notes), cut_off=frozenset(prefix + name for name in adapted[0].cut_names))
+    cut_off = frozenset(prefix + name for name in adapted[0].cut_names)
+    return Made(*built, cut_off=cut_off), adapted[0]
 
 
 def necks_of(config: RunConfig, method: Method) -> list[Neck]:
@@ -83,12 +99,12 @@ def necks_of(config: RunConfig, method: Method) -> list[Neck]:
     return [neck for neck in (config.model_settings.neck_layers, method.neck) if neck is not None]
 
 
-def _adopted(config: RunConfig, method: Method, made: Made, adapted: Adapted, *, is_direct: bool) -> tuple[Made, str]:
+def _adopted(config: RunConfig, method: Method, made: Made, adapted: Adapted) -> tuple[Made, str]:
     """The head with the weights of a classifier that was cut off, where they fit, and in words what became of them."""
     layer = adapted.classifier
     if layer is None:
         return made, ""
-    fits = is_direct and layer.out_features == made.network.num_classes
+    fits = not necks_of(config, method) and layer.out_features == made.network.num_classes
     bias = None if layer.bias is None else layer.bias.detach().clone()
     given = method.head.adopt(layer.weight.detach().clone(), bias) if fits else None
     if given is None:

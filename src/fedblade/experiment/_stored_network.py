@@ -11,7 +11,7 @@ from fedblade.core.state import ServerState, unflatten
 from fedblade.core.tree import Tree
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._directory import PARTITION, RunDirectory
-from fedblade.experiment._network import Made, make_network
+from fedblade.experiment._network import Made, bare_network
 from fedblade.experiment._revisions import keeps_last_layers
 from fedblade.models import Output
 
@@ -46,7 +46,7 @@ def _empty_network(config: RunConfig, output: Output, facts: dict[str, Any], mod
     config = replace(config, model_settings=config.model_settings.model_copy(update=changes))
     shape = tuple(facts["input_shape"])
     example = torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype))
-    return make_network(config, config.build_method(), facts["num_classes"], shape, example, model)
+    return bare_network(config, config.build_method(), facts["num_classes"], shape, example, model)[0]
 
 
 def _filled(made: Made, tensors: Tree, directory: RunDirectory, unused: frozenset[str]) -> ServerState:
