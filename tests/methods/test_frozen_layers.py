@@ -75,12 +75,12 @@ def test_a_model_that_is_all_frozen_trains_its_head():
         for method in ("fedavg", "fedrep", "fedbn", "fedblade"):
             driver = trained(module, method, rounds=1, engine=engine)
             assert not any(name.startswith("body.") for name in driver.state.params)
-    with pytest.raises(Misconfigured, match="nothing to train"):
+    with pytest.raises(Misconfigured, match="nothing to train: model Sequential has no layer"):
         setup_of(module, "fedbabu")
-    for leaf in module.parameters():
-        leaf.requires_grad_(False)
-    with pytest.raises(Misconfigured, match=r"last layer '6' .* is frozen .* requires_grad=True"):
-        setup_of(module)
+    for name, words in (("bias", "frozen bias"), ("weight", "frozen weight and a frozen bias")):
+        module[6].get_parameter(name).requires_grad_(False)
+        with pytest.raises(Misconfigured, match=rf"last layer '6' .* has a {words} \(requires.* requires_grad=True"):
+            setup_of(module)
 
 
 def test_the_statistics_of_a_frozen_norm_are_frozen():
@@ -101,9 +101,11 @@ def test_they_are_saved_and_loaded(tmp_path):
     module, points = half_frozen(), vectors()
     settings = {"num_clients": 4, "clients_per_round": 4, "rounds": 1, "partition.min_size": 4, "engine": "sequential"}
     arrays = (points.train.inputs, points.train.labels, points.test.inputs, points.test.labels)
-    result = fedblade.run(model=module, dataset=arrays, out=tmp_path / "run", **settings)
+    result = fedblade.run(method="fedavg", model=module, dataset=arrays, out=tmp_path / "run", **settings)
     inputs = torch.from_numpy(points.test.inputs)
-    for again in (half_frozen(seed=1), classifier(seed=1)):
+    last_frozen = classifier(seed=1)
+    last_frozen[6].requires_grad_(False)
+    for again in (half_frozen(seed=1), classifier(seed=1), last_frozen):
         loaded = fedblade.load(tmp_path / "run", model=again)
         assert torch.equal(loaded(inputs), result.model(inputs))
     with pytest.raises(Misconfigured, match="does not fit the run"):

@@ -1,5 +1,7 @@
 """A user's module in a run: where the first weights come from, what becomes of the last layer, and what is said."""
 
+import json
+
 import pytest
 import torch
 from own_modules import classifier, half_frozen
@@ -8,9 +10,16 @@ from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
+from fedblade.core.tensorfile import write_tensors
+from fedblade.experiment._progress import Silent
 from fedblade.experiment._setup import prepare
 
 DATA = vectors()
+
+
+class StopAfterOne(Silent):
+    def on_round(self, row):
+        raise KeyboardInterrupt
 
 
 def setup_of(module, method="fedavg", **changes):
@@ -37,6 +46,19 @@ def test_the_head_starts_from_the_weights_of_the_last_layer():
         setup = setup_of(module, method, **changes)
         assert f"is cut off and the head of {method} takes its place" in setup.notes[0]
         assert not any(torch.equal(leaf, module[6].weight.double()) for leaf in setup.start.params.values())
+
+
+def test_a_module_that_is_a_layer_and_a_single_tensor_are_called_so():
+    alone = setup_of(nn.Linear(6, NUM_CLASSES))
+    assert "model: 6 features after the input; the module itself (6 → 5) is cut off and" in alone.notes[0]
+    assert "9 features, the output of the module itself. If" in setup_of(nn.Linear(6, 9)).notes[0]
+    flat = setup_of(nn.Flatten())
+    assert flat.notes == ("model: 6 features after the module itself (Flatten), as the module returns them.",)
+    module = classifier()
+    module[0].bias.requires_grad_(False)
+    assert "model: 1 tensor (10 numbers) is frozen: it stays and does not travel" in setup_of(module).notes
+    with pytest.raises(Misconfigured, match="model Sequential cannot take inputs"):
+        setup_of(nn.Sequential(nn.Linear(7, 4), nn.ReLU()), **{"model.neck": 3})
 
 
 def test_the_output_is_what_the_user_says():
@@ -110,7 +132,7 @@ def test_what_cannot_be_drawn_is_an_error():
     frozen = Token()
     frozen.token.requires_grad_(False)
     assert torch.equal(setup_of(frozen, **drawn).start.fixed["body.token"], torch.ones(6, dtype=torch.float64))
-    with pytest.raises(Misconfigured, match=r"model.init = 'given' is for a module that is passed from Python"):
+    with pytest.raises(Misconfigured, match=r"model.init = 'given' is for a model of your own; model 'mlp' is drawn"):
         configure(**{"model.init": "given"})
     assert configure().table()["model"]["init"] == "seed"
     with pytest.raises(Misconfigured, match="Module"):
@@ -132,6 +154,83 @@ def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path,
     assert torch.equal(fedblade.load(tmp_path / "run", model=half_frozen(1))(inputs), result.model(inputs))
 
 
+def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path):
+    """Cut short or finished. What `model.init=seed` draws may differ; a folder that does not say is not compared."""
+    arrays = (DATA.train.inputs, DATA.train.labels, DATA.test.inputs, DATA.test.labels)
+    small = {"dataset": arrays, "rounds": 2, "num_clients": 2, "clients_per_round": 2, "partition": "iid"}
+    activation, thawed = half_frozen(), half_frozen()
+    activation[2] = nn.Tanh()
+    thawed[0].bias.requires_grad_(True)
+    for init in ("given", "seed"):
+        keys = {**small, "out": tmp_path / init, "model.init": init, "method": "fedavg"}
+        with pytest.raises(KeyboardInterrupt):
+            fedblade.run(model=half_frozen(), watcher=StopAfterOne(), **keys)
+        for finished in (False, True):
+            for other, part in ((activation, "layers"), (thawed, "layers"), (half_frozen(1), "weights")):
+                with pytest.raises(Misconfigured, match=f"the {part} of the module differ .*{init}' .* another --out"):
+                    fedblade.run(model=other, resume=True, **keys)
+            drawn = half_frozen()
+            if init == "seed":
+                nn.init.normal_(drawn[3].weight)
+            assert fedblade.run(model=drawn, resume=True, **keys).summary["rounds"] == 2, finished
+    stored = tmp_path / "given" / "partition.json"
+    older = {key: value for key, value in json.loads(stored.read_text()).items() if key != "module"}
+    stored.write_text(json.dumps(older))
+    keys |= {"out": tmp_path / "given", "model.init": "given"}
+    assert fedblade.run(model=half_frozen(1), resume=True, **keys).summary["rounds"] == 2
+
+
+class WithFeatures(nn.Module):
+    """A last layer of a name of its own, which `features(x)` leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.l2 = nn.Linear(6, 8), nn.Linear(8, NUM_CLASSES)
+
+    def features(self, x):
+        return self.a(x).relu()
+
+    def forward(self, x):
+        return self.l2(self.features(x))
+
+
+class Plain(WithFeatures):
+    features = None
+
+    def forward(self, x):
+        return self.l2(self.a(x).relu())
+
+
+class Probabilities(Plain):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+def test_runs_from_before_the_last_layer_was_found_are_opened(tmp_path):
+    """Their files hold that layer in the body, used or not; a later run that lacks a tensor is another module's."""
+    folder, x = tmp_path / "old", torch.rand(3, 6)
+    folder.mkdir()
+    facts = {"input_shape": [6], "num_classes": NUM_CLASSES, "mean": [0.0], "std": [1.0], "unit": 1.0}
+    (folder / "config.toml").write_text(configure(model="object").to_toml())
+    for kind, prefix in ((Plain, "body."), (Probabilities, "body."), (WithFeatures, "body.module.")):
+        module, head = kind(), nn.Linear(8 if kind is WithFeatures else NUM_CLASSES, NUM_CLASSES)
+        body = module.features if kind is WithFeatures else module
+        names = {prefix: module, "head.": head}
+        stored = {f"params/{p}{name}": leaf for p, m in names.items() for name, leaf in m.state_dict().items()}
+        write_tensors(folder / "model.safetensors", stored, facts)
+        for revisions in (None, {}, {"model object": 0}):
+            (folder / "partition.json").write_text(json.dumps({} if revisions is None else {"revisions": revisions}))
+            opened = fedblade.load(folder, model=kind())
+            assert torch.allclose(opened.float()(x), head(body(x)), atol=1e-6)
+        with pytest.raises(
+            Misconfigured, match="If this is the module of the run, another version of fedblade made the run"
+        ):
+            fedblade.load(folder, model=nn.Linear(6, 9))
+        (folder / "partition.json").write_text(json.dumps({"revisions": {"model object": 1}}))
+        with pytest.raises(Misconfigured, match=r"differ in 'body|cannot be cut off"):
+            fedblade.load(folder, model=kind())
+
+
 def test_a_function_in_a_file_is_treated_alike(tmp_path):
     """It is called for every seed, so its weights are drawn; what it returns is looked at as a module is."""
     file = tmp_path / "mine.py"
@@ -149,3 +248,27 @@ def test_a_function_in_a_file_is_treated_alike(tmp_path):
         "weights. If the module returns features, set model.output=features.",
     )
     assert prepare(configure(), DATA).notes == ()
+
+
+def test_a_function_that_makes_the_same_weights_for_every_seed_is_told(tmp_path):
+    """It draws and then replaces, as one does that loads a file; `model.init=seed` draws for it."""
+    file = tmp_path / "fixed.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def net(input_shape):\n"
+        "    made = nn.Linear(6, 8)\n"
+        "    nn.init.ones_(made.weight), nn.init.zeros_(made.bias)\n"
+        "    return nn.Sequential(made, nn.ReLU())\n"
+        "def drawn(input_shape):\n"
+        "    return nn.Sequential(nn.Linear(6, 8), nn.ReLU())\n"
+    )
+    for name, init, same in (
+        ("net", "auto", True),
+        ("net", "given", True),
+        ("net", "seed", False),
+        ("drawn", "given", False),
+    ):
+        changes = {"model": f"{file}:{name}", "model.init": init}
+        first, second = (prepare(configure(**changes, seed=seed), DATA) for seed in (0, 1))
+        assert torch.equal(*(each.start.params["body.0.weight"] for each in (first, second))) == same
+        assert any("leaves initialisation out" in note for note in first.notes) == same

@@ -382,12 +382,22 @@ class TiedTwice(nn.Module):
         return self.same(torch.relu(self.same(x.flatten(1))))
 
 
+def tied():
+    """The last layer has the weight of another one; a head cannot stay tied to it."""
+    module = sequence(nn.Linear(5, 5), nn.Linear(5, 5))
+    module[4].weight = module[3].weight
+    return module
+
+
 def test_a_layer_that_cannot_be_cut_off_is_an_error():
     """Log-probabilities would pass for features without a word."""
     with pytest.raises(Misconfigured, match=r"applies a softmax to the output of 'out'.*features\(x\)"):
         adapted(Named("a", "out", lambda logits: torch.log_softmax(logits, 1)))
     with pytest.raises(Misconfigured, match=r"uses the output of 'same' in another way"):
         adapted(TiedTwice(), 64)
+    with pytest.raises(Misconfigured, match=r"'4' shares a parameter with '3'.*model.output=features"):
+        adapted(tied(), 5)
+    assert adapted(tied(), 5, output="features").classifier is None
 
 
 def test_torchvisions_classifiers_are_known_whatever_their_width(monkeypatch):
@@ -416,6 +426,16 @@ def test_auxiliary_classifiers_are_refused():
 def test_what_is_no_module_is_refused(given):
     with pytest.raises(Misconfigured, match=r"expected a torch\.nn\.Module that returns features"):
         adapted(given)
+
+
+def test_a_lazy_layer_is_told_to_be_run_first():
+    module = nn.Sequential(nn.Flatten(), nn.LazyLinear(5), nn.ReLU())
+    with pytest.raises(
+        Misconfigured, match=r"model Sequential .* without a shape, such as '1.weight'.* Run the module"
+    ):
+        fedblade.run(model=module)
+    module(IMAGES)
+    assert adapted(module).body is module
 
 
 def test_a_run_with_a_torchvision_classifier(tmp_path):

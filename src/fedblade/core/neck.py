@@ -18,11 +18,19 @@ class Neck:
     norm: Literal["none", "batch"] = "none"
 
 
-class WithNeck(nn.Module):
+class Wrapper(nn.Module):
+    """A module of this library around one of the user's, whose class is the name that messages use."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.class_name = class_name(inner)
+
+
+class WithNeck(Wrapper):
     """A body followed by the layers of a neck."""
 
     def __init__(self, body: nn.Module, dim: int, neck: Neck) -> None:
-        super().__init__()
+        super().__init__(body)
         self.body = body
         self.stages = tuple(f"body.{name}" for name in stages_of(body))
         hidden = None if neck.hidden is None else max(1, round(neck.hidden * dim))
@@ -36,6 +44,11 @@ class WithNeck(nn.Module):
         """Features [batch, width]."""
         features: Tensor = self.neck(self.body(inputs))
         return features
+
+
+def class_name(body: nn.Module) -> str:
+    """The name of a body's class as its author knows it."""
+    return body.class_name if isinstance(body, Wrapper) else type(body).__name__
 
 
 def stages_of(body: nn.Module) -> tuple[str, ...]:

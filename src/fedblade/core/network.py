@@ -1,7 +1,7 @@
 """A body (any module that maps inputs to features) composed with a method's head, called with explicit tensors."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.frozen import freeze_norms, frozen_parameters
-from fedblade.core.neck import Neck, WithNeck, stages_of
+from fedblade.core.neck import Neck, WithNeck, class_name, stages_of
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, Tap
@@ -131,17 +131,10 @@ def build_network(
     and the head from streams of its own, so that all methods of a seed start from the same body. Modules draw from
     torch's global generator, which is seeded from the stream and put back.
     """
-    usual = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(streams.integer("init", 0))
-        # Initial weights are drawn in float32 whatever the caller's default, so that they depend on the seed alone.
-        torch.set_default_dtype(torch.float32)
-        try:
-            body = freeze_norms(make_body())
-            for neck in necks:
-                body = WithNeck(body, _probe_width(body.to(example), example), neck)
-        finally:
-            torch.set_default_dtype(usual)
+    with drawn_from(streams.integer("init", 0)):
+        body = freeze_norms(make_body())
+        for neck in necks:
+            body = WithNeck(body, _probe_width(body.to(example), example), neck)
     if norm_stats == "batch":
         _use_batch_statistics(body)
     body = body.to(device=example.device, dtype=example.dtype)
@@ -164,10 +157,26 @@ def build_network(
     params |= {name: leaf.to(example) for name, leaf in start.params.items()}
     if not params:
         raise Misconfigured(
-            f"there is nothing to train: model {type(body).__name__} has no layer that is not frozen, and the method's "
+            f"there is nothing to train: model {class_name(body)} has no layer that is not frozen, and the method's "
             f"head is fixed. Set requires_grad=True for some layers, or choose a method with a trained head."
         )
     return network, params, buffers, fixed | {name: leaf.to(example) for name, leaf in start.fixed.items()}
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Seed torch's global generator for modules that are made within, and put it back.
+
+    Weights are drawn in float32 whatever the caller's default, so that they depend on the seed alone.
+    """
+    usual = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(usual)
 
 
 def _tree(named: Iterable[tuple[str, Tensor]]) -> Tree:
@@ -197,7 +206,7 @@ def _use_batch_statistics(body: nn.Module) -> None:
 def _probe_width(body: nn.Module, example: Tensor) -> int:
     """Width of the features, found by a forward pass that also tells whether the inputs fit the model."""
     body.eval()
-    name, shape = type(body).__name__, tuple(example.shape[1:])
+    name, shape = class_name(body), tuple(example.shape[1:])
     try:
         features = body(example.repeat_interleave(2, dim=0))
     except Exception as error:

@@ -51,6 +51,11 @@ class Chosen:
             )
         return self.entry.make(*args, **self.knobs)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the part is the user's (passed from Python, by reference or of a plugin), not this library's."""
+        return self.entry is None or not self.entry.make.__module__.startswith("fedblade.")
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -150,23 +155,22 @@ def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
     check_keys(kind, raw, (*settings_model.model_fields, *knobs))
     own = {k: v for k, v in raw.items() if k in settings_model.model_fields and k not in knobs}
     settings = validate(settings_model, own, kind)
-    if isinstance(settings, ModelSettings):
-        settings = _with_start(settings, name)
     model = knob_model(name, knobs)
     checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
-    return Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind), settings
+    chosen = Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind)
+    return chosen, _with_start(settings, chosen) if isinstance(settings, ModelSettings) else settings
 
 
-def _with_start(settings: ModelSettings, name: str) -> ModelSettings:
+def _with_start(settings: ModelSettings, model: Chosen) -> ModelSettings:
     """Where the model's first weights come from, "auto" decided."""
-    if settings.init == "given" and name != OBJECT:
+    if settings.init == "given" and not model.is_own:
         raise Misconfigured(
-            f"model.init = 'given' is for a module that is passed from Python; model '{name}' is drawn for every seed. "
-            f"Leave model.init out, or use fedblade.run(model=module)."
+            f"model.init = 'given' is for a model of your own; model '{model.name}' is drawn for every seed. "
+            f"Leave model.init out, or use fedblade.run(model=module) or model=file.py:function."
         )
     if settings.init != "auto":
         return settings
-    return settings.model_copy(update={"init": "given" if name == OBJECT else "seed"})
+    return settings.model_copy(update={"init": "given" if model.is_own else "seed"})
 
 
 def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:

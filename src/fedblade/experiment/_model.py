@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured, MissingExtra
 from fedblade.core.network import Network
-from fedblade.core.state import ServerState, unflatten
+from fedblade.core.state import ServerState
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import Tree
-from fedblade.experiment._config import RunConfig, resolve
-from fedblade.experiment._directory import CONFIG, MODEL
+from fedblade.experiment._config import resolve
+from fedblade.experiment._directory import CONFIG, MODEL, RunDirectory
 from fedblade.experiment._model_inputs import as_labels, as_trained
-from fedblade.experiment._network import Made, make_network
+from fedblade.experiment._stored_network import stored_network
 
 
 class TrainedModel(nn.Module):
@@ -97,35 +97,9 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
     config = resolve(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
     tensors, facts = read_tensors(folder / MODEL)
-    made = _empty_network(config, facts, model)
-    state = _filled(ServerState(made.params, made.buffers, made.fixed), tensors, folder)
+    if config.model.entry is None and model is None:
+        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
+    made, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
     # Which layers are frozen is what the run says, whatever the flags of the module are today.
     frozen = frozenset(name for name in state.fixed if name.startswith("body."))
     return TrainedModel(replace(made.network, frozen=frozen), state, facts)
-
-
-def _filled(start: ServerState, tensors: Tree, folder: Path) -> ServerState:
-    """The tensors of a file, in the order of the network's, which must have the same names and shapes."""
-    parts, own = unflatten(tensors), start.params | start.buffers | start.fixed
-    found = {name: leaf.shape for tree in parts.values() for name, leaf in tree.items()}
-    known = {name: leaf.shape for name, leaf in own.items()}
-    if known != found:
-        different = min(name for name in known | found if known.get(name) != found.get(name))
-        raise Misconfigured(
-            f"the model does not fit the run in '{folder}': they differ in '{different}'. Pass the module that the run "
-            f"was given, of the same layers."
-        )
-    params, buffers, fixed = (
-        {name: parts[part][name] for name in own if name in parts.get(part, {})}
-        for part in ("params", "buffers", "fixed")
-    )
-    return ServerState(params, buffers, fixed)
-
-
-def _empty_network(config: RunConfig, facts: dict[str, Any], model: nn.Module | None) -> Made:
-    """The run's network with initial weights, to be filled."""
-    if config.model.entry is None and model is None:
-        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
-    shape = tuple(facts["input_shape"])
-    example = torch.zeros(1, *shape, dtype=getattr(torch, config.general.dtype))
-    return make_network(config, config.build_method(), facts["num_classes"], shape, example, model)

@@ -15,12 +15,13 @@ Revisions = Mapping[str, int | None]
 def revisions_of(config: RunConfig) -> dict[str, int]:
     """Revision by part for everything that a run of this configuration uses.
 
-    A part by reference (`file.py:name`) has revision 0: the digest of its file is compared instead.
+    A part by reference (`file.py:name`) has revision 0: the digest of its file is compared instead. What this library
+    does with a user's module has a revision too, which is added to the model's.
     """
     return {
         **config.method.revisions(config.method_knobs),
         **_of_head(config.build_method().head),
-        f"model {config.model.name}": _of_part(config.model, OWN_MODEL_REVISION),
+        f"model {config.model.name}": _of_part(config.model) + (OWN_MODEL_REVISION if config.model.is_own else 0),
         f"partition {config.partition.name}": _of_part(config.partition),
         "local loop": LOCAL_LOOP_REVISION,
     }
@@ -44,6 +45,12 @@ def revision_difference(stored: Mapping[str, Any], config: RunConfig) -> str | N
     return None
 
 
+def keeps_last_layers(stored: Mapping[str, Any], config: RunConfig) -> bool:
+    """Whether a run may have kept the last layer of a user's module: so it was before revision 1 of own modules."""
+    known: Revisions = stored.get("revisions") or {}
+    return config.model.is_own and not known.get(f"model {config.model.name}")
+
+
 def _of_head(head: Head) -> dict[str, int]:
     entry = next((entry for entry in heads.entries() if entry.make is type(head)), None)
     return (
@@ -51,5 +58,5 @@ def _of_head(head: Head) -> dict[str, int]:
     )
 
 
-def _of_part(part: Chosen, passed: int = 0) -> int:
-    return passed if part.entry is None else part.entry.revision_for(part.knobs)
+def _of_part(part: Chosen) -> int:
+    return 0 if part.entry is None else part.entry.revision_for(part.knobs)

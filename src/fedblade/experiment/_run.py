@@ -18,6 +18,7 @@ from fedblade.experiment._config import OBJECT, RunConfig
 from fedblade.experiment._directory import MODEL, SUMMARY, RunDirectory, _leaves
 from fedblade.experiment._distributed import follow, joined, lead_setup, lead_store, refuse_ranks
 from fedblade.experiment._driver import Driver, Watcher
+from fedblade.experiment._given_module import check_module
 from fedblade.experiment._model import save_model
 from fedblade.experiment._model_inputs import model_facts
 from fedblade.experiment._profile import profiled
@@ -140,6 +141,7 @@ def _carried_out(
         return result_of(setup, driver, None)
     directory = RunDirectory(out)
     check_folder(directory, config, resume=resume)
+    check_module(directory, config, model)
     finished = finished_result(directory, model)
     if finished is not None:
         if today is not None:
@@ -152,7 +154,7 @@ def _carried_out(
             with stage("prepare"):
                 setup = build()
                 directory.open(comparable(directory, config), resume=resume)
-                record_partition(directory, setup)
+                record_partition(directory, setup, model)
                 setup, store = _with_ranks(ranks, config, setup, directory)
             with tracked(config.general.trackers, directory.path, _leaves(config.table()), watcher) as everyone:
                 result = _drive(setup, directory, everyone, store, ranks)

@@ -54,8 +54,9 @@ class ModelSettings(Section):
     """What is done with any model: its statistics, and a linear layer of `neck` features after it.
 
     `output` says what a module of the user's own returns; "auto" finds out (`fedblade.models.as_backbone`). `init`
-    "given" starts every seed from the weights of a module that was passed from Python, "seed" draws them anew; "auto"
-    is "given" for such a module. A model by name is always drawn.
+    "given" starts from the weights that such a module has: those that were passed from Python, or those that the
+    user's function makes when it is called for the seed. "seed" draws them anew. "auto" is "given" for a module of the
+    user's own. The library's models are always drawn.
 
     The neck gets a hidden layer with ReLU, as wide as `neck_hidden` times the model's features, and ends with a
     BatchNorm if `neck_norm` says so.

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedblade import protocols
 from fedblade._version import __version__
 from fedblade.experiment._directory import PARTITION, RunDirectory
 from fedblade.experiment._driver import Row
+from fedblade.experiment._given_module import module_digests
 from fedblade.experiment._personal import spread
 from fedblade.experiment._reuse import check_started, sources_of
 from fedblade.experiment._revisions import Revisions, revisions_of, without_partition
@@ -123,14 +125,14 @@ def flags(history: list[Row]) -> list[str]:
     return counted + ([f"no client made a step in {idle} of {len(history)} rounds"] if idle else [])
 
 
-def record_partition(directory: RunDirectory, setup: Setup) -> None:
-    """Write `partition.json`; a resumed run must find the same split and the same data."""
+def record_partition(directory: RunDirectory, setup: Setup, model: nn.Module | None) -> None:
+    """Write `partition.json`; a resumed run must find the same split, the same data and the same module from Python."""
     split = setup.clients.train
     if directory.read_json(PARTITION) is not None:
         check_started(directory, split.digest(), setup.dataset)
         return
     digests = {"digest": split.digest(), "data": setup.dataset.digest()}
-    code = {"sources": sources_of(setup.config), "revisions": _revisions(setup)}
+    code = {"sources": sources_of(setup.config), "revisions": _revisions(setup)} | module_digests(setup.config, model)
     # A split that stores no table gets none here either: its digest and the configuration say it all.
     most = MOST_DRAWN if split.on_demand else split.num_clients
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS and split.num_clients <= most

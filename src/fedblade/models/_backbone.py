@@ -8,10 +8,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.neck import stages_of
-from fedblade.models._last_layer import Call, Seen, look, without_last
+from fedblade.models._adapters import Adapter, FeatureMethod, PreLogits
+from fedblade.models._last_layer import Call, Seen, look, shares_with, without_last
 
 Output = Literal["auto", "features", "logits"]
 """What a user says of a module's output."""
@@ -42,45 +43,13 @@ class Backbone(nn.Module, ABC):
         return self.features(inputs)
 
 
-class _Adapter(nn.Module):
-    """A user's module, made to return features."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-        self.stages = tuple(f"module.{name}" for name in stages_of(module))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features [batch, dim] of inputs [batch, …]."""
-        features: Tensor = self.module(inputs)
-        return features
-
-
-class _FeatureMethod(_Adapter):
-    """Calls `features` of a module whose `forward` would go on to a classifier."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features [batch, dim] of inputs [batch, …]."""
-        features: Tensor = self.module.features(inputs)  # type: ignore[operator]  # checked by `as_backbone`
-        return features
-
-
-class _PreLogits(_Adapter):
-    """Calls the two halves of a timm model and stops before its classifier."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Features [batch, dim] of inputs [batch, …]."""
-        maps = self.module.forward_features(inputs)  # type: ignore[operator]  # checked by `as_backbone`
-        features: Tensor = self.module.forward_head(maps, pre_logits=True)  # type: ignore[operator]
-        return features
-
-
 @dataclass(frozen=True)
 class Adapted:
     """A module that returns features [batch, dim], what was found, and the classifier that was cut off, if one was.
 
     `found` says where the features come from, `cut` describes the classifier, and `hint` says what to set if the
-    decision is wrong; all three are parts of one line for the user.
+    decision is wrong; all three are parts of one line for the user. `cut_names` are the classifier's parameters by
+    their names in the module.
     """
 
     body: nn.Module
@@ -88,6 +57,7 @@ class Adapted:
     hint: str = ""
     classifier: nn.Linear | None = None
     cut: str = ""
+    cut_names: tuple[str, ...] = ()
 
 
 def own_module(given: object) -> nn.Module:
@@ -96,6 +66,12 @@ def own_module(given: object) -> nn.Module:
         raise Misconfigured(
             f"model is a {type(given).__name__}; expected a torch.nn.Module that returns features [batch, dim] or "
             f"logits [batch, classes], or the name of a registered model."
+        )
+    empty = [name for name, leaf in (*given.named_parameters(), *given.named_buffers()) if is_lazy(leaf)]
+    if empty:
+        raise Misconfigured(
+            f"model {type(given).__name__} has tensors without a shape, such as '{empty[0]}' (a lazy layer). Run the "
+            f"module once on an input before you pass it."
         )
     return given
 
@@ -149,7 +125,7 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
     if seen.linear is not None and (seen.width == num_classes or _is_torchvision(module)):
         return replace(_cut(module, seen, example), hint="If the module returns features, set model.output=features.")
     if seen.linear is not None:
-        found = f"{seen.width} features, the output of its last layer '{seen.linear.path}'"
+        found = f"{seen.width} features, the output of {seen.linear.place}"
         return Adapted(module, found, "If the layer is a classifier, set model.output=logits.")
     if seen.width == num_classes:
         hint = "There are as many classes: if these are logits, give the module a method features(x)."
@@ -166,7 +142,9 @@ def _known(module: nn.Module, example: Tensor, num_classes: int) -> Adapted | No
     if _is_timm(module):
         headless = copy.deepcopy(module)
         headless.reset_classifier(0)  # type: ignore[operator]  # checked by `_is_timm`
-        return Adapted(_PreLogits(headless), f"{module.num_features} features before the classifier, found as timm's")
+        return Adapted(
+            PreLogits(headless, module), f"{module.num_features} features before the classifier, found as timm's"
+        )
     return None
 
 
@@ -177,13 +155,13 @@ def _by_method(module: nn.Module, example: Tensor, num_classes: int) -> Adapted:
         seen = look(module, example)
         cut = without_last(module, seen, example) if seen.width == num_classes else None
         if cut is not None and seen.linear is not None:
-            body = _FeatureMethod(cut)
+            body = FeatureMethod(cut, module)
             output, features = (look(each, example).output for each in (cut, body))
             if isinstance(output, Tensor) and isinstance(features, Tensor) and torch.equal(output, features):
                 return _described(body, found, seen.linear)
     except Exception:  # noqa: S110 - only its `features` has to work
         pass
-    return Adapted(_FeatureMethod(module), found)
+    return Adapted(FeatureMethod(module, module), found)
 
 
 def _cut(module: nn.Module, seen: Seen, example: Tensor) -> Adapted:
@@ -197,25 +175,31 @@ def _cut(module: nn.Module, seen: Seen, example: Tensor) -> Adapted:
     body = without_last(module, seen, example)
     if body is None or seen.linear is None:
         raise Misconfigured(
-            f"model {name} returns logits, but its last layer cannot be cut off: {_why_not(seen)}. Give the module a "
-            f"method features(x), or set model.output=features to use its output as features."
+            f"model {name} returns logits, but its last layer cannot be cut off: {_why_not(module, seen)}. Give "
+            f"the module a method features(x), or set model.output=features to use its output as features."
         )
-    return _described(_Adapter(body), f"{seen.linear.layer.in_features} features after {seen.before}", seen.linear)
+    return _described(
+        Adapter(body, module), f"{seen.linear.layer.in_features} features after {seen.before}", seen.linear
+    )
 
 
 def _described(body: nn.Module, found: str, linear: Call) -> Adapted:
     """A body whose last layer was cut off."""
     classifier = linear.layer
     assert isinstance(classifier, nn.Linear)  # noqa: S101 - by `look`
-    cut = f"its last layer '{linear.path}' ({classifier.in_features} → {classifier.out_features})"
-    return Adapted(body, found, classifier=classifier, cut=cut)
+    cut = f"{linear.place} ({classifier.in_features} → {classifier.out_features})"
+    names = tuple(f"{linear.path}.{name}" for name, _ in classifier.named_parameters())
+    return Adapted(body, found, classifier=classifier, cut=cut, cut_names=names)
 
 
-def _why_not(seen: Seen) -> str:
+def _why_not(module: nn.Module, seen: Seen) -> str:
     if seen.linear is None:
         return "the output is not what an nn.Linear returned"
     if seen.inside:
         return f"its forward applies a softmax to the output of '{seen.linear.path}'"
+    sharing = shares_with(module, seen.linear.path)
+    if sharing is not None:
+        return f"'{seen.linear.path}' shares a parameter with '{sharing}', and the head would not"
     return f"its forward uses the output of '{seen.linear.path}' in another way too"
 
 

@@ -24,6 +24,11 @@ class Call:
     returned: Tensor
     version: int
 
+    @property
+    def place(self) -> str:
+        """Where a last layer is, in words."""
+        return f"its last layer '{self.path}'" if self.path else "the module itself"
+
     def gave(self, tensor: object) -> bool:
         """Whether a tensor is what the layer returned, unchanged."""
         mine = self.returned
@@ -57,7 +62,10 @@ class Seen:
     def before(self) -> str:
         """The last layer before the linear one, or of all if there is none; in words."""
         calls = self.calls if self.linear is None else self.calls[: self.calls.index(self.linear)]
-        return f"layer '{calls[-1].path}' ({type(calls[-1].layer).__name__})" if calls else "the input"
+        if not calls:
+            return "the input"
+        place = f"layer '{calls[-1].path}'" if calls[-1].path else "the module itself"
+        return f"{place} ({type(calls[-1].layer).__name__})"
 
 
 @torch.no_grad()
@@ -107,6 +115,8 @@ def without_last(module: nn.Module, seen: Seen, example: Tensor) -> nn.Module | 
         return None
     if not call.path:
         return nn.Identity()
+    if shares_with(module, call.path) is not None:
+        return None
     cut = copy.deepcopy(module)
     for path in (call.path, *seen.softmax):
         holder, _, name = path.rpartition(".")
@@ -114,3 +124,13 @@ def without_last(module: nn.Module, seen: Seen, example: Tensor) -> nn.Module | 
     found, given = look(cut, example).output, call.given
     same = isinstance(found, Tensor) and isinstance(given, Tensor) and found.dim() == 2 and torch.equal(found, given)
     return cut if same else None
+
+
+def shares_with(module: nn.Module, path: str) -> str | None:
+    """Another layer that has a parameter of the layer at `path`, or None; a head cannot stay tied to the body."""
+    layer = module.get_submodule(path)
+    own = {id(leaf) for leaf in layer.parameters()}
+    for other, holder in module.named_modules():
+        if holder is not layer and any(id(leaf) in own for leaf in holder.parameters(recurse=False)):
+            return other or "the module itself"
+    return None

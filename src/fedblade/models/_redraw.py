@@ -24,6 +24,6 @@ def redraw(module: nn.Module) -> None:
             name = type(layer).__name__
             raise Misconfigured(
                 f"model.init = 'seed' cannot draw the parameters of {name} ('{path or 'the module itself'}') anew: "
-                f"{name} has no method reset_parameters. Add one, or use model.init=given, or give the model as "
-                f"file.py:function, which is called for every seed."
+                f"{name} has no method reset_parameters. Add one, or use model.init=given; a model given as "
+                f"file.py:function is called for every seed."
             )

@@ -12,7 +12,7 @@ import torch
 import fedblade
 from fedblade.core import local
 from fedblade.core.errors import Misconfigured
-from fedblade.core.registry import heads, methods, models, partitions, regularisers
+from fedblade.core.registry import Entry, heads, methods, models, partitions, regularisers
 from fedblade.data import as_dataset
 from fedblade.experiment import _revisions
 from fedblade.experiment._cells import Cell, is_finished, run_cells
@@ -92,11 +92,19 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
     assert fedblade.run(out=cell.folder, resume=True).summary["rounds"] == 2
 
 
-def test_a_model_from_python_has_a_revision_too(tmp_path, monkeypatch):
-    config = SMALL | {"model": {"name": "object"}}
-    before = revisions_of(resolve(config))["model object"]
-    monkeypatch.setattr(_revisions, "OWN_MODEL_REVISION", before + 1)
-    assert revisions_of(resolve(config))["model object"] == before + 1
+def test_a_model_of_the_users_own_has_a_revision_too(tmp_path, monkeypatch):
+    """Passed from Python, by reference or of a plugin: the library does the same with each."""
+    file = tmp_path / "mine.py"
+    file.write_text("from torch import nn\ndef net(input_shape):\n    return nn.Flatten()\n")
+    plugin = Entry("theirs", models.get(f"{file}:net").make, revision=3)
+    monkeypatch.setitem(models._entries, "theirs", plugin)
+    for name, own in (("object", 0), (f"{file}:net", 0), ("theirs", 3), ("mlp", None)):
+        config = resolve(SMALL | {"model": {"name": name}})
+        before = revisions_of(config)[f"model {name}"]
+        with monkeypatch.context() as patch:
+            patch.setattr(_revisions, "OWN_MODEL_REVISION", _revisions.OWN_MODEL_REVISION + 1)
+            assert revisions_of(config)[f"model {name}"] == before + (own is not None)
+        assert own is None or before == own + _revisions.OWN_MODEL_REVISION
 
 
 def save_arrays(path, seed):
