@@ -154,8 +154,11 @@ def test_a_run_says_what_it_found_and_opens_without_the_newer_settings(tmp_path,
     assert torch.equal(fedblade.load(tmp_path / "run", model=half_frozen(1))(inputs), result.model(inputs))
 
 
-def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path):
-    """Cut short or finished. What `model.init=seed` draws may differ; a folder that does not say is not compared."""
+def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path, caplog):
+    """Cut short or finished. Weights that train may differ, and a line says so unless `model.init=seed` draws them.
+
+    A folder that does not say what it was given is not compared.
+    """
     arrays = (DATA.train.inputs, DATA.train.labels, DATA.test.inputs, DATA.test.labels)
     small = {"dataset": arrays, "rounds": 2, "num_clients": 2, "clients_per_round": 2, "partition": "iid"}
     activation, thawed = half_frozen(), half_frozen()
@@ -166,13 +169,14 @@ def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             fedblade.run(model=half_frozen(), watcher=StopAfterOne(), **keys)
         for finished in (False, True):
-            for other, part in ((activation, "layers"), (thawed, "layers"), (half_frozen(1), "weights")):
+            for other, part in ((activation, "layers"), (thawed, "layers"), (half_frozen(1), "frozen weights")):
                 with pytest.raises(Misconfigured, match=f"the {part} of the module differ .*{init}' .* another --out"):
                     fedblade.run(model=other, resume=True, **keys)
-            drawn = half_frozen()
-            if init == "seed":
-                nn.init.normal_(drawn[3].weight)
-            assert fedblade.run(model=drawn, resume=True, **keys).summary["rounds"] == 2, finished
+            made_anew = half_frozen()
+            nn.init.normal_(made_anew[3].weight)
+            caplog.clear()
+            assert fedblade.run(model=made_anew, resume=True, **keys).summary["rounds"] == 2, finished
+            assert ("started from other weights" in caplog.text) == (init == "given")
     stored = tmp_path / "given" / "partition.json"
     older = {key: value for key, value in json.loads(stored.read_text()).items() if key != "module"}
     stored.write_text(json.dumps(older))

@@ -141,7 +141,8 @@ def _carried_out(
         return result_of(setup, driver, None)
     directory = RunDirectory(out)
     check_folder(directory, config, resume=resume)
-    check_module(directory, config, model)
+    for note in check_module(directory, config, model):
+        watcher.on_note(note)
     finished = finished_result(directory, model)
     if finished is not None:
         if today is not None:
