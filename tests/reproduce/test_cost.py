@@ -16,7 +16,8 @@ SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds":
 
 
 def config_of(**changes):
-    return load_config("quickstart", SMALL | changes)[0]
+    given = {key: value for key, value in SMALL.items() if key != "epochs" or "local.steps" not in changes}
+    return load_config("quickstart", given | changes)[0]
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "drop", "wrap"])

@@ -11,7 +11,7 @@ from fedblade.report._html import Column, details, figure, paragraph, section, t
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._record import Partition, RunRecord
 from fedblade.report._svg import escape
-from fedblade.report._words import plural
+from fedblade.core.words import plural
 
 # Label maps, and cells of all of them together.
 _MOST_MAPS, _MOST_CELLS = 6, 60_000
