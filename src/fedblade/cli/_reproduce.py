@@ -83,7 +83,6 @@ def _announce(console: "Console", plan: "Plan") -> None:
 
 def _announce_cost(console: "Console", plan: "Plan", runs: "Sequence[Cell]") -> None:
     """Say what runs cost, and which data are missing."""
-    _say(console, "estimating the time from short trials on this machine …")
     cost = cost_of(console, runs)
     plan.absent.update(cost.absent)
     absent = (f"data set {name} is not here: {why}" for name, why in cost.absent.items())
