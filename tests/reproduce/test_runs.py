@@ -178,8 +178,8 @@ def test_finished_runs_are_kept_whatever_the_engine_asked_for(tiny, tmp_path, fi
 def test_prototype_sizes_need_no_run(command, tmp_path):
     out = command("reproduce", "fb-t11", "--where", "model=MobileNetV2", "--out", tmp_path).stdout
     text = (tmp_path / "fb-t11.md").read_text()
-    assert "*split = client-wise.*" in text
-    assert "both readings are possible" in text
+    for said in ("split = client-wise", "both readings are possible"):
+        assert said not in text + out
     assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
         "| CIFAR-10 | FedBlade | 50 | 50 | +0 |",
         "| CIFAR-100 | FedBlade | 500 | 500 | +0 |",

@@ -69,11 +69,13 @@ def reproduce(
 
 def _announce(console: "Console", plan: "Plan") -> None:
     """Say what will be done and what no run gives, then what it costs, which takes a while to find out."""
+    from fedblade.core.words import plural
     from fedblade.experiment._cells import is_finished
 
     runs = plan.runs
     open_ = [run for run in runs if not is_finished(run)]
-    lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {len(runs) - len(open_)} of them finished"]
+    counts = f"{plural(len(plan.cells), 'cell')}, {plural(len(runs), 'run')}"
+    lines = [f"{plan.preset.id}: {counts}, {len(runs) - len(open_)} of them finished"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     lines += _pending_lines(plan)
     _say(console, *lines)
@@ -95,10 +97,12 @@ def _say(console: "Console", *lines: str) -> None:
 
 def _pending_lines(plan: "Plan") -> list[str]:
     """Cells and metrics that no run gives, and the command that does."""
+    from fedblade.core.words import plural
+
     cells = Counter(part for each in plan.pending for part in each.ready.missing)
     ready = [each for each in plan.cells if not each.ready.missing]
     metrics = {pair for each in ready for pair in each.ready.unmeasured.items()}
-    lines = [f"pending: {count} cells, measured by {part} and by no run" for part, count in cells.items()]
+    lines = [f"pending: {plural(count, 'cell')}, measured by {part} and by no run" for part, count in cells.items()]
     return lines + [f"{metric}: measured by {part} and by no run" for metric, part in sorted(metrics)]
 
 

@@ -81,7 +81,9 @@ class Plan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What every page of results says: the variant, what the preset remarks, and how the runs differ."""
+        """What every page of results says of its runs: the variant, what the preset remarks, and how they differ."""
+        if not self.runs:
+            return ()
         return tuple(filter(None, (self.variant, self.preset.remark, *self.changes)))
 
     @property
