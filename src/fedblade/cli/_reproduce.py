@@ -53,8 +53,9 @@ def reproduce(
     )
     console = Console()
     if dry_run:
-        header, rows = planned_cells(plan)
+        header, rows, common = planned_cells(plan)
         console.print(_table(header, rows, right=("paper",)))
+        _say(console, f"the same in every line: {common}")
     _announce(console, plan)
     if dry_run:
         return
