@@ -19,6 +19,11 @@ OTHERS = 0.5
 """Share of the other classes that a client must see in effect beside one for a split to count as mild."""
 LACKING = 0.05
 """Share of the classes that an average cohort must lack for a split to count as hard."""
+LACKS = (
+    "A cohort lacks a class that makes up less than 1 % of the cohort's samples; for a class with less than 10 % of "
+    "all data, the border is a tenth of its share of all data."
+)
+"""When a cohort lacks a class, in words."""
 _STREAM, _COHORTS = "hardness", 1000
 _SCARCE, _SCARCE_OF_OWN = 0.01, 0.1
 _MOST = 2.0**53

@@ -31,7 +31,7 @@ def test_help_names_every_command(fresh_cli):
         ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet", "--profile"]),
         ("compare", ["--methods", "--seeds", "--set", "--out", "--engine", "--device", "--seed", "--quiet"]),
         ("list", ["--json"]),
-        ("partition", ["--plot", "--save", "--compare", "--set"]),
+        ("partition", ["--plot", "--save", "--compare", "--set", "--where"]),
         ("report", ["--out", "--figures", "--formats", "--columns", "--paper"]),
         ("watch", ["--web", "--port"]),
     ],

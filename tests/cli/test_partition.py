@@ -28,7 +28,7 @@ def test_partition_compares_all_dirichlet_splits_in_eighty_columns(cli):
     lines = answer.out.splitlines()
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines if line.startswith("dirichlet")]
-    assert [row[0] for row in rows] == ["dirichlet"] * 3 + ["dirichlet_groups"] + ["dirichlet_clients"] * 2
+    assert [row[0] for row in rows] == ["dirichlet"] * 3 + ["dirichlet_groups"] + ["dirichlet_clients"] * 3
     assert {row[-1] for row in rows} <= {"mild", "moderate", "hard"}
     config, _ = load_config(None, {"alpha": 0.05})
     split = split_clients(config, dataset := config.dataset.make()).train
@@ -48,7 +48,7 @@ def test_partition_compares_what_is_possible_and_says_why_the_rest_is_not(cli):
     """Digits have 1348 samples, too few for ten on each of 203 clients, who cannot be put in groups of ten either."""
     out = cli("partition", "--set", "num_clients=203", "--set", "alpha=1", "--compare").done().out
     assert max(map(len, out.splitlines())) <= 80
-    first, second, third, groups, clients, _ = [f"dirichlet{row}" for row in out.split("\ndirichlet")[1:]]
+    first, second, third, groups, clients, *_ = [f"dirichlet{row}" for row in out.split("\ndirichlet")[1:]]
     assert "min_size=10 for num_clients=203 needs 2030 samples" in " ".join(
         row[17:].strip() for row in first.splitlines()
     )

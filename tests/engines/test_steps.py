@@ -3,6 +3,9 @@
 import pytest
 
 import fedblade
+from fedblade.experiment import load_config
+from fedblade.experiment._progress import describe
+from fedblade.experiment._setup import prepare
 
 QUICK = {
     "dataset": "digits", "model": "mlp", "hidden": [8], "dim": 8, "partition": "iid", "num_clients": 4, "rounds": 2,
@@ -16,7 +19,7 @@ STEPS = {"fedavg": 6, "scaffold": 6, "fednova": 6, "ditto": 6, "fedavg-ft": 6, "
 def test_as_many_steps_as_the_epochs_have_give_the_same_bits(engine, tmp_path):
     for method, steps in STEPS.items():
         found = []
-        for number, length in enumerate(({"local.epochs": 2}, {"local.epochs": 5, "local.steps": steps})):
+        for number, length in enumerate(({"local.epochs": 2}, {"local.steps": steps})):
             result = fedblade.run(method=method, engine=engine, out=tmp_path / f"{method}{number}", **QUICK, **length)
             rows = [{key: value for key, value in row.items() if key != "seconds"} for row in result.history]
             found.append((rows, result.summary.get("personal_accuracy")))
@@ -30,3 +33,13 @@ def test_every_client_makes_as_many_steps_in_either_engine(tmp_path):
         result = fedblade.run(method="fednova", engine=engine, out=tmp_path / engine, **uneven)
         rows.append([row["test_accuracy"] for row in result.history])
     assert rows[0] == pytest.approx(rows[1], abs=0.3)
+
+
+def test_the_first_line_of_a_run_names_what_a_client_does_in_a_round():
+    lengths = {
+        "40 rounds of 30 local steps": {"local.steps": 30},
+        "1 round of 1 local epoch": {"rounds": 1, "epochs": 1},
+    }
+    for words, length in lengths.items():
+        changes = {**QUICK, "rounds": 40, "method": "fedavg", **length}
+        assert f"2 per round, {words}, seed" in describe(prepare(load_config(None, changes)[0]))

@@ -236,6 +236,15 @@ def test_shards_of_the_released_block_have_a_second_column_with_the_papers_numbe
     ]
     assert {line.published.mean for line in both} == {36.63}
     assert both[0].cells == both[1].cells
+    own = "ft personal_accuracy"
+    for name in ("fr-t2", "fr-t3", "fr-t4", "fr-t13", "fr-t14", "fr-t16", "fr-t17", *(f"fr-f{n}" for n in range(2, 7))):
+        lines = [line for line in lines_of(whole(name)) if line.columns["partition"] == "shards"]
+        for line in (line for line in lines if line.facts["block"] == "released"):
+            (cell,) = line.cells
+            twice = name[:4] == "fr-t" and name != "fr-t4" and "accuracy" in cell.measures
+            assert cell.measures.get("accuracy (own test sets)") == (own if twice else None), (name, line.facts)
+            protocol = lookup(cell.config, "evaluation.protocol")
+            assert protocol == ("final" if name.startswith("fr-f") else "ft"), (name, line.facts)
 
 
 def test_a_derived_preset_has_the_runs_of_its_source():

@@ -21,18 +21,20 @@ def tiny() -> Callable[[str], str]:
 
 @pytest.fixture
 def command() -> Callable[..., Any]:
-    """Run `reproduce …` or `sweep …`; an error that is no exit is raised."""
+    """Run `reproduce …`, `sweep …` or `partition …`; an error that is no exit is raised."""
     with warnings.catch_warnings():
         # typer still uses names that click has deprecated; the command line itself does not turn warnings into errors.
         warnings.simplefilter("ignore", DeprecationWarning)
         import typer
         from typer.testing import CliRunner
 
+        from fedblade.cli._partition import partition
         from fedblade.cli._reproduce import reproduce
         from fedblade.cli._sweep import sweep
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(reproduce)
     app.command()(sweep)
+    app.command()(partition)
 
     def run(*arguments: Any) -> Any:
         answer = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})

@@ -16,7 +16,8 @@ SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds":
 
 
 def config_of(**changes):
-    return load_config("quickstart", SMALL | changes)[0]
+    given = {key: value for key, value in SMALL.items() if key != "epochs" or "local.steps" not in changes}
+    return load_config("quickstart", given | changes)[0]
 
 
 @pytest.mark.parametrize("last_batch", ["keep", "drop", "wrap"])
@@ -125,7 +126,7 @@ def test_cohorts_of_other_sizes_and_other_engines_have_trials_of_their_own(monke
     monkeypatch.setattr(_cost, "probe", trial)
     changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}, {"lr": 0.5}]
     told = []
-    found = estimate([(config_of(**change), 0) for change in changes], told.append)
+    found = estimate([(config_of(**change), 0) for change in changes], told.append, told.append)
     assert trials == [(10, "auto"), (5, "auto"), (10, "sequential")]
     assert found.trials == 3
     assert told.count("reading digits") == 1
@@ -141,15 +142,21 @@ def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
     assert two.exact
     assert two.seconds > 0
     away = config_of(dataset="cifar10", num_clients=100, batch_size=64)
-    both = estimate([(here, 0), (away, 1)])
+    told = []
+    both = estimate([(here, 0), (away, 1)], told.append, told.append)
     assert both.client_steps == work.client_steps + 3 * 10 * 2 * 8
-    assert (both.seconds, both.exact, list(both.absent)) == (None, False, ["cifar10"])
+    assert (both.seconds > 0, both.exact, list(both.absent)) == (True, False, ["cifar10"])
     assert "guessed from the sizes" in both.sentence()
-    assert both.sentence().endswith("time unknown without the data")
+    assert both.sentence().endswith(
+        "CPU for 1 of 2 runs (from 1 trial of a few steps), unknown for the others without their data"
+    )
+    assert told.index("reading cifar10") < told.index("timing fedavg, mlp, inputs 1×8×8")
+    none = estimate([(away, 1)], on_trial=pytest.fail)
+    assert (none.seconds, none.sentence().endswith("time unknown without the data")) == (None, True)
 
 
 def test_an_estimate_says_what_it_is_based_on():
-    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, trials=1)
+    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, runs=1, trials=1)
     assert cost.sentence() == (
         "480,000 client-steps, about 41 days on this machine's CPU; use a GPU (from 1 trial of a few steps)"
     )

@@ -1,10 +1,13 @@
 """Tables and measures against numbers worked out by hand, from made-up runs."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from fedblade.experiment._measure import FinishedRun, Value, measure, speedup
 from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._tables import cells_of, comma_separated, latex, markdown, outcomes
+from fedblade.experiment._tables import cells_of, comma_separated, latex, markdown, outcomes, planned_cells
 
 
 def run(accuracies, **summary):
@@ -218,3 +221,35 @@ def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_pa
     theirs, mine = plan_reproduction(path, out=tmp_path).lines
     assert (theirs.columns["method"], theirs.published.mean, theirs.published.std) == ("FedAvg", 55.19, 3.81)
     assert mine.published is None
+
+
+@pytest.mark.usefixtures("command")
+def test_a_plan_fits_eighty_columns_and_says_what_it_leaves_out(tmp_path):
+    """The data set decides the model of FedDr+, and no line has begun. `command` has loaded the command line."""
+    from fedblade.cli._reproduce import _table
+
+    plan = plan_reproduction("fr-t3", where=["block=released", "method=FedAvg", "method=SphereFed"], out=tmp_path)
+    header, rows, common = planned_cells(plan)
+    assert header == ["dataset", "partition", "level", "method", "metric", "paper"]
+    console = Console(width=80, file=io.StringIO())
+    console.print(_table(header, rows, right=("paper",)))
+    lines = console.file.getvalue().splitlines()
+    assert not any("…" in line for line in lines)
+    assert len(lines) <= 2 + 2 * len(rows)
+    assert common == "clients = 100, participants = 10, state = 0 of 3 runs done"
+    assert plan.remarks[0] == "model = MobileNet for CIFAR-100, VGG11 for CIFAR-10, ResNet-18 for ImageNet-100"
+    with_model = planned_cells(plan_reproduction("fb-t11", out=tmp_path))
+    assert with_model[0] == ["dataset", "model", "method", "paper"]
+    assert "state = needs no run" in with_model[2]
+
+
+def test_a_plan_has_the_states_of_its_lines_where_they_differ(filled):
+    header, rows, common = planned_cells(filled)
+    assert header == ["level", "method", "paper", "state"]
+    assert {row[-1] for row in rows} == {
+        "2 of 2 runs done",
+        "1 of 2 runs done",
+        "0 of 2 runs done",
+        "pending: `fedblade bench losses`",
+    }
+    assert common.startswith("dataset = digits, partition = dirichlet, clients = 6")

@@ -56,6 +56,15 @@ def test_mistakes_are_answered_with_the_nearest_name(where, message):
     assert message in str(error.value)
 
 
+def test_an_unknown_column_is_answered_with_each_column_once_and_variants_first():
+    for name, variant in {"fb-t1": "split", "fb-t9": "split", "fr-f7": "block"}.items():
+        with pytest.raises(Misconfigured) as error:
+            chosen(name, "xyzzy=1")
+        listed = str(error.value).partition("Choose from: ")[2].rstrip(".").split(", ")
+        assert listed[0] == variant
+        assert len(set(listed)) == len(listed) >= 9, name
+
+
 def test_values_that_exist_apart_but_not_together():
     with pytest.raises(Misconfigured, match="no cell has dataset=CIFAR-10 and level=80 together"):
         chosen("fd-t2", "dataset=CIFAR-10", "level=80")
@@ -67,6 +76,14 @@ def test_a_single_run_needs_one_cell():
     assert "3 of its cells fit. Choose one by level, for example --where level=0.05" in str(error.value)
     raw = read_config("fb-t1", ["dataset=CIFAR-10", "method=FedETF", "level=0.1"])
     assert (raw["partition"]["alpha"], raw["method"]["name"], raw["seed"]) == (0.1, "fedetf", 1024)
+
+
+def test_a_grid_is_named_as_it_was_given(tiny):
+    source = tiny("tn-t1")
+    with pytest.raises(Misconfigured) as error:
+        read_config(source)
+    assert str(error.value).startswith(f"'{source}' is a grid")
+    assert f"`fedblade reproduce {source} --dry-run` lists all" in str(error.value)
 
 
 def test_a_preset_with_one_cell_is_a_run(tiny):

@@ -14,19 +14,37 @@ if TYPE_CHECKING:
 
 
 def cost_of(console: "Console", runs: "Sequence[Cell]") -> "Estimate":
-    """What is left of the runs costs; a line of the terminal says what is being timed."""
+    """What is left of the runs costs. A terminal shows what is being timed; elsewhere each trial has a line."""
     from fedblade.experiment._cells import rounds_behind
     from fedblade.experiment._cost import estimate
 
+    trials: list[str] = []
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     with console.status("estimating the time") as status:
-        left = [(run.config, rounds_behind(run)) for run in runs]
-        return estimate(left, lambda doing: status.update(f"estimating the time: {doing}"))
+
+        def tell(doing: str) -> None:
+            status.update(f"estimating the time: {doing}")
+
+        def on_trial(doing: str) -> None:
+            if not trials:
+                say("estimating the time from short trials on this machine …")
+            trials.append(doing)
+            if console.is_terminal:
+                tell(doing)
+            else:
+                say(f"trial {len(trials)}: {doing}")
+
+        return estimate([(run.config, rounds_behind(run)) for run in runs], tell, on_trial)
 
 
 def conclude(report: Path, failed: Mapping[Path, str], runs: int) -> None:
     """Print the path of the report as the last line; if runs failed, say how many and why the first did."""
     from fedblade.core.errors import RunFailed
+    from fedblade.core.words import plural
 
     typer.echo(str(report))
     if failed:
-        raise RunFailed(f"{len(failed)} of {runs} runs failed: {next(iter(failed.values()))}")
+        raise RunFailed(f"{len(failed)} of {plural(runs, 'run')} failed: {next(iter(failed.values()))}")

@@ -20,13 +20,14 @@ _COMPARE = "Measure every Dirichlet split of the same data, clients and alpha."
 def partition(
     source: opt.Source = None,
     assignments: opt.Assignments = None,
+    where: opt.Where = None,
     seed: opt.Seed = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the label map.")] = None,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help=_SAVE)] = None,
     compare: Annotated[bool, typer.Option("--compare", help=_COMPARE)] = False,
 ) -> None:
     """Show how the training data are split: samples per client and class, and how hard that makes training."""
-    from fedblade.cli._variants import compare_variants
+    from fedblade.cli._variants import compare_variants, refuse_knobs
     from fedblade.core.files import write_file
     from fedblade.experiment import load_config
     from fedblade.experiment._setup import deal_samples, give_tests
@@ -34,11 +35,13 @@ def partition(
     from fedblade.report import label_map_svg
 
     _check_files(plot, save, compare=compare)
-    config, _ = load_config(source, opt.overrides(assignments, seed=seed))
-    dataset = config.dataset.make()
+    changes = opt.overrides(assignments, seed=seed)
+    config, _ = load_config(source, changes, where or ())
     if compare:
-        compare_variants(config, dataset)
+        refuse_knobs(config, changes)
+        compare_variants(config, config.dataset.make())
         return
+    dataset = config.dataset.make()
     dealt = deal_samples(config, dataset)
     split = give_tests(config, dataset, dealt).train
     _show(split, config.federation.clients_per_round)
@@ -70,7 +73,7 @@ def _show(split: "Parts", cohort: int) -> None:
     """Print the table of clients, what they hold together, and what that means for cohorts of `cohort` clients."""
     from rich.console import Console
 
-    from fedblade.partitions import hardness
+    from fedblade.partitions import LACKS, hardness
 
     console = Console()
     console.print(_table(split))
@@ -78,14 +81,16 @@ def _show(split: "Parts", cohort: int) -> None:
     console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
     measured = hardness(split, cohort)
     facts = "\n".join(f"{what:46}{value:>16}" for what, value in measured.facts())
-    console.print(f"\n{facts}\n\n{measured.sentence()}", highlight=False)
+    console.print(f"\n{facts}\n\n{measured.sentence()} {LACKS}", highlight=False)
 
 
 def _summary(split: "Parts", classes: list[int]) -> str:
     """One sentence about the clients; `classes` says how many each has, or each of the first."""
+    from fedblade.core.words import plural
+
     sizes = split.sizes()
     some = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
-    how = "drawn when asked for, clients overlap" if split.on_demand else f"{split.draws} draw(s)"
+    how = "drawn when asked for, clients overlap" if split.on_demand else plural(split.draws, "draw")
     return (
         f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
         f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{some}, {how}"

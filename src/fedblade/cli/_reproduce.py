@@ -53,8 +53,9 @@ def reproduce(
     )
     console = Console()
     if dry_run:
-        header, rows = planned_cells(plan)
+        header, rows, common = planned_cells(plan)
         console.print(_table(header, rows, right=("paper",)))
+        _say(console, f"the same in every line: {common}")
     else:
         refuse_outdated(plan.runs)
     _announce(console, plan)
@@ -71,13 +72,15 @@ def reproduce(
 
 def _announce(console: "Console", plan: "Plan") -> None:
     """Say what will be done and what no run gives, then what it costs, which takes a while to find out."""
+    from fedblade.core.words import plural
     from fedblade.experiment._cells import is_finished, outdated
 
     runs, refused = plan.runs, outdated(plan.runs)
     unfinished = [run for run in runs if not is_finished(run)]
     open_ = [run for run in unfinished if run.folder not in refused]
     done = len(runs) - len(unfinished)
-    lines = [f"{plan.preset.id}: {len(plan.cells)} cells, {len(runs)} runs, {done} of them finished"]
+    counts = f"{plural(len(plan.cells), 'cell')}, {plural(len(runs), 'run')}"
+    lines = [f"{plan.preset.id}: {counts}, {done} of them finished"]
     lines += [f"refused: {why}" for why in refused.values()]
     lines += [f"note: {remark}" for remark in plan.remarks]
     lines += _pending_lines(plan)
@@ -88,7 +91,6 @@ def _announce(console: "Console", plan: "Plan") -> None:
 
 def _announce_cost(console: "Console", plan: "Plan", runs: "Sequence[Cell]") -> None:
     """Say what runs cost, and which data are missing."""
-    _say(console, "estimating the time from short trials on this machine …")
     cost = cost_of(console, runs)
     plan.absent.update(cost.absent)
     absent = (f"data set {name} is not here: {why}" for name, why in cost.absent.items())
@@ -101,10 +103,12 @@ def _say(console: "Console", *lines: str) -> None:
 
 def _pending_lines(plan: "Plan") -> list[str]:
     """Cells and metrics that no run gives, and the command that does."""
+    from fedblade.core.words import plural
+
     cells = Counter(part for each in plan.pending for part in each.ready.missing)
     ready = [each for each in plan.cells if not each.ready.missing]
     metrics = {pair for each in ready for pair in each.ready.unmeasured.items()}
-    lines = [f"pending: {count} cells, measured by {part} and by no run" for part, count in cells.items()]
+    lines = [f"pending: {plural(count, 'cell')}, measured by {part} and by no run" for part, count in cells.items()]
     return lines + [f"{metric}: measured by {part} and by no run" for metric, part in sorted(metrics)]
 
 

@@ -112,13 +112,15 @@ def _sentence(summary: dict[str, Any]) -> str:
         value = summary.get(key)
         return "not measured" if value is None else f"{value:.2f} %"
 
+    from fedblade.core.words import plural
     from fedblade.report import over_last
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
     last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
-        f"{percent('last10_accuracy')} ({kind}), {summary['rounds']} rounds in {summary['seconds']:.1f} s of training"
+        f"{percent('last10_accuracy')} ({kind}), {plural(summary['rounds'], 'round')} in "
+        f"{summary['seconds']:.1f} s of training"
     )
     if "personal_worst_decile" in summary:
         text += (

@@ -92,16 +92,19 @@ def _tune(
 def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Path, str]":
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
+    from fedblade.core.words import plural
     from fedblade.experiment._cells import is_finished, refuse_outdated, run_cells
+    from fedblade.experiment._cost import find_data
     from fedblade.experiment._progress import shown
 
     refuse_outdated(runs)
     open_ = [run for run in runs if not is_finished(run)]
-    cost = cost_of(console, open_)
-    if cost.absent:
-        raise Misconfigured(next(iter(cost.absent.values())))
+    _, absent = find_data(run.config for run in open_)
+    if absent:
+        raise Misconfigured(next(iter(absent.values())))
     if open_:
-        console.print(f"{len(open_)} runs to do: {cost.sentence()}", markup=False, highlight=False, soft_wrap=True)
+        text = f"{plural(len(open_), 'run')} to do: {cost_of(console, open_).sentence()}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     return run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
 
 

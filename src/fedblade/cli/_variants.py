@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from fedblade.data import Dataset
     from fedblade.experiment._config import RunConfig
 
-# In this order as in the code of NIID-Bench, MOON, FedDecorr and FedNTD; of FedGELA; FedETF; FedDF; FedRCL; FedDyn.
+# In this order as in the code of NIID-Bench, MOON, FedDecorr and FedNTD; of FedGELA; FedETF; FedDF; FedRCL; FedDyn with
+# clients of equal sizes; FedDyn with clients of unequal sizes.
 VARIANTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("dirichlet", {"cap": True, "min_size": 10}),
     ("dirichlet", {"cap": True, "min_size": 0, "allow_empty": True}),
@@ -20,6 +21,7 @@ VARIANTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("dirichlet_groups", {}),
     ("dirichlet_clients", {"deal": "clients"}),
     ("dirichlet_clients", {"deal": "samples"}),
+    ("dirichlet_clients", {"sizes": "lognormal", "deal": "samples"}),
 )
 _NAME, _REST = 17, 61
 _HEADINGS = ("samples", "classes", "largest", "clients", "lacking", "dist.", "")
@@ -31,12 +33,15 @@ largest  share of the samples that are in the largest class of their client
 clients  that hold a class in effect, of {clients}
 lacking  classes that a cohort of {cohort} lacks on average, of {classes}
 dist.    share of a cohort's samples that would have to change class to match
-         all data"""
+         all data
+
+{lacks}"""
 
 
 def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
     """Print a row for each split as soon as it is made; one that is impossible gives its reason there."""
     from fedblade.core.errors import Misconfigured
+    from fedblade.partitions import LACKS
 
     if "alpha" not in config.partition.knobs:
         raise Misconfigured(
@@ -58,7 +63,22 @@ def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
         for left, right in zip_longest(settings, measured, fillvalue=""):
             typer.echo(f"{left:{_NAME}}{right}".rstrip())
     cohort = shape.clients_per_round
-    typer.echo(_LEGEND.format(classes=dataset.num_classes, clients=shape.num_clients, cohort=cohort))
+    facts = {"classes": dataset.num_classes, "clients": shape.num_clients, "cohort": cohort}
+    typer.echo(_LEGEND.format(**facts, lacks=textwrap.fill(LACKS, _NAME + _REST)))
+
+
+def refuse_knobs(config: "RunConfig", overrides: Mapping[str, Any]) -> None:
+    """Refuse knobs of one split other than alpha: each row of the comparison has knobs of its own."""
+    from fedblade.core.errors import Misconfigured
+    from fedblade.experiment._settings import show
+
+    for key, value in overrides.items():
+        section, _, knob = key.rpartition(".")
+        if section in ("", "partition") and knob in config.partition.knobs and knob != "alpha":
+            raise Misconfigured(
+                f"--compare would ignore --set {key}={show(value)}: each of its splits has knobs of its own. Leave "
+                f"{knob} out, or leave --compare out to see the one split."
+            )
 
 
 def _measured(config: "RunConfig", dataset: "Dataset", name: str, knobs: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ and a run that broke (`RunFailed`, status 1). Everything else is a bug and keeps
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FedbladeError(Exception):
@@ -46,9 +46,12 @@ class CorruptFile(RunFailed):
 _MOST_OPTIONS = 12
 
 
-def nearest(given: str, options: Iterable[str]) -> str:
-    """A hint ` Did you mean 'x'?` with the closest option, or the first options when nothing is close."""
-    names = sorted(options)
+def nearest(given: str, options: Iterable[str], first: Sequence[str] = ()) -> str:
+    """A hint ` Did you mean 'x'?` with the closest option, or some options when nothing is close.
+
+    Each option is named once, those of `first` before the others.
+    """
+    names = [*first, *sorted(set(options).difference(first))]
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     if close:
         return f" Did you mean '{close[0]}'?"

@@ -56,6 +56,8 @@ def _settings(axis: str, value: Any, name: str) -> Raw:
         return {"partition": _partition(str(value), name)}
     if axis == "seed":
         raise Misconfigured(f"seeds are no axis of '{name}': every cell is run with each of them. Use seeds = [1, 2].")
+    if axis == "split":
+        raise Misconfigured(f"axis 'split' of '{name}' is no setting: the axis is called partition now. Rename it.")
     path = f"{axis}.name" if axis in NAMED else axis
     if path.partition(".")[0] not in (*ORDER, *General.model_fields):
         raise Misconfigured(

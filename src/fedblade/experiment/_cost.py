@@ -1,9 +1,10 @@
 """What runs will cost before they start: their work, and seconds from a few timed steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.words import plural
 from fedblade.data import Dataset
 from fedblade.experiment._config import RunConfig
 from fedblade.experiment._setup import find_device
@@ -20,7 +21,8 @@ Tell = Callable[[str], None]
 class Estimate:
     """The cost of several runs together, and the data sets that are not on this machine, with what to do.
 
-    `seconds` come from `trials` short trials on a `device`; they are None where data are missing.
+    `seconds` come from `trials` short trials on a `device`; they leave out `untimed` runs, whose data are not here, and
+    are None where no run has its data here. `runs` counts all runs.
     """
 
     client_steps: int
@@ -28,6 +30,8 @@ class Estimate:
     exact: bool
     unknown: int
     absent: dict[str, str]
+    runs: int
+    untimed: int = 0
     trials: int = 0
     device: str = "cpu"
 
@@ -37,7 +41,7 @@ class Estimate:
         if not self.exact:
             steps += " (guessed from the sizes of data sets that are not here)"
         if self.unknown:
-            steps += f", and {self.unknown} runs of unknown size"
+            steps += f", and {plural(self.unknown, 'run')} of unknown size"
         return f"{steps}, {self._time()}"
 
     def _time(self) -> str:
@@ -45,41 +49,65 @@ class Estimate:
             return "time unknown without the data"
         machine = "GPU" if self.device == "cuda" else "CPU"
         advice = "; use a GPU" if machine == "CPU" and self.seconds > _DAY else ""
-        trials = f"{self.trials} trial{'s' * (self.trials != 1)}"
-        return f"about {duration(self.seconds)} on this machine's {machine}{advice} (from {trials} of a few steps)"
+        trials = f"(from {plural(self.trials, 'trial')} of a few steps)"
+        time = f"about {duration(self.seconds)} on this machine's {machine}{advice}"
+        if not self.untimed:
+            return f"{time} {trials}"
+        here = f"{self.runs - self.untimed} of {plural(self.runs, 'run')}"
+        return f"{time} for {here} {trials}, unknown for the others without their data"
 
 
-def estimate(runs: Sequence[tuple[RunConfig, int]], tell: Tell = lambda _: None) -> Estimate:
-    """The cost of runs, each given with the rounds it has behind it. Data sets are loaded one after another."""
+def find_data(configs: Iterable[RunConfig], tell: Tell = lambda _: None) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """The data sets of runs by their request, and by name what to do about those that are not on this machine."""
+    found: dict[str, Dataset] = {}
+    absent: dict[str, str] = {}
+    for key, chosen in {_request(config): config.dataset for config in configs}.items():
+        tell(f"reading {chosen.name}")
+        try:
+            found[key] = chosen.make()
+        except Misconfigured as error:
+            absent[chosen.name] = str(error)
+    return found, absent
+
+
+def estimate(
+    runs: Sequence[tuple[RunConfig, int]], tell: Tell = lambda _: None, on_trial: Tell = lambda _: None
+) -> Estimate:
+    """The cost of runs, each given with the rounds it has behind it; `on_trial` is told of every trial that starts.
+
+    All data sets are looked for before the first trial, which may take long.
+    """
+    found, absent = find_data((config for config, _ in runs), tell)
     by_data: dict[str, list[tuple[RunConfig, int]]] = {}
     for config, done in runs:
-        by_data.setdefault(repr((config.dataset.name, config.dataset.knobs)), []).append((config, done))
+        by_data.setdefault(_request(config), []).append((config, done))
     works: list[Work | None] = []
-    trials = _Trials(tell)
-    seconds = 0.0
-    absent: dict[str, str] = {}
-    for group in by_data.values():
-        name = group[0][0].dataset.name
-        tell(f"reading {name}")
-        try:
-            dataset = group[0][0].dataset.make()
-        except Misconfigured as error:
-            absent[name] = str(error)
+    timed: list[float] = []
+    trials = _Trials(tell, on_trial)
+    for key, group in by_data.items():
+        if key not in found:
             works += [guess_work(config, done) for config, done in group]
             continue
-        for work, speed in _with_data(group, dataset, trials):
+        for work, speed in _with_data(group, found[key], trials):
             works.append(work)
-            seconds += speed.seconds(work)
+            timed.append(speed.seconds(work))
     known = [work for work in works if work is not None]
     return Estimate(
         client_steps=sum(work.client_steps for work in known),
-        seconds=None if absent else seconds,
+        seconds=sum(timed) if timed or not runs else None,
         exact=all(work.exact for work in known),
         unknown=len(works) - len(known),
         absent=absent,
+        runs=len(runs),
+        untimed=len(runs) - len(timed),
         trials=len(trials.done),
         device=find_device(runs[0][0].general.device).type if runs else "cpu",
     )
+
+
+def _request(config: RunConfig) -> str:
+    """What data a run asks for."""
+    return repr((config.dataset.name, config.dataset.knobs))
 
 
 @dataclass(frozen=True)
@@ -87,6 +115,7 @@ class _Trials:
     """Timed trials, one for each method, model, shape of a sample, cohort and engine, whatever the knobs."""
 
     tell: Tell
+    on_trial: Tell
     done: dict[str, tuple[Speed, bool]] = field(default_factory=dict)
 
     def of(self, config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
@@ -95,7 +124,7 @@ class _Trials:
         key = repr((config.method.name, config.table()["model"], sizes, general.device, general.engine))
         if key not in self.done:
             inputs = "×".join(map(str, shape))
-            self.tell(f"timing {config.method.name}, {config.model.name}, inputs {inputs}")
+            self.on_trial(f"timing {config.method.name}, {config.model.name}, inputs {inputs}")
             self.done[key] = probe(config, dataset)
         return self.done[key]
 

@@ -2,14 +2,14 @@
 
 import copy
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.experiment._config import OBJECT, check_tables, knob_tables
 from fedblade.experiment._schema import FIXED, NAMED, General
-from fedblade.experiment._settings import REGISTRIES, without_knobs
+from fedblade.experiment._settings import REGISTRIES, setting, without_knobs
 from fedblade.experiment._validate import no_knob
 
 Raw = dict[str, Any]
@@ -39,9 +39,10 @@ def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
     if "method" in config and not any(key in overrides for key in ("method", "method.name")):
         preset = per_method.get(config["method"].get("name"), {})
         config["method"] = _merged({**preset, "name": config["method"].get("name")}, config["method"])
-    for key, value in rest.items():
-        path = find(config, key)
+    paths = {find(config, key): value for key, value in rest.items()}
+    for path, value in paths.items():
         _put(config, path, _listed(path, value))
+    _refuse_idle_epochs(config, paths)
     return config
 
 
@@ -57,6 +58,15 @@ def find(config: Mapping[str, Any], key: str) -> str:
     matches = [path for path, last in fixed.items() if last == key]
     matches = matches or [path for path, last in method.items() if last == key]
     return _only(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
+
+
+def _refuse_idle_epochs(config: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse to set epochs that no client trains: a number of steps takes their place."""
+    steps = setting(config, "local.steps")
+    if "local.epochs" in given and steps != "none":
+        raise Misconfigured(
+            f"local.epochs has no effect while local.steps={steps}. Set local.steps instead, or set local.steps=none."
+        )
 
 
 def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:

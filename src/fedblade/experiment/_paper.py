@@ -134,8 +134,8 @@ def select(lines: Sequence[Line], where: Sequence[str]) -> list[Line]:
     return chosen
 
 
-def only_cell(preset: Preset, where: Sequence[str]) -> GridCell:
-    """The one cell that is left, or an error that says what to choose by."""
+def only_cell(preset: Preset, where: Sequence[str], source: str) -> GridCell:
+    """The one cell that is left, or an error that says what to choose by; `source` is how the preset was asked for."""
     lines = select(lines_of(preset), where)
     cells = list({id(cell): cell for line in lines for cell in line.cells}.values())
     if len(cells) == 1:
@@ -148,8 +148,8 @@ def only_cell(preset: Preset, where: Sequence[str]) -> GridCell:
     column, values = next(iter(open_.items()), ("seed", []))
     example = f"--where {shlex.quote(f'{column}={values[0]}')}" if values else ""
     raise Misconfigured(
-        f"'{preset.id}' is a grid and {len(cells)} of its cells fit. Choose one by {', '.join(open_)}, "
-        f"for example {example}; `fedblade reproduce {preset.id} --dry-run` lists all."
+        f"'{source}' is a grid and {len(cells)} of its cells fit. Choose one by {', '.join(open_)}, "
+        f"for example {example}; `fedblade reproduce {shlex.quote(source)} --dry-run` lists all."
     )
 
 
@@ -186,7 +186,8 @@ def _column(given: str, lines: Sequence[Line]) -> str:
     short = {column.rpartition(".")[2]: column for column in known}
     if given in known or given in short:
         return given if given in known else short[given]
-    raise Misconfigured(f"unknown column '{given}' in --where.{nearest(given, (*known, *short))}")
+    variants = [word for word in known if word in lines[0].cells[0].variants]
+    raise Misconfigured(f"unknown column '{given}' in --where.{nearest(given, (*known, *short), variants)}")
 
 
 def _having(lines: Sequence[Line], column: str, value: str) -> list[Line]:

@@ -105,7 +105,7 @@ def read_config(source: str | Path | None, where: Sequence[str] = ()) -> dict[st
         from fedblade.experiment._paper import only_cell
 
         preset = load_preset(name)
-        cell = only_cell(preset, where)
+        cell = only_cell(preset, where, name)
         return {"id": preset.id, "seed": cell.seeds[0], "seeds": list(cell.seeds), **cell.config}
     if where:
         raise Misconfigured(f"'{name}' is a single run, so there is nothing to choose with --where. Leave it out.")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedblade.core.words import plural
 from fedblade.experiment._driver import Row, Watcher
 from fedblade.experiment._setup import Setup
 
@@ -42,11 +43,13 @@ class Quiet(Silent):
 def describe(setup: Setup) -> str:
     """One line that says what a run is."""
     config = setup.config
-    federation = config.federation
+    federation, local = config.federation, config.local
+    length = plural(local.epochs, "local epoch") if local.steps == "none" else plural(local.steps, "local step")
     return (
         f"{config.method.name} on {setup.dataset.name}: {config.model.name}, {config.partition.name} over "
-        f"{federation.num_clients} clients, {federation.clients_per_round} per round, {federation.rounds} rounds, "
-        f"seed {config.general.seed}, engine {setup.engine.name} on {setup.test_order.device}"
+        f"{federation.num_clients} clients, {federation.clients_per_round} per round, "
+        f"{plural(federation.rounds, 'round')} of {length}, seed {config.general.seed}, "
+        f"engine {setup.engine.name} on {setup.test_order.device}"
     )
 
 

@@ -18,6 +18,7 @@ from fedblade.experiment._presets import Preset, load_preset
 from fedblade.experiment._request import folder_name
 from fedblade.experiment._reuse import Today
 from fedblade.experiment._settings import LEVELS, lookup, setting, show
+from fedblade.experiment._shown import model_by_data
 
 _NOT_IN_NAME = ("id", "seed", "seeds", "engine", "device", "checkpoint", "distributed")
 """What does not change a run's numbers, or is named beside the rest."""
@@ -81,8 +82,10 @@ class Plan:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What every page of results says: the variant, what the preset remarks, and how the runs differ."""
-        return tuple(filter(None, (self.variant, self.preset.remark, *self.changes)))
+        """What every page of results says: the models, and of runs the variant, the preset's remark and the changes."""
+        models = model_by_data([line.facts for line in self.lines])
+        of_runs = (self.variant, self.preset.remark, *self.changes) if self.runs else ()
+        return tuple(filter(None, (models, *of_runs)))
 
     @property
     def pending(self) -> list[Planned]:

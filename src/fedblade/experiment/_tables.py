@@ -18,6 +18,7 @@ from fedblade.experiment._paper import COLUMNS, Line, Published
 from fedblade.experiment._presets import names_in_papers
 from fedblade.experiment._reproduce import Plan
 from fedblade.experiment._settings import lookup
+from fedblade.experiment._shown import differing, in_common
 from fedblade.models import as_backbone
 
 _DEVIATIONS = {
@@ -122,21 +123,20 @@ def cells_of(found: Sequence[Outcome]) -> tuple[list[str], list[list[str]]]:
     return [*(key.rpartition(".")[2] for key in varying), "ours", "paper", "difference"], rows
 
 
-def planned_cells(plan: Plan) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of text before anything runs: what tells the lines apart, the paper's number and the state."""
-    facts = [line.facts for line in plan.lines]
-    varying = differing(facts)
+def planned_cells(plan: Plan) -> tuple[list[str], list[list[str]], str]:
+    """Header and rows of text before anything runs, and what all lines have in common.
+
+    A row has what tells the lines apart, the paper's number and the state, where states differ.
+    """
+    facts = [{**line.facts, "state": _state(plan, line)} for line in plan.lines]
+    varying = [key for key in differing(facts) if key != "state"]
+    last = ["state"] if len(facts) == 1 or "state" in differing(facts) else []
     rows = [
-        [*(own.get(key, "") for key in varying), _paper(line.published), _state(plan, line)]
+        [*(own.get(key, "") for key in varying), _paper(line.published), *(own[key] for key in last)]
         for own, line in zip(facts, plan.lines, strict=True)
     ]
-    return [*(key.rpartition(".")[2] for key in varying), "paper", "state"], rows
-
-
-def differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
-    """Columns in which lines differ, and the method in any case."""
-    keys = dict.fromkeys(key for table in facts for key in table)
-    return [key for key in keys if len({table.get(key, "") for table in facts}) > 1 or key == "method"]
+    common = in_common(facts, told={*varying, *last, *plan.preset.variants})
+    return [*(key.rpartition(".")[2] for key in varying), "paper", *last], rows, common
 
 
 def _outcome(plan: Plan, line: Line, failed: Mapping[Path, str]) -> Outcome:

@@ -8,7 +8,7 @@ draws what a client holds when somebody asks. `split_test` divides the test set 
 a file that the partition `file` reads, and `hardness` tells what a split means for training.
 """
 
-from fedblade.hardness import Hardness
+from fedblade.hardness import LACKS, Hardness
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._dirichlet import Dirichlet
 from fedblade.partitions._dirichlet_clients import DirichletClients
@@ -36,6 +36,7 @@ from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out,
 
 __all__ = [
     "IID",
+    "LACKS",
     "MOST_DRAWN",
     "TEST_SPLITS",
     "VALIDATION",

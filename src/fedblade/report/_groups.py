@@ -151,9 +151,16 @@ def _labels(members: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     labels = []
     for found, method in zip(members, methods, strict=True):
         rivals = [_distinct(other[0]) for other, name in zip(members, methods, strict=True) if name == method]
-        keys = sorted(differing_keys(rivals), key=lambda key: not key.endswith(".name"))
+        keys = _without_foreign(rivals, sorted(differing_keys(rivals), key=lambda key: not key.endswith(".name")))
         labels.append(_label(method, _distinct(found[0]), telling_keys(rivals, keys)))
     return labels
+
+
+def _without_foreign(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
+    """The keys without knobs that only some parts of a kind have, where the names of the parts and the rest suffice."""
+    named = {key.removesuffix(".name") for key in keys if key.endswith(".name")}
+    own = [key for key in keys if key.partition(".")[0] not in named or all(key in config for config in configs)]
+    return own if count_distinct(configs, own) == count_distinct(configs, keys) else list(keys)
 
 
 def _distinct(run: RunRecord) -> dict[str, str]:
@@ -164,7 +171,9 @@ def _distinct(run: RunRecord) -> dict[str, str]:
 def _label(method: str, own: Mapping[str, str], keys: Sequence[str]) -> str:
     if not keys:
         return method
-    pairs = [f"{_short(key, own)}={own.get(key, 'unset')}" for key in keys]
+    # A part of another name has other knobs: that it lacks this one tells nothing.
+    told = [key for key in keys if key in own or f"{key.partition('.')[0]}.name" not in keys]
+    pairs = [f"{_short(key, own)}={own.get(key, 'unset')}" for key in told]
     return f"{method} ({', '.join(pairs)})"
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fedblade.core.words import plural
 from fedblade.hardness import Hardness
 from fedblade.report._charts import Figure
 from fedblade.report._groups import Group
@@ -11,7 +12,6 @@ from fedblade.report._html import Column, details, figure, paragraph, section, t
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._record import Partition, RunRecord
 from fedblade.report._svg import escape
-from fedblade.report._words import plural
 
 # Label maps, and cells of all of them together.
 _MOST_MAPS, _MOST_CELLS = 6, 60_000

@@ -4,8 +4,9 @@ from collections import Counter
 
 from rich.text import Text
 
+from fedblade.core.words import plural
 from fedblade.report._record import IN_PROGRESS
-from fedblade.report._words import listing, plural
+from fedblade.report._words import listing
 from fedblade.watch._draw import printable, sparkline
 from fedblade.watch._folder import Folder, Watched
 from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair

@@ -5,6 +5,8 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.experiment import load_config
 from fedblade.experiment._overrides import parse_assignment
+from fedblade.experiment._reproduce import plan_reproduction
+from fedblade.experiment._sweep import Axis, plan_sweep
 
 
 def table(source=None, **overrides):
@@ -150,6 +152,25 @@ def test_a_regularisers_knobs_live_in_a_table_of_its_name():
     method = table(method="fedprox+feddecorr", mu=0.2, lambda_decorr=0.4)["method"]
     assert method["mu"] == 0.2
     assert method["feddecorr"]["lambda_decorr"] == 0.4
+
+
+def test_epochs_are_refused_where_steps_take_their_place(toml_file, minimal, tmp_path):
+    """However both came about; a file may hold both, as the stored configuration of every run does."""
+    stepped = toml_file(minimal + "[local]\nsteps = 30\nepochs = 3\n")
+    released = ["block=released", "dataset=CIFAR-100", "partition=dirichlet", "level=0.1", "method=FedAvg"]
+    for ask in (
+        lambda: table(stepped, epochs=7),
+        lambda: table(**{"local.epochs": 7, "local.steps": 30}),
+        lambda: plan_sweep(stepped, [Axis("local.epochs", (1, 2))], tmp_path),
+        lambda: plan_reproduction("fr-t3", where=released, overrides={"local.epochs": 7}).cells,
+    ):
+        with pytest.raises(
+            Misconfigured, match=r"local\.epochs has no effect while local\.steps=30\. Set local\.steps"
+        ):
+            ask()
+    assert at(table(stepped), "local.steps") == 30
+    assert at(table(stepped, **{"local.epochs": 7, "local.steps": "none"}), "local.epochs") == 7
+    assert at(table(stepped, **{"local.steps": 5}), "local.steps") == 5
 
 
 def test_overriding_does_not_change_the_preset():

@@ -89,6 +89,24 @@ def test_labels_name_sections_and_full_paths_where_needed(make_run, tmp_path):
     ]
 
 
+def test_labels_leave_out_knobs_of_a_part_of_another_name(make_run, tmp_path):
+    """Unless they tell two parts of the same name apart."""
+    parts = {"dirichlet": ["cap = true\nmin_size = 10"], "dirichlet_clients": ['deal = "clients"', 'deal = "samples"']}
+    labels = []
+    for name, knobs in ((name, knobs) for name, several in parts.items() for knobs in several):
+        config = make_run("fedavg") / "config.toml"
+        text = config.read_text().replace('name = "dirichlet"', f'name = "{name}"\n{knobs}')
+        config.write_text(text)
+        labels.append({row.label for row in comparison_rows([tmp_path / "runs"])})
+
+    assert labels[1] == {"fedavg (partition=dirichlet)", "fedavg (partition=dirichlet_clients)"}
+    assert labels[2] == {
+        "fedavg (partition=dirichlet)",
+        "fedavg (partition=dirichlet_clients, deal=clients)",
+        "fedavg (partition=dirichlet_clients, deal=samples)",
+    }
+
+
 def test_labels_stay_distinct_when_the_first_keys_agree(make_run, tmp_path):
     for knobs in ("a = 1\nb = 1\nc = 1\nd = 1", "a = 2\nb = 2\nc = 2\nd = 1", "a = 1\nb = 1\nc = 1\nd = 2"):
         make_run("x", knobs=knobs)
