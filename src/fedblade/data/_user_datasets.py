@@ -96,8 +96,18 @@ def _pairs(source: Any, *, seeded: bool) -> list[tuple[Array, int]]:
         if seeded:
             _seed(index)
         x, y = source[index]
-        pairs.append((_as_input(x), int(y)))
+        pairs.append((_as_input(x), _as_label(index, y)))
     return pairs
+
+
+def _as_label(index: int, given: Any) -> int:
+    """A label as a class number; `int` alone would make 2 of 2.7."""
+    label = int(given)
+    if label != given:
+        raise Misconfigured(
+            f"item {index} has the label {given!r}; expected a whole number. Give class numbers 0, 1, 2, …"
+        )
+    return label
 
 
 def _drawing(work: Callable[[], T]) -> tuple[T, bool]:

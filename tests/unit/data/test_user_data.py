@@ -169,6 +169,12 @@ def test_labels_of_another_form_come_with_advice():
         with pytest.raises(Misconfigured, match="expected") as caught:
             as_dataset((x, labels, x, labels))
         assert advice in str(caught.value)
+    for label, shown in ((2.7, "2.7"), (torch.tensor(1.5), "1.5"), ("2", "'2'")):
+        items = Listed(x, [*Y[:5].tolist(), label])
+        with pytest.raises(Misconfigured, match=rf"item 5 has the label .*{shown}.* expected a whole number"):
+            as_dataset((items, items))
+    whole = Listed(x, [1.0, torch.tensor(0), np.int64(2), True])
+    assert as_dataset((whole, whole)).train.labels.tolist() == [1, 0, 2, 1]
     with pytest.raises(Misconfigured, match=r"x_train has type .* Give them as numbers"):
         as_dataset((x.astype(str), Y, x.astype(str), Y))
 
