@@ -5,29 +5,23 @@ tests then ask for the refusal alone.
 """
 
 import json
-import shutil
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
 import torch
-from make import FOLDERS, STORED, on_nodes, own_module
+from make import FOLDERS, own_module
+from stored_runs import config_of, contents, facts_of, given, go_on, outdated, refusal, refused, runs_below
 
 import fedblade
 from fedblade.core.errors import Misconfigured
-from fedblade.core.registry import datasets, heads, methods, models, partitions
-from fedblade.experiment import _revisions, _toml
+from fedblade.core.registry import datasets
+from fedblade.experiment import _toml
 from fedblade.experiment._cells import Cell, is_finished, run_cells
-from fedblade.experiment._config import resolve
 from fedblade.experiment._directory import RunDirectory
 from fedblade.experiment._progress import Silent
-from fedblade.experiment._revisions import revisions_of
 from fedblade.report import build_report, comparison_rows, read_runs
 from fedblade.watch._folder import Folder
 
-REGISTRIES = {"method": methods, "head": heads, "model": models, "partition": partitions}
-CONSTANTS = {"local loop": "LOCAL_LOOP_REVISION", "model object": "OWN_MODEL_REVISION"}
-"""Parts that are in no registry, and where their revisions are."""
 EXACT = ("round", "clients", "lr", "test_accuracy")
 LATER = {"local": ["steps"], "partition": ["seed"], "model": ["output", "init"]}
 """Settings that came last: older folders lack them."""
@@ -43,60 +37,6 @@ HELD = {
     "module": ("interrupted", 2, []),
 }
 """Per stored run its status, its rounds, and what only some runs have. The other tests read these files."""
-
-
-@pytest.fixture
-def stored(tmp_path):
-    """A copy of all stored folders, to be written to."""
-    return shutil.copytree(STORED, tmp_path / "stored")
-
-
-def runs_below(folder):
-    return sorted(path.parent for path in folder.rglob("config.toml"))
-
-
-def facts_of(folder, name="partition.json"):
-    return json.loads((folder / name).read_text())
-
-
-def config_of(folder):
-    return resolve(RunDirectory(folder).stored_config())
-
-
-def given(folder):
-    """What is passed from Python besides the folder."""
-    return {"model": own_module()} if config_of(folder).model.name == "object" else {}
-
-
-def go_on(folder):
-    """Resume a run, or get the result of a finished one, the way it was started."""
-    if (folder / "deployment.json").exists():
-        return on_nodes(config_of(folder), folder, folder.parent / "nodes", Silent())
-    return fedblade.run(out=folder, resume=True, watcher=Silent(), **given(folder))
-
-
-def outdated(folder):
-    """Each part of a run with another revision today: the part, the stored revision and today's."""
-    then = facts_of(folder).get("revisions", {})
-    now = revisions_of(config_of(folder))
-    return [(part, then.get(part, 0), revision) for part, revision in now.items() if then.get(part, 0) != revision]
-
-
-def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def refusal(part, then, now):
-    return f"{part} of revision {then}, and this version of fedblade has its revision {now}"
-
-
-def refused(folder):
-    """The message that refuses to go on with a run, which changes nothing."""
-    before = contents(folder)
-    with pytest.raises(Misconfigured, match="gives other results") as error:
-        go_on(folder)
-    assert contents(folder) == before
-    return str(error.value)
 
 
 def check_same(result, fresh):
@@ -220,36 +160,33 @@ def test_folders_that_lack_what_came_later_go_on_too(stored, tmp_path):
         build_report([folder], tmp_path / "old.html")
     check_goes_on(old)
     # A module was read otherwise before there were revisions.
-    assert "model object of revision 0" in refused(module)
+    changed = outdated(module)
+    assert "model object" in [part for part, _, _ in changed]
+    assert refusal(*changed[0]) in refused(module)
 
 
-def raise_revision(patch, part):
-    """Today's revision of a part is one higher."""
-    if part in CONSTANTS:
-        patch.setattr(_revisions, CONSTANTS[part], getattr(_revisions, CONSTANTS[part]) + 1)
-        return
-    kind, name = part.split(" ", 1)
-    entry = REGISTRIES[kind].get(name)
-    raised = replace(entry, revision=lambda knobs: entry.revision_for(knobs) + 1)
-    patch.setitem(REGISTRIES[kind]._entries, name, raised)
+class Notes(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def on_note(self, text):
+        self.notes.append(text)
 
 
-def test_stored_runs_are_refused_after_a_used_part_was_changed(stored, monkeypatch):
-    for folder in runs_below(stored):
-        if outdated(folder):
-            continue
-        for part, then in facts_of(folder)["revisions"].items():
-            with monkeypatch.context() as patch:
-                raise_revision(patch, part)
-                assert refusal(part, then, then + 1) in refused(folder)
-
-
-def test_changes_of_parts_that_a_stored_run_does_not_use_do_not_matter(stored, monkeypatch):
-    parts = {f"{kind} {name}" for kind, registry in REGISTRIES.items() for name in registry.names()}
-    for folder in runs_below(stored):
-        if outdated(folder):
-            continue
-        with monkeypatch.context() as patch:
-            for part in parts - facts_of(folder)["revisions"].keys():
-                raise_revision(patch, part)
-            assert go_on(folder).summary["rounds"] == 4
+def test_a_stored_run_knows_the_module_it_was_given(stored):
+    folder, before = stored / "module", contents(stored / "module")
+    if outdated(folder):
+        pytest.skip("the revisions refuse the run whatever module it is given")
+    frozen, other, trained = own_module(), own_module(), own_module()
+    frozen[1].weight.data[0, 0] += 1
+    other[4] = torch.nn.Tanh()
+    trained[3].weight.data[0, 0] += 1
+    for module, part in ((frozen, "frozen weights"), (other, "layers")):
+        with pytest.raises(Misconfigured, match=f"the {part} of the module differ from"):
+            fedblade.run(out=folder, resume=True, model=module)
+    assert contents(folder) == before
+    watcher = Notes()
+    # What trains is read from the checkpoint.
+    result = fedblade.run(out=folder, resume=True, model=trained, watcher=watcher)
+    assert any("started from other weights" in note for note in watcher.notes)
+    check_same(result, fedblade.run(folder / "config.toml", watcher=Silent(), model=own_module()))
