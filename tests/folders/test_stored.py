@@ -96,8 +96,10 @@ def test_stored_models_are_loaded_and_predict_what_they_did(stored):
                 fedblade.load(folder, **given(folder))
             continue
         right = fedblade.load(folder).predict(test.inputs) == torch.as_tensor(test.labels)
-        # A sample or two of 449 may fall to the other side of a boundary on another machine.
-        assert 100 * float(right.float().mean()) == pytest.approx(summary["final_accuracy"], abs=0.5), folder
+        # A sample or two of 449 may fall to the other side of a boundary on another machine. A part of another revision
+        # may predict otherwise.
+        accuracy = 100 * float(right.float().mean())
+        assert outdated(folder) or accuracy == pytest.approx(summary["final_accuracy"], abs=0.5), folder
 
 
 def test_stored_folders_are_reported_and_watched(stored, tmp_path):
