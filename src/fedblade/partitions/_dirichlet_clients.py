@@ -17,7 +17,8 @@ Deal = Literal["clients", "samples"]
 _MIXES, _SIZES, _TAKE = range(3)
 # A mix may give the classes that are left a chance of 1e-30: whoever draws until one comes up never ends.
 # The end matters: at alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per client with 10
-# draws, 2.4 with 100 and 2.3 without an end.
+# draws, 2.4 with 100 and 2.3 without an end. No public code gives a number that is known to us; 100 is chosen because
+# it comes closest to the 2.44 that was measured of such code.
 _TRIES = 100
 
 

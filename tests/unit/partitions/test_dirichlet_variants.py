@@ -55,8 +55,8 @@ def test_the_figures_of_public_code_are_met():
     assert by_clients[2] == by_clients[4] == by_samples[2] == by_samples[4] == 500
     assert in_groups[2:5] == pytest.approx([254, 508, 948], rel=0.05)
     assert in_groups[2] >= 250
-    assert by_clients[5] == pytest.approx(0.19, abs=0.1)
-    assert class_wise[5] == pytest.approx(1.06, abs=0.2)
+    assert by_clients[5] == pytest.approx(0.19, abs=0.05)
+    assert class_wise[5] == pytest.approx(1.06, abs=0.1)
 
 
 @pytest.mark.slow
@@ -65,7 +65,8 @@ def test_the_figures_of_the_capped_and_redrawn_split_are_met():
     assert figure[0] == pytest.approx(1.45, abs=0.1)
     assert figure[1] == pytest.approx(0.87, abs=0.03)
     assert figure[2] >= 10
-    assert figure[5] == pytest.approx(1.06, abs=0.2)
+    # Redrawing favours milder splits: without it 1.06 classes are missing, as the test above has it.
+    assert figure[5] == pytest.approx(0.9, abs=0.1)
 
 
 def slow_clients(mixes, sizes, class_sizes, generator):
