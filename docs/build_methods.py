@@ -6,7 +6,7 @@ Pages of methods that are gone are removed.
 import sys
 from pathlib import Path
 
-from fedblade.experiment._card_markdown import pages
+from fedblade.cards._markdown import pages
 
 
 def build(folder: Path) -> None:

@@ -25,16 +25,25 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"core"},
     "diagnostics": {"core", "heads"},
     "engines": {"core"},
-    "report": {"core", "hardness", "protocols"},
-    "figures": {"core", "protocols", "report", "experiment"},
-    "watch": {"core", "protocols", "report"},
     "trackers": {"core"},
-    "experiment": {
+    "config": {"core", "methods"},
+    "presets": {"core", "config"},
+    "results": {"core", "hardness", "protocols", "presets"},
+    "runs": {
         "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines", "trackers",
+        "config", "presets", "results",
     },
-    "bench": {"core", "data", "experiment", "losses"},
-    "flower": {"core", "data", "engines", "experiment", "partitions"},
-    "cli": {"core", "data", "experiment", "report", "figures", "watch", "partitions", "bench", "flower"},
+    "studies": {"core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "runs"},
+    "cards": {"core", "methods", "data", "config", "presets", "runs", "engines", "personal"},
+    "report": {"core", "hardness", "protocols", "results"},
+    "figures": {"core", "protocols", "report", "results", "config", "presets"},
+    "watch": {"core", "protocols", "report", "results"},
+    "bench": {"core", "data", "config", "runs", "losses"},
+    "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
+    "cli": {
+        "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
+        "watch", "bench", "flower",
+    },
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
 
@@ -92,7 +101,7 @@ def test_flower_is_loaded_by_its_apps_alone():
     for module in (
         "fedblade",
         "fedblade.cli",
-        "fedblade.experiment",
+        "fedblade.runs",
         "fedblade.engines.deployed",
         "fedblade.flower._node",
         "fedblade.flower._server",
@@ -120,7 +129,7 @@ def test_optional_packages_are_imported_late():
         "import sys\n"
         "for name in ('sklearn', 'onnx', 'onnxscript', 'flwr', 'torchvision', 'matplotlib', 'pyarrow'):\n"
         "    sys.modules[name] = None\n"
-        "import fedblade, fedblade.experiment, fedblade.cli\n"
+        "import fedblade, fedblade.runs, fedblade.cli\n"
         "from fedblade.core import registry\n"
         "for kind in ('methods', 'losses', 'heads', 'models', 'datasets', 'partitions', 'metrics', 'engines'):\n"
         "    assert getattr(registry, kind).names(), kind\n"

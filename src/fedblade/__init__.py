@@ -11,7 +11,7 @@ from fedblade._version import __version__
 
 if TYPE_CHECKING:
     from fedblade import diagnostics, heads, losses, partitions
-    from fedblade.experiment import Result, TrainedModel, load, run
+    from fedblade.runs import Result, TrainedModel, load, run
 
 __all__ = ["Result", "TrainedModel", "__version__", "diagnostics", "heads", "load", "losses", "partitions", "run"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"fedblade.{name}")
     if name in __all__:
-        return getattr(importlib.import_module("fedblade.experiment"), name)
+        return getattr(importlib.import_module("fedblade.runs"), name)
     raise AttributeError(f"module 'fedblade' has no attribute '{name}'")
 
 

@@ -12,7 +12,7 @@ from fedblade.bench import _plain, frameworks
 from fedblade.bench._base import Options
 from fedblade.bench._child import measured_alone
 from fedblade.core.errors import RunFailed
-from fedblade.experiment._setup import prepare
+from fedblade.runs import prepare
 
 OURS = "fedblade.bench._our_run"
 

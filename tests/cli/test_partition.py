@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 
-from fedblade.experiment import load_config
-from fedblade.experiment._setup import split_clients
 from fedblade.partitions import hardness
+from fedblade.runs import load_config, split_clients
 
 
 def test_partition_saves_a_split_that_a_run_can_use(cli, small, tmp_path):

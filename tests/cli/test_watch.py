@@ -16,7 +16,7 @@ import tty
 
 import pytest
 
-from fedblade.report import read_runs
+from fedblade.results import read_runs
 
 
 @pytest.fixture

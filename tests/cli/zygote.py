@@ -12,7 +12,7 @@ import traceback
 
 USED = (
     "fedblade.cli",
-    "fedblade.experiment._card",
+    "fedblade.cards._card",
     "fedblade.figures",
     "fedblade.report",
     "sklearn.datasets",

@@ -9,8 +9,8 @@ import pytest
 from made_files import save_cifar10_binary
 
 from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.data import allow_downloads
 from fedblade.data._digest import hash_file
-from fedblade.data._hub import allow_downloads
 from fedblade.data.cifar import cifar10
 from fedblade.data.domains import office_caltech10
 
@@ -34,7 +34,7 @@ def test_an_empty_folder_hides_no_other_place(tmp_path, cache, monkeypatch):
 
 
 def test_without_xdg_the_cache_is_below_home(tmp_path, monkeypatch):
-    from fedblade.data._places import cache_root
+    from fedblade.data import cache_root
 
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in ("", "relative/folder"):

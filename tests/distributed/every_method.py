@@ -15,12 +15,9 @@ from small_federation import BATCH_NORM, TABLES, configure, vectors
 
 from fedblade.core.registry import methods
 from fedblade.core.tensorfile import read_tensors
-from fedblade.experiment import execute
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._distributed import joined
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.results import RunDirectory
+from fedblade.runs import Driver, Silent, execute, prepare
+from fedblade.runs.distributed import joined
 
 KNOBS = {
     "ccvr": {"method.epochs": 2},

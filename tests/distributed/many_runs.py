@@ -14,12 +14,10 @@ from small_federation import BATCH_NORM, configure, read_anew, vectors
 
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_digest
-from fedblade.experiment import _distributed_store, execute
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._distributed import joined
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.results import RunDirectory
+from fedblade.runs import Driver, Silent, execute, prepare
+from fedblade.runs.distributed import _store as _distributed_store
+from fedblade.runs.distributed import joined
 
 FIXED = {"distributed.order": "fixed"}
 OWN_STATES = {"distributed.order": "fixed", "distributed.store": "rank"}

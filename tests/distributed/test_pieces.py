@@ -13,11 +13,11 @@ from fedblade.bench._base import Options
 from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import DiskStore, MemoryStore
 from fedblade.engines.ranks import _ranks
-from fedblade.experiment import _distributed
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._distributed import refuse_ranks
-from fedblade.experiment._distributed_store import describe_store, is_owned, open_store
-from fedblade.experiment._rank_process import threads_for, undisturbed
+from fedblade.results import RunDirectory
+from fedblade.runs.distributed import _shared_run as _distributed
+from fedblade.runs.distributed._process import threads_for, undisturbed
+from fedblade.runs.distributed._shared_run import refuse_ranks
+from fedblade.runs.distributed._store import describe_store, is_owned, open_store
 
 VARIABLES = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 

@@ -19,14 +19,12 @@ from fedblade.core.sums import DataPass, Sum
 from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.core.views import Teacher
 from fedblade.engines._many_clients import ManyClients
-from fedblade.experiment import _engine
-from fedblade.experiment._cells import Cell, run_cells
-from fedblade.experiment._progress import Once, Silent
-from fedblade.experiment._run import execute
-from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy
 from fedblade.losses._masking import mean_of_real
 from fedblade.methods.fedavg import fedavg
+from fedblade.runs import Once, Silent, execute, prepare
+from fedblade.runs import _engine_choice as _engine
+from fedblade.studies import Cell, run_cells
 
 NAMED = [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names())]
 
@@ -511,7 +509,7 @@ def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(
-        "fedblade.experiment._cells.execute",
+        "fedblade.studies._cells.execute",
         lambda config, out, resume, watcher: execute(config, dataset=vectors(), watcher=watcher),
     )
     cells = [

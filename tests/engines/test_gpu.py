@@ -15,11 +15,10 @@ from fedblade.core.problem import MOMENTUM
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.engines import _slots
-from fedblade.experiment._precision import float32_products
-from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
+from fedblade.runs import float32_products, prepare
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

@@ -3,9 +3,8 @@
 import pytest
 
 import fedblade
-from fedblade.experiment import load_config
-from fedblade.experiment._progress import describe
-from fedblade.experiment._setup import prepare
+from fedblade.runs import load_config, prepare
+from fedblade.runs._progress import describe
 
 QUICK = {
     "dataset": "digits", "model": "mlp", "hidden": [8], "dim": 8, "partition": "iid", "num_clients": 4, "rounds": 2,

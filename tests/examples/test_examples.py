@@ -14,7 +14,7 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}

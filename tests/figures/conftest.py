@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import resolve
 from fedblade.core.registry import metrics
-from fedblade.experiment import execute, run
-from fedblade.experiment._config import resolve
-from fedblade.experiment._overrides import apply
-from fedblade.experiment._presets import load_preset
+from fedblade.presets.catalogue import load_preset
+from fedblade.runs import execute, run
 
 ROUNDS = 3
 SMALL = {

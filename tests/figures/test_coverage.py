@@ -6,8 +6,8 @@ import pytest
 
 from fedblade.figures._panels import build_panels
 from fedblade.figures._specs import general_figures
-from fedblade.report import build_report, read_runs
-from fedblade.report._groups import group_runs
+from fedblade.report import build_report
+from fedblade.results import group_runs, read_runs
 
 # The report's pictures that are no course of one number over rounds, with the figures that show the same.
 FIGURES = {

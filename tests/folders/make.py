@@ -24,15 +24,11 @@ from local_post import LocalPost
 from runs import QUICK, nodes
 
 import fedblade
-from fedblade.engines.nodes._post import Reply, Request
-from fedblade.experiment._cells import run_cells
-from fedblade.experiment._compare import plan_comparison
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._request import load_config
-from fedblade.experiment._run import execute
-from fedblade.experiment._setup import Setup
+from fedblade.config.run_config import RunConfig
+from fedblade.engines.nodes import Reply, Request
 from fedblade.flower._server import deployed_setup, journal_of
+from fedblade.runs import Setup, Silent, execute, load_config
+from fedblade.studies import plan_comparison, run_cells
 
 STORED = Path(__file__).parent / "stored"
 SMALL = {

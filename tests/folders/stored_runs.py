@@ -6,11 +6,11 @@ import pytest
 from make import on_nodes, own_module
 
 import fedblade
+from fedblade.config.run_config import resolve
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment._config import resolve
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._revisions import revisions_of
+from fedblade.results import RunDirectory
+from fedblade.runs import Silent
+from fedblade.runs._revisions import revisions_of
 
 
 def runs_below(folder):

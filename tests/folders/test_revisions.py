@@ -5,7 +5,7 @@ from dataclasses import replace
 from stored_runs import facts_of, go_on, outdated, refusal, refused, runs_below
 
 from fedblade.core.registry import heads, methods, models, partitions
-from fedblade.experiment import _revisions
+from fedblade.runs import _revisions
 
 REGISTRIES = {"method": methods, "head": heads, "model": models, "partition": partitions}
 CONSTANTS = {"local loop": "LOCAL_LOOP_REVISION", "model object": "OWN_MODEL_REVISION"}

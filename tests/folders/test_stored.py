@@ -8,6 +8,7 @@ import json
 from contextlib import nullcontext
 
 import pytest
+import tomli_w
 import torch
 from make import FOLDERS, own_module
 from stored_runs import config_of, contents, facts_of, given, go_on, outdated, refusal, refused, runs_below
@@ -15,11 +16,10 @@ from stored_runs import config_of, contents, facts_of, given, go_on, outdated, r
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
-from fedblade.experiment import _toml
-from fedblade.experiment._cells import Cell, is_finished, run_cells
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._progress import Silent
-from fedblade.report import build_report, comparison_rows, read_runs
+from fedblade.report import build_report
+from fedblade.results import RunDirectory, comparison_rows, read_runs
+from fedblade.runs import Silent
+from fedblade.studies import Cell, is_finished, run_cells
 from fedblade.watch._folder import Folder
 
 EXACT = ("round", "clients", "lr")
@@ -150,7 +150,7 @@ def make_older(folder):
     for table, keys in LATER.items():
         for key in keys:
             del config[table][key]
-    (folder / "config.toml").write_text(_toml.dumps(config))
+    (folder / "config.toml").write_text(tomli_w.dumps(config))
     for name in ("partition.json", "summary.json"):
         found = facts_of(folder, name)
         for key in ("revisions", "hardness", "pictures", "module"):

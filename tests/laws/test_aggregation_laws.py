@@ -17,8 +17,7 @@ from fedblade.core.state import MemoryStore, ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import EndView
 from fedblade.engines.base import RoundOutcome
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Driver, Silent
 from fedblade.server import average
 
 WEIGHTS = st.floats(0.05, 20.0)

@@ -8,18 +8,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import RunConfig, resolve
 from fedblade.core.method import Method
 from fedblade.core.plan import ClientTask
 from fedblade.core.registry import Entry
 from fedblade.core.state import ServerState
 from fedblade.data import Dataset, Part, as_dataset
-from fedblade.experiment._config import RunConfig, resolve
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._driver import Driver, Row
-from fedblade.experiment._overrides import apply
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import Setup, prepare
 from fedblade.methods import Composition
+from fedblade.results import RunDirectory
+from fedblade.runs import Driver, Row, Setup, Silent, prepare
 
 NUM_CLASSES, NUM_CLIENTS, DIM = 5, 4, 16
 

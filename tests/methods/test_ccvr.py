@@ -14,10 +14,10 @@ from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import StepView
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._summary import summarise
 from fedblade.methods.ccvr import _class_moments, ccvr
 from fedblade.methods.fedavg import fedavg
+from fedblade.results import RunDirectory
+from fedblade.runs._summary import summarise
 from fedblade.server import class_gaussian, virtual_features
 
 

@@ -25,13 +25,11 @@ from fedblade.core.outcome import train_client
 from fedblade.core.sums import Sum
 from fedblade.core.terms import GradientTerm
 from fedblade.core.tree import tree_map
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
 from fedblade.heads import LinearHead
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
+from fedblade.results import RunDirectory
+from fedblade.runs import Driver, Silent, prepare
 from fedblade.server import average
 
 

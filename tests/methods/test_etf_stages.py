@@ -7,11 +7,10 @@ from small_federation import BATCH_NORM, NUM_CLASSES, assert_close, assert_diffe
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.problem import own_model
-from fedblade.experiment._personal import stages_after_run
-from fedblade.experiment._setup import plan_phases
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
+from fedblade.runs import plan_phases, stages_after_run
 
 SHORT = {"ft.stage_epochs": 1, "ft.iterations": 2}
 PERS_ETF = {"evaluation.protocol": "pers_etf"}

@@ -22,11 +22,8 @@ from small_federation import (
 
 import fedblade
 from fedblade.core.state import MemoryStore
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._model import TrainedModel
-from fedblade.experiment._model_inputs import model_facts
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.runs import Driver, Silent, TrainedModel, prepare
+from fedblade.runs._model_inputs import model_facts
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 SGD = (0.05, 0.9, 1e-3)

@@ -21,10 +21,10 @@ from small_federation import (
 from fedblade.core.outcome import adapt_client
 from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL
-from fedblade.experiment._setup import plan_phases
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedbabu import fedbabu
 from fedblade.personal import finetuned
+from fedblade.runs import plan_phases
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -19,6 +19,7 @@ from small_federation import (
     vectors,
 )
 
+from fedblade.cards import card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
@@ -26,13 +27,12 @@ from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL, receive
 from fedblade.core.views import StepView
 from fedblade.data import as_dataset
-from fedblade.experiment._card import card
-from fedblade.experiment._setup import plan_phases
 from fedblade.losses import adaptation
 from fedblade.methods.fedge import fedge
 from fedblade.methods.fedgela import fedgela
 from fedblade.methods.fedla import fedla
 from fedblade.personal import finetuned
+from fedblade.runs import plan_phases
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -29,12 +29,12 @@ from fedblade.core.outcome import train_client
 from fedblade.core.streams import Streams
 from fedblade.core.sums import Sums
 from fedblade.core.views import StepView
-from fedblade.experiment._directory import RunDirectory
 from fedblade.heads import LinearHead
 from fedblade.losses import Generated, GeneratedMatch
 from fedblade.losses._generated import faded, pick_labels
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedgen import fedgen
+from fedblade.results import RunDirectory
 from fedblade.server import FeatureGenerator, GeneratorTraining, label_shares, no_moments
 
 SMALL = {"nz": 6, "hid": 12, "n_it": 4, "gen_batch": 10}

@@ -19,12 +19,12 @@ from small_federation import (
 )
 from torch.nn import functional as F
 
+from fedblade.cards import card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
-from fedblade.experiment._card import card
-from fedblade.experiment._setup import prepare
 from fedblade.methods.fedrcl import fedrcl
+from fedblade.runs import prepare
 
 UNCLIPPED = {"method.clip": "none"}
 

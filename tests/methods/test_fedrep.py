@@ -11,8 +11,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
 from fedblade.core.problem import own_model, receive
-from fedblade.experiment._setup import plan_phases
 from fedblade.methods.fedrep import fedrep
+from fedblade.runs import plan_phases
 
 SGD = (0.05, 0.9, 1e-3)
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

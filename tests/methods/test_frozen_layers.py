@@ -9,9 +9,7 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.state import MemoryStore
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.runs import Driver, Silent, prepare
 
 OWN = {"model": "object", "dataset.augment": "none"}
 

@@ -16,9 +16,8 @@ from small_federation import (
 )
 
 from fedblade.core.problem import BUFFERS, PERSONAL
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
 from fedblade.heads import simplex_etf
+from fedblade.runs import Driver, Silent
 
 METHODS = ["local_ce", "local_ce_etf", "local_dr"]
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

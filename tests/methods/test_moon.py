@@ -22,8 +22,8 @@ from fedblade.core.local import train as local_train
 from fedblade.core.network import Network
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import receive
-from fedblade.experiment._directory import RunDirectory
 from fedblade.methods.moon import moon
+from fedblade.results import RunDirectory
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MLP = {"mlp": True, "mlp_width": 24}

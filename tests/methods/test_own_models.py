@@ -11,8 +11,7 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import write_tensors
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.runs import Silent, prepare
 
 DATA = vectors()
 

@@ -20,8 +20,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import own_model, receive
-from fedblade.experiment._personal import stages_after_run
 from fedblade.methods.perfedavg import perfedavg
+from fedblade.runs import stages_after_run
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MOMENTUM, DECAY = 0.9, 1e-3

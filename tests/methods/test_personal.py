@@ -19,8 +19,8 @@ from small_federation import (
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import BUFFERS, PERSONAL, receive
 from fedblade.core.state import MemoryStore
-from fedblade.experiment._directory import RunDirectory
 from fedblade.methods.fedavg import fedavg
+from fedblade.results import RunDirectory
 
 FEDPER = replace(fedavg(), personal=("head",), accuracy_of="personal")
 FEDBN = replace(fedavg(), personal=("norm",), buffers="local", accuracy_of="personal")

@@ -20,7 +20,7 @@ from small_federation import (
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
-from fedblade.experiment._run import execute
+from fedblade.runs import execute
 
 METHODS = ["fedavg", "fedprox", "feddecorr", "fedetf", "fedblade", "fedprox+feddecorr", "fedetf+lddecorr"]
 

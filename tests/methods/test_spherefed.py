@@ -25,9 +25,9 @@ from fedblade.core.outcome import adapt_client
 from fedblade.core.passes import run_passes
 from fedblade.core.problem import PERSONAL, receive
 from fedblade.core.views import StepView
-from fedblade.experiment._checkpoints import Checkpoints
-from fedblade.experiment._directory import RunDirectory
 from fedblade.methods.spherefed import _MOMENTS, spherefed
+from fedblade.results import RunDirectory
+from fedblade.runs._checkpoints import Checkpoints
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_clone
-from fedblade.engines.nodes._post import Reply, Request, Size
+from fedblade.engines.nodes import Reply, Request, Size
 from fedblade.flower._node import Node
 
 Tamper = Callable[[Request, Reply], Sequence[Reply]]

@@ -7,13 +7,10 @@ from typing import Any
 from local_post import LocalPost
 
 from fedblade.core.tree import tree_digest
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._request import load_config
-from fedblade.experiment._setup import prepare
 from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
+from fedblade.runs import Driver, Silent, load_config, prepare
 
 SMALL = {
     "model": "mlp", "model.hidden": [12], "model.dim": 16, "num_clients": 5, "clients_per_round": 3, "rounds": 2,

@@ -9,9 +9,9 @@ import pytest
 from runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes._post import Reply
-from fedblade.experiment._directory import RunDirectory
+from fedblade.engines.nodes import Reply
 from fedblade.flower._app import Deployment
+from fedblade.results import RunDirectory
 
 
 def losing(*lost):

@@ -15,11 +15,11 @@ from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
 from fedblade.engines._wire import unpack
-from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
-from fedblade.engines.nodes._post import Reply
+from fedblade.engines.nodes import Holding, Reply
+from fedblade.engines.nodes._hello import Refused, holdings_of
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.experiment._diagnose import watch_for
+from fedblade.runs import watch_for
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(10**400),

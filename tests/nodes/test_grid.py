@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from runs import QUICK, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes._post import Request, Size
+from fedblade.engines.nodes import Request, Size
 from fedblade.flower._messages import answer, asked, to_message, to_reply
 from fedblade.flower._post import GridPost
 from fedblade.flower._server import deployed_setup

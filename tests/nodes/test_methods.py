@@ -4,8 +4,8 @@ import pytest
 from runs import SMALL, Far, alone, config_of, digest
 
 from fedblade.core.registry import methods
-from fedblade.experiment._request import load_config
 from fedblade.flower._app import Deployment
+from fedblade.runs import load_config
 
 
 def comparable(driver):

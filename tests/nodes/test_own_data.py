@@ -8,10 +8,10 @@ from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
-from fedblade.experiment._model_inputs import model_facts
 from fedblade.flower._app import split_tables
 from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
+from fedblade.runs._model_inputs import model_facts
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade", "scaffold", "fedgela"])

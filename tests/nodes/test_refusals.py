@@ -9,7 +9,7 @@ import torch
 from runs import Far, alone, config_of, digest
 
 from fedblade.core.tree import tree_map
-from fedblade.engines.nodes._post import Reply
+from fedblade.engines.nodes import Reply
 
 METHOD, LOSS = "fedavg", "loss_supervised"
 

@@ -7,10 +7,10 @@ import numpy as np
 from runs import QUICK, Far, Leaving, trained
 
 from fedblade.data import as_dataset
-from fedblade.experiment._setup import prepare
 from fedblade.flower._node import Node
 from fedblade.partitions import ClientTests
 from fedblade.partitions._split import Split
+from fedblade.runs import prepare
 
 CLASSES = ((0, 1, 2, 3), (3, 4, 5, 6, 7), (0, 6, 7, 8, 9))
 """What each ward sees: nobody sees everything, and one class is seen by one of them alone."""

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from functools import cache
 
-from fedblade.experiment._config import RunConfig, resolve
-from fedblade.experiment._grid import GridCell
-from fedblade.experiment._overrides import apply
-from fedblade.experiment._paper import Line, lines_of
-from fedblade.experiment._presets import Preset, is_grid, load_preset, preset_names
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import RunConfig, resolve
+from fedblade.presets.catalogue import Preset, is_grid, load_preset, preset_names
+from fedblade.presets.grid import GridCell
+from fedblade.presets.published import Line, lines_of
 
 GRIDS = [name for name in preset_names() if is_grid(name)]
 

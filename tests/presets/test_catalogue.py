@@ -3,15 +3,15 @@
 import pytest
 from all_presets import GRIDS, configs, lines, settled, shipped
 
+from fedblade.config.settings import lookup, merge
 from fedblade.core.method import Method
 from fedblade.core.registry import methods, metrics, partitions, regularisers
 from fedblade.data._recipes import RECIPES
-from fedblade.experiment._paper import select
-from fedblade.experiment._pending import readiness
-from fedblade.experiment._personal import stages_after_run
-from fedblade.experiment._presets import preset_names, preset_summary, read_config
-from fedblade.experiment._settings import lookup, merge
 from fedblade.methods import compose
+from fedblade.presets.catalogue import preset_names, preset_summary, read_config
+from fedblade.presets.published import select
+from fedblade.runs import stages_after_run
+from fedblade.studies._pending import readiness
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),

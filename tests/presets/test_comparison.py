@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedblade.experiment._reproduce import plan_reproduction
 from fedblade.hardness import measure
+from fedblade.studies import plan_reproduction
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = (RESULTS / "comparison.md").read_text(encoding="utf-8")

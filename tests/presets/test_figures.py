@@ -5,7 +5,7 @@ import re
 import pytest
 from all_presets import GRIDS, configs
 
-from fedblade.experiment._config import RunConfig
+from fedblade.config.run_config import RunConfig
 from fedblade.figures import paper_ids
 from fedblade.figures._specs import Field, find_field, paper_figure
 

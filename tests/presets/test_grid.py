@@ -2,10 +2,10 @@
 
 import pytest
 
+from fedblade.config.settings import LEVELS, merge
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
-from fedblade.experiment._grid import expand, inherit
-from fedblade.experiment._settings import LEVELS, merge
+from fedblade.presets.grid import expand, inherit
 
 BASE = {
     "seeds": [1, 2],

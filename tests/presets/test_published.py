@@ -9,10 +9,10 @@ import pytest
 from all_presets import GRIDS, cell, lines, settled, shipped
 
 import fedblade
-from fedblade.experiment._paper import lines_of, published_rows
-from fedblade.experiment._settings import lookup
+from fedblade.config.settings import lookup
+from fedblade.presets.published import lines_of, published_rows
 
-RESULTS = Path(fedblade.__file__).parent / "experiment" / "papers" / "results.csv"
+RESULTS = Path(fedblade.__file__).parent / "presets" / "files" / "papers" / "results.csv"
 ALIASES = ("fr-t11", "fr-t12", "fr-f9")
 TABLES = sorted({(name, table) for name in GRIDS if name not in ALIASES for table in shipped(name).tables})
 

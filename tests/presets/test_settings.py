@@ -3,11 +3,11 @@
 import pytest
 from all_presets import GRIDS, cell, configs, settled, shipped, whole
 
-from fedblade.experiment._paper import lines_of, select
-from fedblade.experiment._pending import readiness
-from fedblade.experiment._personal import stages_after_run
-from fedblade.experiment._reproduce import cell_name
-from fedblade.experiment._settings import lookup
+from fedblade.config.settings import lookup
+from fedblade.presets.published import lines_of, select
+from fedblade.runs import stages_after_run
+from fedblade.studies._pending import readiness
+from fedblade.studies._reproduction import cell_name
 
 EXPECTED = [
     ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedblade.experiment._reproduce import plan_reproduction
+from fedblade.studies import plan_reproduction
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 STUDY = RESULTS / "first-study"

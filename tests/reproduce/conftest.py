@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedblade.experiment._cells import Cell
+from fedblade.studies import Cell
 
 TINY = Path(__file__).with_name("tiny.toml")
 

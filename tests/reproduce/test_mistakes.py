@@ -3,12 +3,11 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import execute
-from fedblade.experiment._paper import lines_of, select
-from fedblade.experiment._presets import load_preset, read_config
-from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._request import load_config
-from fedblade.experiment._sweep import Axis, plan_sweep
+from fedblade.presets.catalogue import load_preset, read_config
+from fedblade.presets.published import lines_of, select
+from fedblade.runs import execute, load_config
+from fedblade.studies import plan_reproduction, plan_sweep
+from fedblade.studies._sweep import Axis
 
 GRID = """
 [grid]

@@ -7,10 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.experiment import execute
-from fedblade.experiment._cells import rounds_behind, run_cells
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._reproduce import plan_reproduction
+from fedblade.runs import Silent, execute
+from fedblade.studies import plan_reproduction, rounds_behind, run_cells
 
 
 def folders(path):

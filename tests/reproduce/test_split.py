@@ -3,8 +3,7 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import load_config
-from fedblade.experiment._setup import split_clients
+from fedblade.runs import load_config, split_clients
 
 LACKS = "A cohort lacks a class that makes up less than 1 % of the cohort's samples"
 

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import execute
-from fedblade.experiment._measure import Value
-from fedblade.experiment._sweep import Axis, parse_axis, plan_sweep, select_best
+from fedblade.runs import execute
+from fedblade.studies import parse_axis, plan_sweep, select_best
+from fedblade.studies._measures import Value
+from fedblade.studies._sweep import Axis
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "rounds": 2, "epochs": 1, "num_clients": 6, "clients_per_round": 3}
 

@@ -5,9 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from fedblade.experiment._measure import FinishedRun, Value, measure, speedup
-from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._tables import cells_of, comma_separated, latex, markdown, outcomes, planned_cells
+from fedblade.studies import cells_of, comma_separated, latex, markdown, outcomes, plan_reproduction, planned_cells
+from fedblade.studies._measures import FinishedRun, Value, measure, speedup
 
 
 def run(accuracies, **summary):

@@ -3,9 +3,9 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import load_config
-from fedblade.experiment._paper import lines_of, select
-from fedblade.experiment._presets import is_grid, load_preset, read_config
+from fedblade.presets.catalogue import is_grid, load_preset, read_config
+from fedblade.presets.published import lines_of, select
+from fedblade.runs import load_config
 
 
 def chosen(name, *where):

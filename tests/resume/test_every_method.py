@@ -3,7 +3,7 @@
 import pytest
 
 from fedblade.core.registry import methods, regularisers
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 NAMES = [*methods.names(), *(f"fedlc+{name}" for name in regularisers.names())]
 

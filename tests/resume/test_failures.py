@@ -117,7 +117,6 @@ def test_a_term_that_turns_nan_fails_and_keeps_the_history(job, undisturbed, tmp
 def expected_cohort(mine):
     """The clients of round 4; the first of them meets the term first."""
     healthy = type(mine)(mine.data, {"rounds": 4})
-    from fedblade.experiment import load_config
-    from fedblade.experiment._setup import prepare
+    from fedblade.runs import load_config, prepare
 
     return prepare(load_config("quickstart", healthy.keys)[0]).cohorts[3].tolist()

@@ -17,7 +17,7 @@ import pytest
 
 from fedblade.core.plan import draw_cohorts
 from fedblade.core.streams import Streams
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 STATE = 4 * (1000 * 32 + 1000 + 4 * 1000 + 4 + 4 * 10 + 10)
 """Bytes of a client's state: layers from 32 inputs to 1000 and on to 4 features, and a head of 10 classes."""
@@ -28,7 +28,7 @@ CHILD = """
 import json, sys, time
 import numpy as np, torch
 import fedblade
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 def memory(field):
     # Not getrusage: its maximum starts with that of the process this one was forked from.

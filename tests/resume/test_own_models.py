@@ -8,8 +8,8 @@ import pytest
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.tensorfile import read_tensors, write_tensors
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._progress import Silent
+from fedblade.results import RunDirectory
+from fedblade.runs import Silent
 
 FALLING = '''
 """FedAvg whose server shrinks the model from a round on, so that the best model is not the last."""

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from fedblade.core.errors import CorruptFile
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 
 class Watch(Silent):

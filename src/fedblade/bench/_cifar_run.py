@@ -7,10 +7,8 @@ from pathlib import Path
 
 from fedblade.bench._child import report
 from fedblade.bench.cifar import setting
-from fedblade.experiment._driver import Driver, Row
-from fedblade.experiment._overrides import parse_assignment
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
+from fedblade.config.overrides import parse_assignment
+from fedblade.runs import Driver, Row, Silent, prepare
 
 
 class Rounds(Silent):

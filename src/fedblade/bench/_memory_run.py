@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.bench._child import report
-from fedblade.experiment._request import load_config
-from fedblade.experiment._run import execute
+from fedblade.runs import execute, load_config
 
 _STATUS = Path("/proc/self/status")
 

@@ -10,7 +10,7 @@ from fedblade.bench import _plain
 from fedblade.bench._child import report
 from fedblade.bench._workload import Workload, drive
 from fedblade.core.registry import datasets, engines, methods, models, partitions
-from fedblade.experiment._setup import prepare
+from fedblade.runs import prepare
 
 
 def main(folder: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.bench._child import report
-from fedblade.experiment import execute, load_config
-from fedblade.experiment._distributed import joined
+from fedblade.runs import execute, load_config
+from fedblade.runs.distributed import joined
 
 CORES = 2
 """Cores that either side may use."""

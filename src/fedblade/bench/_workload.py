@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._request import load_config
-from fedblade.experiment._setup import Setup, prepare
+from fedblade.config.run_config import RunConfig
+from fedblade.runs import Driver, Setup, Silent, load_config, prepare
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
 from fedblade.bench._child import measured_alone
 from fedblade.bench._timing import median, paired_ratios
-from fedblade.data._status import status
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._request import load_config
-from fedblade.experiment._schema import Evaluation
+from fedblade.config.run_config import RunConfig
+from fedblade.config.schema import Evaluation
+from fedblade.data import status
+from fedblade.runs import load_config
 
 _SETTING = "MobileNetV2, CIFAR-10, Dirichlet(0.05), 20 of 100 clients, 5 epochs, batch 64, fb-t1 of FedBlade, one GPU"
 _WHOLE = 200

@@ -11,8 +11,7 @@ from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_
 from fedblade.bench._one_thread import one_thread
 from fedblade.bench._timing import alternate, median, paired_ratios
 from fedblade.bench._workload import Workload, training_seconds
-from fedblade.experiment._request import load_config
-from fedblade.experiment._setup import prepare
+from fedblade.runs import load_config, prepare
 
 _DIGITS = "20 equal clients, small CNN on digits, batch 32, 1 epoch, FedAvg, float32, training only"
 _QUICKSTART = "10 rounds of the quickstart preset: FedBlade, 10 of 20 ragged clients, 3 epochs, training only"

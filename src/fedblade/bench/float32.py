@@ -3,7 +3,7 @@
 from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
 from fedblade.bench._workload import Workload, drive
 from fedblade.core.tree import Tree
-from fedblade.experiment._setup import prepare
+from fedblade.runs import prepare
 
 _WHAT = "largest |stacked − sequential| / (1 + |sequential|) over the global model, 20 equal clients, digits CNN"
 STEP_BOUND, ROUND_BOUND = 1e-6, 1e-5

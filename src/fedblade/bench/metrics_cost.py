@@ -6,12 +6,9 @@ from typing import Any
 
 from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
 from fedblade.bench._timing import alternate, median, paired_ratios
+from fedblade.config.schema import Evaluation
 from fedblade.core.registry import metrics
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._request import load_config
-from fedblade.experiment._schema import Evaluation
-from fedblade.experiment._setup import Setup, prepare
+from fedblade.runs import Driver, Setup, Silent, load_config, prepare
 
 _WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy alone"
 DEFAULT = Case("the default metrics", f"{_WHAT}: FedBlade", at_most(1.1))

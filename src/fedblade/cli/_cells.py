@@ -9,14 +9,12 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedblade.experiment._cells import Cell
-    from fedblade.experiment._cost import Estimate
+    from fedblade.studies import Cell, Estimate
 
 
 def cost_of(console: "Console", runs: "Sequence[Cell]") -> "Estimate":
     """What is left of the runs costs. A terminal shows what is being timed; elsewhere each trial has a line."""
-    from fedblade.experiment._cells import rounds_behind
-    from fedblade.experiment._cost import estimate
+    from fedblade.studies import estimate, rounds_behind
 
     trials: list[str] = []
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fedblade.report import ComparisonRow
+    from fedblade.results import ComparisonRow
 
 
 def compare(
@@ -38,10 +38,8 @@ def compare(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment import next_run_folder
-    from fedblade.experiment._cells import run_cells
-    from fedblade.experiment._compare import plan_comparison
-    from fedblade.experiment._progress import shown
+    from fedblade.runs import next_run_folder, shown
+    from fedblade.studies import plan_comparison, run_cells
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -65,7 +63,8 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
     Both count the rounds to the same accuracy. Returns the path of the report, or the folder where no run left anything
     to report.
     """
-    from fedblade.report import build_report, comparison_rows
+    from fedblade.report import build_report
+    from fedblade.results import comparison_rows
 
     found = [run for run in runs if (run / "summary.json").is_file()]
     if not found:
@@ -80,8 +79,7 @@ def comparison_table(rows: "Sequence[ComparisonRow]") -> "Table":
     """Rows of a comparison as a table that fits eighty columns."""
     from rich.table import Table
 
-    from fedblade.report._last import last_heading
-    from fedblade.report._own import measured_on
+    from fedblade.results import last_heading, measured_on
 
     ranked = any(row.rank == 1 for row in rows)
     goal = f"to {rows[0].threshold:g} %"

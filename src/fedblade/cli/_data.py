@@ -25,8 +25,7 @@ def data(
 
 def _list() -> None:
     from fedblade.core.registry import datasets
-    from fedblade.data._places import VARIABLE, cache_root
-    from fedblade.data._status import status
+    from fedblade.data import VARIABLE, cache_root, status
 
     rows = [status(name) for name in datasets.names()]
     width = max(len(row.name) for row in rows)
@@ -41,9 +40,7 @@ def _prepare(name: str, download: bool) -> str:
     import time
 
     from fedblade.core.registry import datasets
-    from fedblade.data._hub import allow_downloads
-    from fedblade.data._load import load
-    from fedblade.data._status import find_spec
+    from fedblade.data import allow_downloads, find_spec, load
 
     began = time.monotonic()
     spec = find_spec(name)

@@ -16,7 +16,7 @@ def doctor() -> None:
 
     from fedblade._version import __version__
     from fedblade.core.registry import datasets
-    from fedblade.data._status import status
+    from fedblade.data import status
 
     versions = {
         name: importlib.metadata.version(name) for name in ("torch", "numpy", "pydantic", "typer", "safetensors")

@@ -11,7 +11,7 @@ from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
-    from fedblade.flower._status import Status
+    from fedblade.flower import Status
 
 flower = typer.Typer(
     name="flower", help="Deploy a run with Flower, or rehearse that on this machine.", no_args_is_help=True
@@ -55,7 +55,7 @@ def init(
     assignments: opt.Assignments = None,
 ) -> None:
     """Write a ready Flower app around a configuration; its terms of deployment are set as flower.KEY."""
-    from fedblade.flower._project import make_app
+    from fedblade.flower import make_app
 
     config, deployment = make_app(folder, source, opt.overrides(assignments))
     about, shown = f"{config.method.name} with {config.federation.num_clients} clients", shlex.quote(str(folder))
@@ -82,8 +82,7 @@ def up(
 
     A process that ends is started again, until `fedblade flower down`.
     """
-    from fedblade.flower._place import app_place
-    from fedblade.flower._rehearsal import up
+    from fedblade.flower import app_place, up
 
     place = app_place(folder)
     record = up(place, nodes, secure=not insecure, note=typer.echo)
@@ -95,8 +94,7 @@ def up(
 @flower.command()
 def down(folder: App) -> None:
     """End everything that `fedblade flower up` started; no harm if nothing runs."""
-    from fedblade.flower._place import app_place
-    from fedblade.flower._rehearsal import down
+    from fedblade.flower import app_place, down
 
     typer.echo("ended" if down(app_place(folder)) else "nothing was running")
 
@@ -107,8 +105,7 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show the SuperLink, the nodes and the runs; exit status 0 only if everything is there for a run."""
-    from fedblade.flower._place import app_place
-    from fedblade.flower._status import status_of
+    from fedblade.flower import app_place, status_of
 
     found = status_of(app_place(folder))
     if json:
@@ -129,8 +126,7 @@ def run(
 ) -> None:
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
-    from fedblade.flower._place import app_place, importable
-    from fedblade.flower._rehearsal import record_of
+    from fedblade.flower import app_place, importable, record_of
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
@@ -140,12 +136,9 @@ def run(
     from rich.console import Console
 
     from fedblade.cli._run import _sentence
-    from fedblade.experiment import next_run_folder
-    from fedblade.experiment._directory import RunDirectory
-    from fedblade.experiment._progress import shown
-    from fedblade.experiment._request import check_folder
-    from fedblade.flower._app import read_app
-    from fedblade.flower._follow import follow
+    from fedblade.flower import follow, read_app
+    from fedblade.results import RunDirectory
+    from fedblade.runs import check_folder, next_run_folder, shown
 
     with importable(place.folder):
         config, _ = read_app(place.folder)

@@ -38,7 +38,7 @@ def list_(
 
 
 def _presets() -> list[dict[str, str]]:
-    from fedblade.experiment._presets import preset_names, preset_summary
+    from fedblade.presets.catalogue import preset_names, preset_summary
 
     return [{"name": name, "summary": preset_summary(name)} for name in preset_names()]
 

@@ -27,7 +27,7 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random d
 
 
 def _checked_threshold(value: float | None) -> float | None:
-    from fedblade.report import check_threshold
+    from fedblade.results import check_threshold
 
     return None if value is None else check_threshold(value)
 
@@ -46,8 +46,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 
 def warn_of_losses(folders: Sequence[Path]) -> None:
     """Say on standard error what the runs' files hold that cannot be read, if there is anything."""
-    from fedblade.report import read_runs
-    from fedblade.report._losses import losses
+    from fedblade.results import losses, read_runs
 
     said = losses(read_runs(folders))
     if said:
@@ -56,7 +55,7 @@ def warn_of_losses(folders: Sequence[Path]) -> None:
 
 def overrides(assignments: list[str] | None, **shortcuts: Any) -> dict[str, Any]:
     """`--set` assignments and the options that stand for one, as a table of overrides."""
-    from fedblade.experiment._overrides import parse_assignment
+    from fedblade.config.overrides import parse_assignment
 
     table = dict(parse_assignment(each) for each in assignments or ())
     return table | {key: value for key, value in shortcuts.items() if value is not None}

@@ -29,10 +29,9 @@ def partition(
     """Show how the training data are split: samples per client and class, and how hard that makes training."""
     from fedblade.cli._variants import compare_variants, refuse_knobs
     from fedblade.core.files import write_file
-    from fedblade.experiment import load_config
-    from fedblade.experiment._setup import deal_samples, give_tests
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
+    from fedblade.runs import deal_samples, give_tests, load_config
 
     _check_files(plot, save, compare=compare)
     changes = opt.overrides(assignments, seed=seed)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fedblade.experiment._cells import Cell
-    from fedblade.experiment._reproduce import Plan
-    from fedblade.experiment._tables import Outcome
+    from fedblade.studies import Cell, Outcome, Plan
 
 
 def reproduce(
@@ -42,10 +40,8 @@ def reproduce(
 
     from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment._cells import refuse_outdated, run_cells
-    from fedblade.experiment._progress import shown
-    from fedblade.experiment._reproduce import plan_reproduction
-    from fedblade.experiment._tables import planned_cells
+    from fedblade.runs import shown
+    from fedblade.studies import plan_reproduction, planned_cells, refuse_outdated, run_cells
 
     changes = opt.overrides(assignments, engine=engine, device=device)
     plan = plan_reproduction(
@@ -73,7 +69,7 @@ def reproduce(
 def _announce(console: "Console", plan: "Plan") -> None:
     """Say what will be done and what no run gives, then what it costs, which takes a while to find out."""
     from fedblade.core.words import plural
-    from fedblade.experiment._cells import is_finished, outdated
+    from fedblade.studies import is_finished, outdated
 
     runs, refused = plan.runs, outdated(plan.runs)
     unfinished = [run for run in runs if not is_finished(run)]
@@ -115,8 +111,8 @@ def _pending_lines(plan: "Plan") -> list[str]:
 def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Path:
     """Print the table and write it as CSV, Markdown, LaTeX and HTML."""
     from fedblade.core.files import write_atomic
-    from fedblade.experiment._tables import comma_separated, deviation_note, latex, markdown, outcomes
     from fedblade.report import build_report
+    from fedblade.studies import comma_separated, deviation_note, latex, markdown, outcomes
 
     found = outcomes(plan, failed)
     console.print(outcome_table(found))
@@ -137,7 +133,7 @@ def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Pat
 
 def outcome_table(found: "Sequence[Outcome]") -> "Table":
     """Lines of results for the terminal."""
-    from fedblade.experiment._tables import cells_of
+    from fedblade.studies import cells_of
 
     header, rows = cells_of(found)
     return _table(header, rows, right=header[-3:])

@@ -11,8 +11,8 @@ from fedblade.cli._stop import Stopped, resumable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fedblade.experiment._config import RunConfig
-    from fedblade.experiment._profile import Profile
+    from fedblade.config.run_config import RunConfig
+    from fedblade.runs import Profile
 
 
 def run(
@@ -31,12 +31,8 @@ def run(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment import execute, next_run_folder
-    from fedblade.experiment._agreed import agreed_config, agreed_folder
-    from fedblade.experiment._distributed import joined
-    from fedblade.experiment._progress import shown
-    from fedblade.experiment._request import requested_config
-    from fedblade.experiment._run import followed
+    from fedblade.runs import execute, followed, next_run_folder, requested_config, shown
+    from fedblade.runs.distributed import agreed_config, agreed_folder, joined
 
     def asked() -> "RunConfig":
         if resume and out is None:
@@ -63,7 +59,7 @@ def run(
 def _follow(work: "Callable[[], object]") -> NoReturn:
     """Serve rank 0 without a word, which is the one to speak; only if it is lost, rank 1 says so."""
     from fedblade.core.errors import FedbladeError
-    from fedblade.experiment._agreed import unheard
+    from fedblade.runs.distributed import unheard
 
     try:
         work()
@@ -91,7 +87,7 @@ def _telling_of_the_loss() -> "Iterator[None]":
 
 def _where_the_time_went(profile: "Profile") -> str:
     """The table of stages, and how to look at the trace."""
-    from fedblade.experiment._profile import MOST_OPERATORS, OPERATOR_SECONDS
+    from fedblade.runs import MOST_OPERATORS, OPERATOR_SECONDS
 
     limits = f"the first {MOST_OPERATORS:,}, of some {OPERATOR_SECONDS:.0f} s"
     round_ = profile.operators_round
@@ -113,7 +109,7 @@ def _sentence(summary: dict[str, Any]) -> str:
         return "not measured" if value is None else f"{value:.2f} %"
 
     from fedblade.core.words import plural
-    from fedblade.report import over_last
+    from fedblade.results import over_last
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
     last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])

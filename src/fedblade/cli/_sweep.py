@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from fedblade.experiment._cells import Cell
-    from fedblade.experiment._sweep import Trial
+    from fedblade.studies import Cell, Trial
 
 
 def sweep(
@@ -44,9 +43,9 @@ def sweep(
     from rich.console import Console
 
     from fedblade.cli._compare import parse_seeds
-    from fedblade.experiment import next_run_folder
-    from fedblade.experiment._sweep import parse_axis, plan_sweep
     from fedblade.report import build_report
+    from fedblade.runs import next_run_folder
+    from fedblade.studies import parse_axis, plan_sweep
 
     folder = out or next_run_folder("sweep")
     trials = plan_sweep(
@@ -72,7 +71,7 @@ def _tune(
 
     Trials on a validation split are followed by runs of the chosen ones on the test set.
     """
-    from fedblade.experiment._sweep import on_test_set, select_best
+    from fedblade.studies import on_test_set, select_best
 
     runs = [run for trial in trials for run in trial.runs]
     failed = _run(console, runs, quiet=quiet)
@@ -93,9 +92,8 @@ def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Pa
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
     from fedblade.core.words import plural
-    from fedblade.experiment._cells import is_finished, refuse_outdated, run_cells
-    from fedblade.experiment._cost import find_data
-    from fedblade.experiment._progress import shown
+    from fedblade.runs import shown
+    from fedblade.studies import find_data, is_finished, refuse_outdated, run_cells
 
     refuse_outdated(runs)
     open_ = [run for run in runs if not is_finished(run)]
@@ -141,6 +139,6 @@ def _values(trial: "Trial") -> str:
 
 
 def _text(trial: "Trial", key: str) -> str:
-    from fedblade.experiment._settings import show
+    from fedblade.config.settings import show
 
     return show(trial.values[key]) if key in trial.values else ""

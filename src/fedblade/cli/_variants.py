@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.config.run_config import RunConfig
     from fedblade.data import Dataset
-    from fedblade.experiment._config import RunConfig
 
 # In this order as in the code of NIID-Bench, MOON, FedDecorr and FedNTD; of FedGELA; FedETF; FedDF; FedRCL; FedDyn with
 # clients of equal sizes; FedDyn with clients of unequal sizes.
@@ -69,8 +69,8 @@ def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
 
 def refuse_knobs(config: "RunConfig", overrides: Mapping[str, Any]) -> None:
     """Refuse knobs of one split other than alpha: each row of the comparison has knobs of its own."""
+    from fedblade.config.settings import show
     from fedblade.core.errors import Misconfigured
-    from fedblade.experiment._settings import show
 
     for key, value in overrides.items():
         section, _, knob = key.rpartition(".")
@@ -86,8 +86,8 @@ def _measured(config: "RunConfig", dataset: "Dataset", name: str, knobs: Mapping
     import numpy as np
 
     from fedblade.core.registry import partitions
-    from fedblade.experiment._setup import split_clients
     from fedblade.partitions import hardness
+    from fedblade.runs import split_clients
 
     chosen = replace(config.partition, name=name, entry=partitions.get(name), knobs=knobs)
     split = split_clients(replace(config, partition=chosen), dataset).train

@@ -1,7 +1,30 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
-from fedblade.data._dataset import Dataset, Part, to_samples
+from fedblade.data._dataset import Array, Dataset, Part, to_samples
+from fedblade.data._hub import allow_downloads
+from fedblade.data._load import load
+from fedblade.data._places import VARIABLE, cache_root
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
-from fedblade.data._user import as_dataset
+from fedblade.data._status import find_spec, status
+from fedblade.data._user import IN_NPZ, NAMES, as_dataset
+from fedblade.data._user_labels import Numbering, as_labels
 
-__all__ = ["RECIPE_NAMES", "Dataset", "Part", "apply_recipe", "as_dataset", "to_samples"]
+__all__ = [
+    "IN_NPZ",
+    "NAMES",
+    "RECIPE_NAMES",
+    "VARIABLE",
+    "Array",
+    "Dataset",
+    "Numbering",
+    "Part",
+    "allow_downloads",
+    "apply_recipe",
+    "as_dataset",
+    "as_labels",
+    "cache_root",
+    "find_spec",
+    "load",
+    "status",
+    "to_samples",
+]

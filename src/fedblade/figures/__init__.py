@@ -16,9 +16,7 @@ from fedblade.figures._files import check_columns, check_formats, save
 from fedblade.figures._panels import build_panels
 from fedblade.figures._specs import general_figures, paper_figure, paper_ids
 from fedblade.figures._style import FORMATS
-from fedblade.figures._tables import comma_separated, latex, markdown
-from fedblade.report import comparison_rows, read_runs
-from fedblade.report._groups import group_runs
+from fedblade.results import comma_separated, comparison_rows, group_runs, latex, markdown, read_runs
 
 __all__ = ["FORMATS", "paper_ids", "write_figures", "write_tables"]
 

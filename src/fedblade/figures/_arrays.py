@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from fedblade.report._arrays import Array, Vector, side_of, snapshots, square, vector
 from fedblade.report._calibration import bin_sums, filled_bins, reliability_curve
-from fedblade.report._groups import Group
 from fedblade.report._served import row_shares
+from fedblade.results import Array, Group, Vector, side_of, snapshots, square, vector
 
 Matrix = tuple[tuple[float | None, ...], ...]
 

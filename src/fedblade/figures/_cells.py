@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedblade.report._groups import Group
+from fedblade.results import Group
 
 if TYPE_CHECKING:
-    from fedblade.experiment._grid import GridCell
+    from fedblade.presets.grid import GridCell
 
 _SETTING = ("partition", "model", "federation.num_clients", "federation.clients_per_round", "local.epochs")
 
@@ -17,8 +17,8 @@ def choose_cells(figure: str, groups: Sequence[Group]) -> list[Group]:
     A run shortened by `--rounds` still belongs to its cell.
     """
     # The presets need torch, which nothing else here does.
-    from fedblade.experiment._presets import load_preset
-    from fedblade.experiment._settings import lookup, setting
+    from fedblade.config.settings import lookup, setting
+    from fedblade.presets.catalogue import load_preset
 
     def facts(cell: "GridCell") -> dict[str, Any]:
         own = {key: setting(cell.config, key) if "." in key else lookup(cell.config, key) for key in _SETTING}
@@ -34,6 +34,6 @@ def choose_cells(figure: str, groups: Sequence[Group]) -> list[Group]:
 
 def _fits(group: Group, facts: Mapping[str, Any]) -> bool:
     # The presets need torch, which nothing else here does.
-    from fedblade.experiment._settings import lookup
+    from fedblade.config.settings import lookup
 
     return all(lookup(group.runs[0].config, key) == value for key, value in facts.items())

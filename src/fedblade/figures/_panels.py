@@ -10,7 +10,7 @@ from fedblade.figures._points import FLOOR
 from fedblade.figures._series import Series, group_series, last_value, sweep_series
 from fedblade.figures._settings import Placed, place
 from fedblade.figures._specs import Field, Part
-from fedblade.report._groups import Group
+from fedblade.results import Group
 
 _AXES = {
     "rounds": "round",

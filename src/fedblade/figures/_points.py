@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedblade.report._clients import estimated_accuracies
-from fedblade.report._record import RunRecord, number
+from fedblade.results import RunRecord, number
 
 FIRST_VALUES = 100
 """Eigenvalues a spectrum shows."""

@@ -8,8 +8,7 @@ from fedblade import protocols
 from fedblade.figures._arrays import array_points
 from fedblade.figures._points import run_points
 from fedblade.figures._specs import Field, find_field
-from fedblade.report._groups import Group
-from fedblade.report._record import RunRecord, number
+from fedblade.results import Group, RunRecord, number
 
 _ARRAYS = ("classes", "reliability")
 """Drawn from arrays whose mean over seeds is taken before they are put in order."""

@@ -5,8 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedblade.figures._specs import Part, variants
-from fedblade.report._groups import Group, count_distinct, differing_keys, flatten, telling_keys
-from fedblade.report._order import published_names, setting_number
+from fedblade.results import (
+    Group,
+    count_distinct,
+    differing_keys,
+    flatten,
+    published_names,
+    setting_number,
+    telling_keys,
+)
 
 _KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
 _SIGNS = {"clients": "K", "cohort": "m", "epochs": "E"}

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fedblade.config.run_config import RunConfig, resolve
+from fedblade.config.schema import Section
+from fedblade.config.validation import check_keys, validate
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment._config import RunConfig, resolve
-from fedblade.experiment._schema import Section
-from fedblade.experiment._validate import check_keys, validate
 
 FILE = "fedblade.toml"
 TABLE = "flower"

@@ -13,10 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.data import Dataset, as_dataset
-from fedblade.data._dataset import Array
-from fedblade.data._user import IN_NPZ, NAMES
-from fedblade.data._user_labels import Numbering, as_labels
+from fedblade.data import IN_NPZ, NAMES, Array, Dataset, Numbering, as_dataset, as_labels
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"

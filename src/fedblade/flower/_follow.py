@@ -9,15 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import FedbladeError, RunFailed
 from fedblade.core.files import write_atomic
-from fedblade.engines.nodes._in_short import printable
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._directory import HISTORY, SUMMARY, RunDirectory
-from fedblade.experiment._driver import Row, Watcher
-from fedblade.experiment._setup import Setup
+from fedblade.engines.nodes import printable
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place, toml_table
+from fedblade.results import HISTORY, SUMMARY, RunDirectory
+from fedblade.runs import Row, Setup, Watcher
 
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 1.0

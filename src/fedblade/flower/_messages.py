@@ -7,9 +7,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblade.core.tree import Tree
-from fedblade.engines.nodes._in_short import printable
-from fedblade.engines.nodes._post import Reply, Request, Size
-from fedblade.engines.nodes._roster import LONGEST
+from fedblade.engines.nodes import LONGEST, Reply, Request, Size, printable
 
 _TENSORS, _FACTS, _JSON = "tensors", "facts", "json"
 _MOST_FACTS = 10_000_000

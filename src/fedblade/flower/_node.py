@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade._version import __version__
+from fedblade.config.run_config import resolve
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.observe import Watch
@@ -17,15 +18,19 @@ from fedblade.core.sums import DataPass, Sums
 from fedblade.core.tree import State, Tree, tree_digest
 from fedblade.engines._wire import pack
 from fedblade.engines.base import RoundOutcome
-from fedblade.experiment._config import resolve
-from fedblade.experiment._diagnose import watch_for
-from fedblade.experiment._evaluate import holder, own_samples
-from fedblade.experiment._personal import stages_after_run
-from fedblade.experiment._precision import float32_products
-from fedblade.experiment._setup import Setup, plan_phases, prepare
-from fedblade.experiment._threads import fitting_threads
 from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
+from fedblade.runs import (
+    Setup,
+    fitting_threads,
+    float32_products,
+    holder,
+    own_samples,
+    plan_phases,
+    prepare,
+    stages_after_run,
+    watch_for,
+)
 
 Answer = tuple[dict[str, Any], Tree]
 _log = logging.getLogger(__name__)

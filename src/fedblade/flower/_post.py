@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import httpx
 from flwr.serverapp import Grid
 
-from fedblade.engines.nodes._post import Reply, Request, Size
+from fedblade.engines.nodes import Reply, Request, Size
 from fedblade.flower._messages import to_message, to_reply
 
 _FRESH_SECONDS = 1.0

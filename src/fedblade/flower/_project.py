@@ -4,18 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import RunConfig
+from fedblade.config.schema import NAMED
+from fedblade.config.validation import plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
-from fedblade.experiment import _toml
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._overrides import apply
-from fedblade.experiment._presets import read_config
-from fedblade.experiment._request import folder_name
-from fedblade.experiment._schema import NAMED
-from fedblade.experiment._validate import plain
 from fedblade.flower._app import FILE, TABLE, Deployment, split_tables
 from fedblade.flower._place import OWN
 from fedblade.flower._server import check_deployable
+from fedblade.presets.catalogue import read_config
+from fedblade.runs import folder_name
 
 PARTS = "own_parts"
 """Package of an app with the user's files that parts of the run are taken from; Flower packs no folder `parts`."""
@@ -103,7 +104,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     }
     files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        FILE: _toml.dumps(tables | {TABLE: plain(deployment)}),
+        FILE: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),

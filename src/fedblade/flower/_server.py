@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.core.files import write_atomic
-from fedblade.data import Dataset
-from fedblade.data._dataset import Part
+from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
-from fedblade.engines.nodes._dispatch import Dispatch, Terms
-from fedblade.engines.nodes._hello import Holding
-from fedblade.engines.nodes._post import Post
-from fedblade.engines.nodes._roster import Journal, Roster
+from fedblade.engines.nodes import Dispatch, Holding, Journal, Post, Roster, Terms
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.experiment._config import RunConfig
-from fedblade.experiment._setup import Setup, prepare
 from fedblade.flower._app import Deployment
 from fedblade.flower._data import own_dataset, reported_clients
+from fedblade.runs import Setup, prepare
 
 _FACTS = "deployment.json"
 _PLACEHOLDERS = 2

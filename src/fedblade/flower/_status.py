@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes._in_short import printable
-from fedblade.engines.nodes._roster import LONGEST
+from fedblade.engines.nodes import LONGEST, printable
 from fedblade.flower import _processes
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place

@@ -6,11 +6,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedblade.core.errors import FedbladeError
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._run import execute
 from fedblade.flower._app import read_app
 from fedblade.flower._post import GridPost
 from fedblade.flower._server import check_deployable, deployed_setup, journal_of
+from fedblade.runs import Silent, execute
 
 RUN_DIR, RESUME = "run-dir", "resume"
 """Keys of the app's configuration: where the run is written, and whether it goes on."""

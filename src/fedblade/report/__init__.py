@@ -11,24 +11,18 @@ from typing import Any
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_file
 from fedblade.report._charts import WIDE
-from fedblade.report._compare import ComparisonRow, check_threshold, compare, suggest_threshold
-from fedblade.report._groups import group_runs
 from fedblade.report._labelmap import draw_label_map
-from fedblade.report._last import over_last
 from fedblade.report._page import page
-from fedblade.report._read import check_counts, read_runs
-from fedblade.report._record import RunRecord
+from fedblade.results import (
+    check_counts,
+    check_threshold,
+    compare,
+    group_runs,
+    read_runs,
+    suggest_threshold,
+)
 
-__all__ = [
-    "ComparisonRow",
-    "RunRecord",
-    "build_report",
-    "check_threshold",
-    "comparison_rows",
-    "label_map_svg",
-    "over_last",
-    "read_runs",
-]
+__all__ = ["build_report", "label_map_svg"]
 
 
 def build_report(
@@ -47,12 +41,6 @@ def build_report(
     groups = group_runs(read_runs(paths))
     level = suggest_threshold(groups) if threshold is None else check_threshold(threshold)
     return write_file(target, page(groups, compare(groups, level), title, note))
-
-
-def comparison_rows(paths: Sequence[Path], threshold: float | None = None) -> list[ComparisonRow]:
-    """Rows of the comparison table, one per method and setting; `threshold` is that of `build_report`."""
-    groups = group_runs(read_runs(paths))
-    return compare(groups, suggest_threshold(groups) if threshold is None else check_threshold(threshold))
 
 
 def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, title: str | None = None) -> str:

@@ -3,13 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from fedblade.report._arrays import Array, Vector, snapshots, vector
 from fedblade.report._charts import Figure
-from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import Measure, measure_figures, small_figure
-from fedblade.report._own import drawn_sentence
-from fedblade.report._words import listing
+from fedblade.results import Array, Curve, Group, Vector, drawn_sentence, listing, snapshots, vector
 
 _PERCENT = (0.0, 100.0)
 # A bin with fewer answers than the smaller of these says more about chance than about the model.

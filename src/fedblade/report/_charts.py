@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedblade.report._groups import Group
 from fedblade.report._lines import LineChart
-from fedblade.report._own import drawn_sentence
-from fedblade.report._record import Round
+from fedblade.results import Group, Round, drawn_sentence
 
 WIDE, NARROW = 940.0, 352.0
 SMALL = (380.0, 236.0)

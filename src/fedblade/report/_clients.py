@@ -3,14 +3,10 @@
 import statistics
 from collections.abc import Sequence
 
-from fedblade.report._arrays import Array, vector
 from fedblade.report._charts import Figure
-from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
-from fedblade.report._own import drawn_sentence, measured_on
-from fedblade.report._record import RunRecord, number
-from fedblade.report._words import NAMED, listing
+from fedblade.results import NAMED, Array, Curve, Group, RunRecord, drawn_sentence, listing, measured_on, number, vector
 
 _STEPS = tuple(range(0, 101, 5))
 _READING = (

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedblade.report._charts import Figure
-from fedblade.report._groups import Group
 from fedblade.report._html import details, grid, paragraph, section
 from fedblade.report._measures import Measure, latest_values, measure_figures
 from fedblade.report._spectra import dimensions, spectra
-from fedblade.report._words import NAMED, listing
+from fedblade.results import NAMED, Group, listing
 
 METRICS = ("spectrum", "erank_feature", "local_spectrum", "spectrum_ratio")
 

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from fedblade.report._groups import Group
 from fedblade.report._measures import Measure, latest_sentence
 from fedblade.report._svg import escape
+from fedblade.results import Group
 
 _LEAD = '<p class="figure-title">What lies behind it</p>'
 # By section: what to quote of it, the first that was measured.

@@ -4,14 +4,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from fedblade.report._charts import Figure
-from fedblade.report._groups import Curve, Group
 from fedblade.report._html import Column, grid, name_cell, paragraph, section, table
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
-from fedblade.report._own import drawn_sentence
-from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape
-from fedblade.report._words import duration, listing, size
+from fedblade.results import Curve, Group, RunRecord, drawn_sentence, duration, listing, number, size
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

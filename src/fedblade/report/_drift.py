@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fedblade.report._groups import Group
 from fedblade.report._html import details, grid, paragraph, section
 from fedblade.report._measures import Measure, measure_figures, pair_figures
+from fedblade.results import Group
 
 METRICS = (
     "drift",

@@ -3,13 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from fedblade.report._arrays import Array, Vector, square
-from fedblade.report._groups import Group
 from fedblade.report._heatmap import HeatMap, maps_of, strongest
 from fedblade.report._html import details, grid, paragraph, section
 from fedblade.report._measures import Measure, measure_figures, measured
-from fedblade.report._own import drawn_sentence
-from fedblade.report._words import NAMED, listing
+from fedblade.results import NAMED, Array, Group, Vector, drawn_sentence, listing, square
 
 METRICS = ("nc1", "nc2", "nc_error", "class_means")
 

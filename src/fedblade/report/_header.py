@@ -4,14 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from fedblade.core.words import plural
-from fedblade.report._compare import ComparisonRow
-from fedblade.report._groups import Group
 from fedblade.report._html import paragraph
-from fedblade.report._last import over_last
-from fedblade.report._losses import losses
-from fedblade.report._record import RunRecord
 from fedblade.report._svg import escape
-from fedblade.report._words import NAMED, listing, percent
+from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, losses, over_last, percent
 
 _SETTING = (
     "In federated learning, clients keep their samples to themselves. In each round some of them train a copy of the "

@@ -3,12 +3,10 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from fedblade.report._groups import Group
 from fedblade.report._html import Column, details, paragraph, table
 from fedblade.report._svg import escape
+from fedblade.results import STATES, Group
 
-STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
-"""Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
 _COUNTER = "count_"
 _NOTE = (
     "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "

@@ -4,12 +4,11 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.report._arrays import Array, Snapshots, Vector, side_of, snapshots
 from fedblade.report._cells import runs_of
 from fedblade.report._data import embed
-from fedblade.report._groups import Group
 from fedblade.report._html import frames, name_cell
 from fedblade.report._svg import COLOURS, GRID, document, shorten, stride, tag, text, text_width, upright_title
+from fedblade.results import Array, Group, Snapshots, Vector, side_of, snapshots
 
 _LEVELS = 8
 _WIDTH = 250.0

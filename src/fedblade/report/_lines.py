@@ -6,7 +6,6 @@ from typing import Any
 
 from fedblade.report._axes import Axis, linear_axis, log_axis
 from fedblade.report._data import briefly
-from fedblade.report._groups import Curve
 from fedblade.report._svg import (
     COLOURS,
     GRID,
@@ -21,6 +20,7 @@ from fedblade.report._svg import (
     text_width,
     upright_title,
 )
+from fedblade.results import Curve
 
 _MAX_POINTS, _MAX_SMALL = 600, 100
 _LOG_RATIO = 100

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedblade.report._charts import SMALL, Figure
-from fedblade.report._groups import Curve, Group
 from fedblade.report._lines import LineChart
-from fedblade.report._own import MEAN_OF_OWN, drawn_sentence
-from fedblade.report._words import NAMED, listing
+from fedblade.results import MEAN_OF_OWN, NAMED, Curve, Group, drawn_sentence, listing
 
 
 @dataclass(frozen=True)

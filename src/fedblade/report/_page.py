@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from fedblade.report import _collapse, _drift, _geometry, _sections, _served
 from fedblade.report._charts import accuracy_figure, loss_figure
 from fedblade.report._collapse import collapse
-from fedblade.report._compare import ComparisonRow
 from fedblade.report._contents import contents
 from fedblade.report._cost import cost
 from fedblade.report._data import embed
 from fedblade.report._drift import drift
 from fedblade.report._geometry import geometry
-from fedblade.report._groups import Group
 from fedblade.report._header import default_heading, header
 from fedblade.report._html import figure, name_cell, paragraph, section
 from fedblade.report._served import served
 from fedblade.report._splits import splits
 from fedblade.report._svg import escape
-from fedblade.report._words import listing
+from fedblade.results import ComparisonRow, Group, listing
 
 # Nothing may be loaded from anywhere, whatever a run's files contain.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

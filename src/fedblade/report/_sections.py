@@ -4,15 +4,25 @@ from collections.abc import Mapping, Sequence
 
 from fedblade import protocols
 from fedblade.core.words import plural
-from fedblade.report._compare import ComparisonRow
-from fedblade.report._groups import Group, differing_keys, flatten
 from fedblade.report._health import health
 from fedblade.report._html import Column, details, name_cell, paragraph, section, table
-from fedblade.report._last import last_heading, last_rounds, over_last
-from fedblade.report._own import measured_on
-from fedblade.report._record import RunRecord, number
 from fedblade.report._svg import escape
-from fedblade.report._words import MISSING, duration, percent, size
+from fedblade.results import (
+    MISSING,
+    ComparisonRow,
+    Group,
+    RunRecord,
+    differing_keys,
+    duration,
+    flatten,
+    last_heading,
+    last_rounds,
+    measured_on,
+    number,
+    over_last,
+    percent,
+    size,
+)
 
 _MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
 _DAGGER = "†"

@@ -3,17 +3,27 @@
 import math
 from collections.abc import Sequence
 
-from fedblade.report._arrays import Array, Vector, snapshots, square, vector
 from fedblade.report._calibration import calibration_figures
 from fedblade.report._charts import Figure
 from fedblade.report._clients import client_figure
-from fedblade.report._groups import Curve, Group
 from fedblade.report._heatmap import HeatMap, class_names, maps_of, strongest
 from fedblade.report._html import Column, details, grid, name_cell, paragraph, section, table
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import Measure, measure_figures, small_figure
-from fedblade.report._own import drawn_sentence, own_sentence
-from fedblade.report._words import MISSING, NAMED, listing
+from fedblade.results import (
+    MISSING,
+    NAMED,
+    Array,
+    Curve,
+    Group,
+    Vector,
+    drawn_sentence,
+    listing,
+    own_sentence,
+    snapshots,
+    square,
+    vector,
+)
 
 METRICS = ("classes", "calibration")
 

@@ -3,15 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedblade.report._arrays import Array, Snapshots, Vector, complete, side_of, snapshots
 from fedblade.report._charts import Figure, line_figure
 from fedblade.report._data import briefly
-from fedblade.report._groups import Curve, Group
 from fedblade.report._html import details, figure, frames, grid, paragraph
 from fedblade.report._lines import LineChart
 from fedblade.report._measures import small_figure
-from fedblade.report._own import drawn_sentence
-from fedblade.report._words import NAMED, listing
+from fedblade.results import (
+    NAMED,
+    Array,
+    Curve,
+    Group,
+    Snapshots,
+    Vector,
+    complete,
+    drawn_sentence,
+    listing,
+    side_of,
+    snapshots,
+)
 
 _GLOBAL, _LOCAL = Array("spectrum", complete), Array("local_spectrum", complete)
 _TITLE = "Spectrum: how much the features vary along each direction"

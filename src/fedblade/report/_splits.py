@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from fedblade.core.words import plural
 from fedblade.hardness import Hardness
 from fedblade.report._charts import Figure
-from fedblade.report._groups import Group
 from fedblade.report._header import partition_text
 from fedblade.report._html import Column, details, figure, paragraph, section, table
 from fedblade.report._labelmap import draw_label_map
-from fedblade.report._record import Partition, RunRecord
 from fedblade.report._svg import escape
+from fedblade.results import Group, Partition, RunRecord
 
 # Label maps, and cells of all of them together.
 _MOST_MAPS, _MOST_CELLS = 6, 60_000

@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fedblade.report import RunRecord, read_runs
-from fedblade.report._record import IN_PROGRESS
+from fedblade.results import IN_PROGRESS, RunRecord, read_runs
 from fedblade.watch._pace import Pace
 
 FILES = ("config.toml", "partition.json", "history.jsonl", "diagnostics.jsonl", "clients.jsonl", "summary.json")

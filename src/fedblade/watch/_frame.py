@@ -5,8 +5,7 @@ from collections import Counter
 from rich.text import Text
 
 from fedblade.core.words import plural
-from fedblade.report._record import IN_PROGRESS
-from fedblade.report._words import listing
+from fedblade.results import IN_PROGRESS, listing
 from fedblade.watch._draw import printable, sparkline
 from fedblade.watch._folder import Folder, Watched
 from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from fedblade.protocols import CALIBRATED
-from fedblade.report import RunRecord
-from fedblade.report._health import STATES
-from fedblade.report._losses import losses
+from fedblade.results import STATES, RunRecord, losses
 from fedblade.watch._draw import Point, number, printable
 
 _FIRST = (

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedblade.report import RunRecord
+from fedblade.results import RunRecord
 
 _ROUNDS = 10
 """Rounds the estimates look back on, which covers the usual rhythms of evaluation."""

@@ -4,10 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from fedblade.report import RunRecord
-from fedblade.report._last import last_word
-from fedblade.report._record import IN_PROGRESS
-from fedblade.report._words import duration, percent, size
+from fedblade.results import IN_PROGRESS, RunRecord, duration, last_word, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
 from fedblade.watch._folder import Watched
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes
-from fedblade.flower._place import Place, app_place
+from fedblade.flower import _processes, app_place
+from fedblade.flower._place import Place
 from fedblade.flower._record import Record, read_record
 
 CLIENTS = 3

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes
-from fedblade.flower._place import Place, app_place
+from fedblade.flower import _processes, app_place
+from fedblade.flower._place import Place
 
 SERVER = '''\
 """Asks every node once and writes what they say; what the folder is called decides how it ends."""

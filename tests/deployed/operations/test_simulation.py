@@ -10,11 +10,9 @@ import pytest
 
 pytest.importorskip("flwr")
 pytest.importorskip("ray", reason="simulation under Flower needs Ray: pip install 'fedblade[flower]'")
-from fedblade.flower import _processes
+from fedblade.flower import _processes, app_place, make_app
 from fedblade.flower._control import CONNECTION, SuperLink, write_connection
-from fedblade.flower._place import app_place
 from fedblade.flower._ports import free_ports, is_open
-from fedblade.flower._project import make_app
 
 pytestmark = pytest.mark.slow
 KEYS = {"method": "fedavg", "model": "mlp", "num_clients": 3, "clients_per_round": 2, "rounds": 2, "epochs": 1}

@@ -15,10 +15,10 @@ from fedblade.core.outcome import train_client
 from fedblade.core.phase import Phase
 from fedblade.core.problem import MOMENTUM, receive
 from fedblade.core.terms import GradientTerm
-from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
+from fedblade.runs import prepare
 
 
 def plain_module(setup):

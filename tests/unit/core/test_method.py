@@ -14,12 +14,10 @@ from fedblade.core.method import Exchange, zeros
 from fedblade.core.phase import Phase
 from fedblade.core.terms import GradientTerm
 from fedblade.core.views import HeadTensors
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
 from fedblade.heads import LinearHead
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
+from fedblade.runs import Driver, Silent, prepare
 
 
 def test_groups_that_do_not_exist_are_refused_with_the_nearest():

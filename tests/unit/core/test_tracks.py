@@ -27,9 +27,9 @@ from fedblade.core.outcome import adapt_client, train_client
 from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL, receive
 from fedblade.core.terms import GradientTerm
-from fedblade.experiment._setup import prepare
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
+from fedblade.runs import prepare
 
 LR = 0.05
 BESIDE = Phase(track="own")

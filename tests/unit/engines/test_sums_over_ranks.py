@@ -11,8 +11,9 @@ from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Sum, Sums
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.ranks import described, raise_described
 from fedblade.engines.ranks._bytes import as_bytes, decoded, encoded, from_bytes
-from fedblade.engines.ranks._sums import added, described, merged, one_by_one, raise_described
+from fedblade.engines.ranks._sums import added, merged, one_by_one
 
 CPU = torch.device("cpu")
 DECLARED = (

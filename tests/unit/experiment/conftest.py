@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedblade
-from fedblade.experiment import Result
+from fedblade.runs import Result
 
 SMALL = {
     "model": "mlp",

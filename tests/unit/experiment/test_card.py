@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import fedblade
+from fedblade.cards import card
+from fedblade.config.run_config import knob_tables
 from fedblade.core.method import Exchange, Method, Own
 from fedblade.core.phase import Lookahead, Phase, Sgd
 from fedblade.core.registry import methods
 from fedblade.core.sums import Sum
-from fedblade.experiment._card import card
-from fedblade.experiment._config import knob_tables
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedprox import fedprox
 
 COMBINATIONS = ["fedavg+feddecorr", "fedprox+feddecorr+lddecorr", "fedetf-ft"]
-PAPERS = resources.files("fedblade.experiment") / "presets" / "papers"
+PAPERS = resources.files("fedblade.presets") / "files" / "papers"
 
 
 def each_apart() -> Method:

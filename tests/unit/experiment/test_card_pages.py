@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from fedblade.cards import card, plain_text
+from fedblade.cards._knobs import Knob
+from fedblade.cards._markdown import index, page
+from fedblade.cards._text import _knobs
+from fedblade.config.run_config import knob_tables
 from fedblade.core.registry import methods
-from fedblade.experiment._card import card
-from fedblade.experiment._card_knobs import Knob
-from fedblade.experiment._card_markdown import index, page
-from fedblade.experiment._card_text import _knobs, plain_text
-from fedblade.experiment._config import knob_tables
 
 NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
 HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines")

@@ -5,11 +5,10 @@ import tomllib
 import numpy as np
 import pytest
 
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import resolve
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import load_config
-from fedblade.experiment._config import resolve
-from fedblade.experiment._overrides import apply
-from fedblade.experiment._setup import prepare
+from fedblade.runs import load_config, prepare
 
 SPEC = """
 id = "fb-t1"

@@ -14,16 +14,13 @@ from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sum
 from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
-from fedblade.experiment import execute, load_config
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._evaluate import evaluate
-from fedblade.experiment._measure import FinishedRun, measure
-from fedblade.experiment._personal import measure_clients, stages_after_run
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
-from fedblade.experiment._summary import summarise
 from fedblade.methods import Composition
 from fedblade.methods.fedavg import fedavg
+from fedblade.runs import Driver, Silent, execute, load_config, prepare, stages_after_run
+from fedblade.runs._evaluation import evaluate
+from fedblade.runs._personal import measure_clients
+from fedblade.runs._summary import summarise
+from fedblade.studies._measures import FinishedRun, measure
 
 KEYS = {
     "dataset": "object", "partition": "iid", "model": "mlp", "hidden": [8], "dim": 6, "method": "fedavg",

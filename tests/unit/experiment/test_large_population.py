@@ -6,9 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from fedblade.experiment import _driver, _setup, _work, load_config
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import choose_measured, prepare
+from fedblade.runs import Silent, _driver, _setup, choose_measured, load_config, prepare
+from fedblade.studies import _work
 
 LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_round": 4}
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from fedblade.config.overrides import parse_assignment
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import load_config
-from fedblade.experiment._overrides import parse_assignment
-from fedblade.experiment._reproduce import plan_reproduction
-from fedblade.experiment._sweep import Axis, plan_sweep
+from fedblade.runs import load_config
+from fedblade.studies import plan_reproduction, plan_sweep
+from fedblade.studies._sweep import Axis
 
 
 def table(source=None, **overrides):

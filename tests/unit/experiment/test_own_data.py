@@ -11,7 +11,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import tree_digest
-from fedblade.experiment._model_inputs import as_trained
+from fedblade.runs._model_inputs import as_trained
 
 SETTING = {"num_clients": 4, "clients_per_round": 2, "rounds": 2, "partition": "iid"}
 
@@ -157,7 +157,7 @@ def test_random_transforms_are_drawn_anew_and_alike_in_every_engine(small_run, d
     assert weights(resumed) == weights(sequential)
 
 
-class StopsAfterOne(fedblade.experiment._progress.Silent):
+class StopsAfterOne(fedblade.runs._progress.Silent):
     """Ends a run after its first round, as Ctrl-C does."""
 
     def on_round(self, row):

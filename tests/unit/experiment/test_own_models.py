@@ -17,16 +17,13 @@ from fedblade.core.registry import Entry
 from fedblade.core.state import MemoryStore
 from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
-from fedblade.experiment import _personal, execute, load_config
-from fedblade.experiment._driver import Driver
-from fedblade.experiment._personal import GAPA_EPOCHS, measure_clients, spread, stages_after_run
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import prepare
-from fedblade.experiment._summary import summarise
 from fedblade.methods import Composition
 from fedblade.methods._compose import compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
+from fedblade.runs import Driver, Silent, _personal, execute, load_config, prepare, stages_after_run
+from fedblade.runs._personal import GAPA_EPOCHS, measure_clients, spread
+from fedblade.runs._summary import summarise
 
 KEYS = {
     "dataset": "object", "partition": "dirichlet", "alpha": 0.5, "min_size": 8, "model": "mlp", "hidden": [8], "dim": 6,

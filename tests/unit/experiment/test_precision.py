@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import fedblade
-from fedblade.experiment._precision import float32_products
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent, float32_products
 
 PARTS = {
     "matmul": torch.backends.cuda.matmul,

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fedblade.config.schema import Optimizer
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import load_config
-from fedblade.experiment._presets import is_grid, preset_names, preset_summary
-from fedblade.experiment._schema import Optimizer
+from fedblade.presets.catalogue import is_grid, preset_names, preset_summary
+from fedblade.runs import load_config
 
 
 def test_the_quickstart_has_the_numbers_of_the_contract():

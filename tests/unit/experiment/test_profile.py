@@ -8,8 +8,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import read_tensors
 from fedblade.core.timeline import OTHER, RECORDING, STAGES
-from fedblade.experiment import _profile
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent, _profile
 
 STATEFUL = {"method": "scaffold", "partition": "iid", "engine": "sequential"}
 OF_A_ROUND = {"plan", "load", "train", "sums", "server", "evaluate", "save", OTHER}

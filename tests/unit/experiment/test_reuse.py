@@ -10,16 +10,15 @@ import pytest
 import torch
 
 import fedblade
+from fedblade.config.run_config import resolve
 from fedblade.core import local
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import Entry, heads, methods, models, partitions, regularisers
 from fedblade.data import as_dataset
-from fedblade.experiment import _revisions
-from fedblade.experiment._cells import Cell, is_finished, run_cells
-from fedblade.experiment._config import resolve
-from fedblade.experiment._directory import RunDirectory
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._revisions import revisions_of
+from fedblade.results import RunDirectory
+from fedblade.runs import Silent, _revisions
+from fedblade.runs._revisions import revisions_of
+from fedblade.studies import Cell, is_finished, run_cells
 
 SMALL = {
     "federation": {"num_clients": 2, "clients_per_round": 2, "rounds": 2},

@@ -22,10 +22,8 @@ from fedblade.core.tensorfile import read_tensors
 from fedblade.core.tree import tree_digest
 from fedblade.data import Dataset, Part
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.experiment import _summary, load_config
-from fedblade.experiment._progress import Silent
-from fedblade.experiment._setup import split_clients
 from fedblade.partitions import Hardness, hardness
+from fedblade.runs import Silent, _summary, load_config, split_clients
 
 SUMMARY_FIELDS = {
     "method", "dataset", "partition", "model", "engine", "seed", "rounds", "final_accuracy", "last10_accuracy",
@@ -293,7 +291,7 @@ def test_an_empty_folder_may_be_used(small_run, tmp_path):
 
 def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_path):
     code = (
-        "import sys, fedblade.experiment._directory as d, pathlib\n"
+        "import sys, fedblade.results._folder as d, pathlib\n"
         "from fedblade.core.errors import Misconfigured\n"
         "folder = d.RunDirectory(pathlib.Path(sys.argv[1]))\n"
         "try:\n    folder.open(folder.stored_config(), resume=True)\n"

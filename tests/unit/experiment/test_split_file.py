@@ -5,10 +5,9 @@ import json
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.experiment import execute, load_config
-from fedblade.experiment._setup import split_clients
 from fedblade.figures._settings import split_name
 from fedblade.partitions import save_split
+from fedblade.runs import execute, load_config, split_clients
 
 KEYS = {
     "dataset": "digits", "model": "mlp", "hidden": [8], "dim": 6, "method": "fedavg", "num_clients": 4,

@@ -6,11 +6,9 @@ import platform
 import pytest
 import torch
 
-from fedblade.experiment import load_config
-from fedblade.experiment._memory import keep_freed_memory
-from fedblade.experiment._operations import step_operations
-from fedblade.experiment._setup import prepare
-from fedblade.experiment._threads import fitting_threads
+from fedblade.runs import fitting_threads, load_config, prepare
+from fedblade.runs._memory import keep_freed_memory
+from fedblade.runs._operations import step_operations
 
 
 @pytest.fixture

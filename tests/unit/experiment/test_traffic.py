@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedblade.cards._traffic import measure, set_up
 from fedblade.core.method import Exchange
 from fedblade.core.registry import Entry
 from fedblade.core.sums import DataPass, Sum
 from fedblade.data import Dataset, Part
-from fedblade.experiment import execute, load_config
-from fedblade.experiment._card_traffic import measure, set_up
 from fedblade.methods import Composition
 from fedblade.methods.fedavg import fedavg
 from fedblade.payloads import class_features
+from fedblade.runs import execute, load_config
 
 CLASSES, CLIENTS, COHORT, WIDTH = 3, 4, 2, 4
 KEYS = {

@@ -9,7 +9,8 @@ import pytest
 import fedblade
 from fedblade.core.errors import RunFailed
 from fedblade.data import Dataset, Part
-from fedblade.report import build_report, comparison_rows
+from fedblade.report import build_report
+from fedblade.results import comparison_rows
 
 with warnings.catch_warnings():
     # The pinned typer uses a name that the pinned click announces to remove.

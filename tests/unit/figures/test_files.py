@@ -16,9 +16,8 @@ from fedblade.figures._panels import Line, LinePanel, MatrixPanel, build_panels
 from fedblade.figures._series import Series
 from fedblade.figures._specs import general_figures, paper_figure
 from fedblade.figures._style import COLOURS, ONE_COLUMN, TWO_COLUMNS
-from fedblade.report import read_runs
-from fedblade.report._groups import group_runs
 from fedblade.report._svg import COLOURS as PAGE_COLOURS
+from fedblade.results import group_runs, read_runs
 
 SVG = "{http://www.w3.org/2000/svg}"
 CROWDED = ("alignment", "class-cosines", "confusion", "fairness", "label-map", "nc2-variants")

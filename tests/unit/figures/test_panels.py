@@ -10,8 +10,8 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.figures._panels import LinePanel, MatrixPanel, Panel, build_panels
 from fedblade.figures._specs import Part, general_figures, paper_figure
-from fedblade.report import _geometry, read_runs
-from fedblade.report._groups import group_runs
+from fedblade.report import _geometry
+from fedblade.results import group_runs, read_runs
 
 DRIFT = ("drift_norm", "drift_relative", "update_cosine")
 

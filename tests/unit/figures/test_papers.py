@@ -8,11 +8,9 @@ import pytest
 from fedblade.figures import paper_ids, write_figures
 from fedblade.figures._cells import choose_cells
 from fedblade.figures._specs import Part, general_figures, paper_figure
-from fedblade.report import read_runs
-from fedblade.report._groups import group_runs
-from fedblade.report._order import published_names
+from fedblade.results import group_runs, published_names, read_runs
 
-PAPERS = files("fedblade") / "experiment" / "presets" / "papers"
+PAPERS = files("fedblade") / "presets" / "files" / "papers"
 VALUES = (1, 2, 5)
 
 
@@ -86,7 +84,7 @@ def test_every_figure_among_the_presets_can_be_drawn():
 
 
 def test_figures_name_metrics_that_exist():
-    import fedblade.experiment  # noqa: F401
+    import fedblade.runs  # noqa: F401
     from fedblade.core.registry import metrics
 
     parts = [*general_figures(), *(part for figure in paper_ids() for part in paper_figure(figure))]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fedblade.figures import write_tables
-from fedblade.report import comparison_rows
+from fedblade.results import comparison_rows
 
 
 @pytest.fixture

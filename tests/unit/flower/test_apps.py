@@ -11,12 +11,12 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.engines.nodes._post import Request, Size
-from fedblade.experiment import load_config
+from fedblade.engines.nodes import Request, Size
 from fedblade.flower import client_app, server_app
 from fedblade.flower._app import Deployment
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
+from fedblade.runs import load_config
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,9 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
-from fedblade.experiment import load_config
-from fedblade.experiment._progress import Silent
 from fedblade.flower import _follow
 from fedblade.flower._place import Place
+from fedblade.runs import Silent, load_config
 
 Step = Callable[[], dict[str, Any]]
 

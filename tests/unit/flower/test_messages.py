@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedblade.engines.nodes._post import Request, Size
+from fedblade.engines.nodes import Request, Size
 from fedblade.flower._messages import answer, to_message, to_reply
 
 ANSWER = {"sums/delta/w": torch.zeros(100, 10, dtype=torch.float64), "sums/weight/weight": torch.zeros(1)}

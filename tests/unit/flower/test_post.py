@@ -12,8 +12,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedblade.engines.nodes import Reply, Request, Size
 from fedblade.engines.nodes import _post as engine_post
-from fedblade.engines.nodes._post import Reply, Request, Size, replies
+from fedblade.engines.nodes._post import replies
 from fedblade.flower._messages import answer
 from fedblade.flower._post import GridPost
 

@@ -15,10 +15,9 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.supercore.object_ref import load_app
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower._app import read_app
+from fedblade.flower import importable, make_app, read_app
 from fedblade.flower._node import Node
-from fedblade.flower._place import importable
-from fedblade.flower._project import _project_name, make_app
+from fedblade.flower._project import _project_name
 
 # Flower asks a library of its own for something that is on its way out.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")

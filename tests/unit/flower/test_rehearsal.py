@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower import _rehearsal
-from fedblade.flower._place import Place, app_place
+from fedblade.flower import _rehearsal, app_place, status_of
+from fedblade.flower._place import Place
 from fedblade.flower._record import Kept, Plan, PlannedNode, Record, read_plan, read_record, write_plan, write_record
-from fedblade.flower._status import status_of
 
 
 @pytest.fixture

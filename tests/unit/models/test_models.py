@@ -13,9 +13,8 @@ import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import models
 from fedblade.core.tree import tree_digest
-from fedblade.experiment import load_config
-from fedblade.experiment._setup import prepare
 from fedblade.models import Backbone
+from fedblade.runs import load_config, prepare
 
 SMALL = {"num_clients": 6, "clients_per_round": 3, "rounds": 2, "epochs": 1, "method": "fedavg"}
 

@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from fedblade.report import read_runs
-from fedblade.report._arrays import Array, complete, evenly, side_of, snapshots, square, vector
-from fedblade.report._groups import group_runs
+from fedblade.results import Array, complete, group_runs, read_runs, side_of, snapshots, square, vector
+from fedblade.results._arrays import evenly
 
 
 @pytest.fixture

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.report import build_report, comparison_rows, read_runs
-from fedblade.report._compare import suggest_threshold
-from fedblade.report._groups import group_runs
-from fedblade.report._last import last_heading, last_rounds, over_last
+from fedblade.report import build_report
+from fedblade.results import (
+    comparison_rows,
+    group_runs,
+    last_heading,
+    last_rounds,
+    over_last,
+    read_runs,
+    suggest_threshold,
+)
 
 
 def test_means_and_deviations_match_numpy(make_run, tmp_path):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.report import read_runs
-from fedblade.report._losses import losses
+from fedblade.results import losses, read_runs
 
 
 def test_finds_runs_at_any_depth_once_and_in_order(make_run, tmp_path):

@@ -10,13 +10,12 @@ import pytest
 from report_runs import SCALARS, diagnose
 
 from fedblade.core.registry import metrics
-from fedblade.report import _collapse, _drift, _geometry, _served, build_report, read_runs
+from fedblade.report import _collapse, _drift, _geometry, _served, build_report
 from fedblade.report._calibration import bin_sums, calibration_figures
 from fedblade.report._clients import client_figure
 from fedblade.report._cost import cost
-from fedblade.report._groups import group_runs
 from fedblade.report._measures import Measure, latest_sentence, measure_figures
-from fedblade.report._own import drawn_sentence
+from fedblade.results import drawn_sentence, group_runs, read_runs
 
 QUESTIONS = {
     "collapse": "Do the features collapse?",

@@ -11,10 +11,10 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.report import label_map_svg
 from fedblade.report._axes import linear_axis, log_axis
-from fedblade.report._groups import Curve
 from fedblade.report._labelmap import bin_clients
 from fedblade.report._lines import LineChart, thin
 from fedblade.report._svg import COLOURS, DASHES, line_style, path, stride
+from fedblade.results import Curve
 
 NUMBER = re.compile(r"-?[\d.]+")
 

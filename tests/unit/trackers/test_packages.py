@@ -10,7 +10,7 @@ import time
 import pytest
 
 import fedblade
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 
 SMALL = {"rounds": 3, "num_clients": 4, "clients_per_round": 2, "epochs": 1, "method": "fedavg"}
 

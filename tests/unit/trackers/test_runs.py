@@ -7,10 +7,9 @@ import tomllib
 import pytest
 
 import fedblade
+from fedblade.config.overrides import parse_assignment
 from fedblade.core.errors import Misconfigured, MissingExtra
-from fedblade.experiment import load_config
-from fedblade.experiment._overrides import parse_assignment
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent, load_config
 from fedblade.trackers import TRACKERS, check_installed
 
 SMALL = {"rounds": 3, "num_clients": 4, "clients_per_round": 2, "epochs": 1, "method": "fedavg"}

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from fedblade.experiment._progress import Silent
+from fedblade.runs import Silent
 from fedblade.trackers import Everyone, tracked
 from fedblade.trackers._backend import Opened, Sitting, scalars_of
 from fedblade.trackers._tracked import TRACKERS, Kind

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedblade.report._record import Round, RunRecord
+from fedblade.results import Round, RunRecord
 from fedblade.watch._pace import Pace
 
 

@@ -1,0 +1,120 @@
+"""A method's card: formula, knobs, training, what travels, state and engines, all read from the method itself.
+
+The card is a value; `_card_text` prints it and `_card_markdown` makes the pages under docs/methods from it.
+"""
+
+import inspect
+import re
+from dataclasses import dataclass
+
+from fedblade.cards._knobs import Knob, knobs_of
+from fedblade.cards._traffic import Kept, Traffic, measure, set_up
+from fedblade.cards._training import OwnCard, PhaseCard, TermCard, own_of, phases_of, terms_of
+from fedblade.core.registry import engines
+from fedblade.methods import Composition, compose
+
+_FILLED = 116
+"""Width of the text of a docstring: a sentence whose line had room for the next word ends a paragraph."""
+_OPENING = re.compile(r"[A-Z][a-z]+[^.:]*:\s")
+"""How a paragraph begins: `Server:`, `Deviation:`, `Objective (Eq. 17):`."""
+
+
+@dataclass(frozen=True)
+class Secure:
+    """Whether anything is sent, and what of it secure sums cannot add: maxima, and sums that show single clients."""
+
+    sends: bool
+    maxima: tuple[str, ...]
+    single: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Yes, yes but for something, or no and why."""
+        if self.single:
+            shows = "shows" if len(self.single) == 1 else "show"
+            return f"no, because {' and '.join(self.single)} {shows} single clients"
+        if self.maxima:
+            kind = "a maximum" if len(self.maxima) == 1 else "maxima"
+            return f"yes, but for {' and '.join(self.maxima)} ({kind})"
+        return "yes" if self.sends else "nothing is sent"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything a user wants to know about a method before running it.
+
+    `text` holds the paragraphs of the docstring behind its first line, `added` what regularisers do, by name,
+    `accuracy_of` whose accuracy a run reports, `participation` who trains in a round. Bytes are those of the
+    quickstart's model.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    text: tuple[str, ...]
+    added: dict[str, str]
+    knobs: tuple[Knob, ...]
+    terms: tuple[TermCard, ...]
+    participation: str
+    phases: tuple[PhaseCard, ...]
+    traffic: Traffic
+    kept: Kept
+    accuracy_of: str
+    own: OwnCard
+    secure: Secure
+    engines: tuple[str, ...]
+
+
+def card(name: str) -> Card:
+    """The card of a method, or of a combination such as `fedprox+feddecorr` or `fedetf-ft`."""
+    composition = compose(name)
+    setup = set_up(name)
+    method = setup.method
+    traffic, kept = measure(setup)
+    return Card(
+        name=name,
+        paper=composition.base.info.get("paper", ""),
+        summary=composition.base.summary,
+        text=_paragraphs(inspect.getdoc(composition.base.make) or ""),
+        added=_added(composition),
+        knobs=knobs_of(name),
+        terms=terms_of(method),
+        participation=method.participation,
+        phases=phases_of(setup),
+        traffic=traffic,
+        kept=kept,
+        accuracy_of=method.accuracy_of,
+        own=own_of(setup),
+        secure=_secure(traffic),
+        engines=tuple(entry.name for entry in engines.entries() if entry.make.__module__.startswith("fedblade.")),
+    )
+
+
+def _added(composition: Composition) -> dict[str, str]:
+    added = {f"+{entry.name}": entry.summary for entry in composition.added}
+    return added | ({"-ft": "Clients fine-tune the final model before they are measured."} if composition.tuned else {})
+
+
+def _paragraphs(text: str) -> tuple[str, ...]:
+    """The paragraphs of a docstring behind its first line; lines that were only cut for length are put together."""
+    lines: list[str] = []
+    before = ""
+    for line in text.splitlines()[1:]:
+        full = len(before) + 1 + len(line.split(" ", 1)[0]) > _FILLED and not _OPENING.match(line)
+        if line and before and (full or not before.endswith((".", ":"))):
+            lines[-1] += f" {line.strip()}"
+        elif line:
+            lines.append(line.strip())
+        before = line
+    return tuple(lines)
+
+
+def _secure(traffic: Traffic) -> Secure:
+    """Look at everything that is sent; what is empty is not."""
+    exchanged = [payload for each in traffic.exchanges for payload in each.up]
+    sent = (*traffic.up_model, *traffic.up_extra, *exchanged)
+    return Secure(
+        sends=bool(sent),
+        maxima=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "max")),
+        single=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "each")),
+    )

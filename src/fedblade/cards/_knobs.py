@@ -1,0 +1,82 @@
+"""A method's knobs: library defaults, and what presets of the papers use instead."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from fedblade.config.overrides import apply
+from fedblade.config.run_config import knob_tables
+from fedblade.presets.catalogue import is_grid, load_preset, preset_names, read_config
+
+Flat = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A knob: its dotted key, its library default, and by paper the values its presets use, where any differs."""
+
+    key: str
+    default: Any
+    presets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+def knobs_of(name: str) -> tuple[Knob, ...]:
+    """The knobs of a method, those of regularisers under their name, in the order of their signatures.
+
+    What a preset varies on purpose, as an ablation or a study of sensitivity does, is not among its values.
+    """
+    defaults = dict(_flat(knob_tables(name)))
+    used = {paper: [defaults | each for each in tables] for paper, tables in _preset_settings().get(name, {}).items()}
+    return tuple(
+        Knob(key, default, {paper: values for paper, flats in used.items() if (values := _other(key, default, flats))})
+        for key, default in defaults.items()
+    )
+
+
+def _other(key: str, default: Any, flats: list[Flat]) -> tuple[Any, ...]:
+    """The different values of a key, or nothing where all are the default."""
+    values: list[Any] = []
+    for flat in flats:
+        if flat[key] not in values:
+            values.append(flat[key])
+    if values == [default]:
+        return ()
+    comparable = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return tuple(sorted(values) if comparable else values)
+
+
+@cache
+def _preset_settings() -> dict[str, dict[str, list[Flat]]]:
+    """By method and paper: the knobs that cells set, each combination once; single runs go by their own name."""
+    found: dict[str, dict[str, list[Flat]]] = {}
+    for name, label, settings in _all_settings():
+        known = found.setdefault(name, {}).setdefault(label, [])
+        flat = dict(_flat(settings))
+        if flat not in known:
+            known.append(flat)
+    return found
+
+
+def _all_settings() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Method, paper and knobs of every cell that varies no knob, and of the shipped single runs."""
+    for preset in preset_names():
+        if not is_grid(preset):
+            for method, settings in read_config(preset).get("methods", {}).items():
+                yield method, preset, settings
+            continue
+        grid = load_preset(preset)
+        for cell in grid.cells:
+            varied = {key for key in cell.chosen if key.startswith("method.")} - {"method.name"}
+            if not varied:
+                settings = dict(apply(cell.config, {})["method"])
+                yield settings.pop("name"), grid.paper or grid.id, settings
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted keys."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

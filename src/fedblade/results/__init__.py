@@ -1,0 +1,84 @@
+"""Run folders and what is read from them: the one package that knows their file names and formats. No torch."""
+
+from fedblade.results._arrays import Array, Snapshots, Vector, complete, side_of, snapshots, square, vector
+from fedblade.results._captions import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
+from fedblade.results._compare import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
+from fedblade.results._folder import (
+    CHECKPOINTS,
+    CLIENTS,
+    CONFIG,
+    DIAGNOSTICS,
+    HISTORY,
+    MODEL,
+    PARTITION,
+    SUMMARY,
+    RunDirectory,
+)
+from fedblade.results._format import MISSING, NAMED, duration, listing, percent, size
+from fedblade.results._groups import Curve, Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
+from fedblade.results._last_rounds import last_heading, last_rounds, last_word, over_last
+from fedblade.results._order import published_names, setting_number
+from fedblade.results._read import check_counts, read_runs
+from fedblade.results._record import IN_PROGRESS, STATES, Partition, Round, RunRecord, number
+from fedblade.results._tables import comma_separated, latex, markdown
+from fedblade.results._unreadable import losses
+
+__all__ = [
+    "CHECKPOINTS",
+    "CLIENTS",
+    "CONFIG",
+    "DIAGNOSTICS",
+    "HISTORY",
+    "IN_PROGRESS",
+    "MEAN_OF_OWN",
+    "MISSING",
+    "MODEL",
+    "NAMED",
+    "PARTITION",
+    "STATES",
+    "SUMMARY",
+    "Array",
+    "ComparisonRow",
+    "Curve",
+    "Group",
+    "Partition",
+    "Round",
+    "RunDirectory",
+    "RunRecord",
+    "Snapshots",
+    "Vector",
+    "check_counts",
+    "check_threshold",
+    "comma_separated",
+    "compare",
+    "comparison_rows",
+    "complete",
+    "count_distinct",
+    "differing_keys",
+    "drawn_sentence",
+    "duration",
+    "flatten",
+    "group_runs",
+    "last_heading",
+    "last_rounds",
+    "last_word",
+    "latex",
+    "listing",
+    "losses",
+    "markdown",
+    "measured_on",
+    "number",
+    "over_last",
+    "own_sentence",
+    "percent",
+    "published_names",
+    "read_runs",
+    "setting_number",
+    "side_of",
+    "size",
+    "snapshots",
+    "square",
+    "suggest_threshold",
+    "telling_keys",
+    "vector",
+]

@@ -1,0 +1,94 @@
+"""Which engine a run takes: the stacked one wherever it applies, else the sequential one, and why."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import nn
+
+from fedblade.config.run_config import RunConfig
+from fedblade.core.errors import Unsupported
+from fedblade.core.metric import Metric
+from fedblade.core.plan import IntArray, Planner
+from fedblade.core.problem import Problem
+from fedblade.core.registry import engines
+from fedblade.core.registry import metrics as metrics_registry
+from fedblade.core.state import ServerState
+from fedblade.engines.base import Engine
+from fedblade.engines.stacked import StackedEngine
+from fedblade.runs._operations import step_operations
+from fedblade.runs._precision import float32_products
+
+LARGE_STEP = 6e8
+"""Operations of a client's step from which a CPU is as busy with one client as with many."""
+_LOOKED_AT = 64
+"""Clients of which the largest lends its samples to the rehearsal."""
+
+
+def choose_engine(
+    config: RunConfig,
+    problem: Problem,
+    start: ServerState,
+    planner: Planner,
+    eligible: IntArray,
+    metrics: Sequence[Metric],
+    model: nn.Module | None,
+) -> tuple[Engine, tuple[str, ...]]:
+    """The engine of a run, and a note if `auto` cannot take the stacked one; asked for by name, it must fit.
+
+    `model` is one that was passed instead of a name.
+    """
+    name = config.general.engine
+    if name != "auto":
+        chosen: Engine = engines.get(name).make(problem)
+        if isinstance(chosen, StackedEngine) and not _is_all_ours(config, model):
+            try:
+                rehearse(chosen, start, planner, eligible, metrics)
+            except Unsupported as error:
+                raise Unsupported(
+                    f"engine 'stacked' cannot run this method: {error}. Use engine=sequential."
+                ) from error
+        return chosen, ()
+    try:
+        _check_worth(config, problem, start, len(eligible))
+        stacked = StackedEngine(problem)
+        if not _is_all_ours(config, model):
+            rehearse(stacked, start, planner, eligible, metrics)
+    except Unsupported as error:
+        fallback: Engine = engines.get("sequential").make(problem)
+        return fallback, (f"engine: sequential, because {error}",)
+    return stacked, ()
+
+
+def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:
+    """Whether every part comes with this library, whose tests compare the engines on all of them."""
+    parts = [
+        config.method.base,
+        *config.method.added,
+        config.model.entry,
+        *map(metrics_registry.get, config.evaluation.metrics),
+    ]
+    return model is None and all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
+
+
+def rehearse(
+    engine: StackedEngine, start: ServerState, planner: Planner, eligible: IntArray, metrics: Sequence[Metric]
+) -> None:
+    """Raise `Unsupported` if a method, model or metric does not work for clients side by side."""
+    sizes = [len(planner.shards.indices(int(client), 0)) for client in eligible[:_LOOKED_AT]]
+    task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
+    # Exact, whatever the run asks for, because numbers are compared.
+    with float32_products(tf32=False):
+        engine.rehearse(start, task, metrics)
+
+
+def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:
+    """Refuse what a CPU does as fast for one client after another."""
+    if problem.samples.labels.is_cuda:
+        return
+    cohort = eligible if problem.method.participation == "all" else config.federation.clients_per_round
+    if cohort == 1:
+        raise Unsupported("one client per round leaves nothing to put side by side")
+    if any(isinstance(layer, nn.RNNBase | nn.RNNCellBase) for layer in problem.network.body.modules()):
+        raise Unsupported("recurrent layers are faster on a CPU for one client after another")
+    if step_operations(problem, start, config.local.batch_size) >= LARGE_STEP:
+        raise Unsupported("a step of this model keeps the CPU busy by itself")

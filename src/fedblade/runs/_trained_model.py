@@ -1,0 +1,105 @@
+"""A trained network, ready to predict, from memory or from a run's folder."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedblade.config.run_config import resolve
+from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.core.network import Network
+from fedblade.core.state import ServerState
+from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tree import Tree
+from fedblade.results import CONFIG, MODEL, RunDirectory
+from fedblade.runs._model_inputs import as_labels, as_trained
+from fedblade.runs._stored_network import stored_network
+
+
+class TrainedModel(nn.Module):
+    """Stored inputs to logits: normalisation, body and head as one module in evaluation mode."""
+
+    def __init__(self, network: Network, state: ServerState, facts: dict[str, Any]) -> None:
+        super().__init__()
+        self._network = network
+        self.facts = facts
+        self._names: dict[str, tuple[str, str]] = {}
+        for kind, tree in (("params", state.params), ("buffers", state.buffers), ("fixed", state.fixed)):
+            for name, leaf in tree.items():
+                key = f"{kind}_{len(self._names)}_{name.replace('.', '_')}"
+                self._names[key] = (kind, name)
+                self.register_buffer(key, leaf.detach().clone())
+        example = next(iter(state.params.values()))
+        channels = (-1,) + (1,) * (len(facts["input_shape"]) - 1)
+        self.register_buffer(
+            "mean", torch.tensor(facts["mean"], dtype=torch.float64).to(example).reshape(channels), persistent=False
+        )
+        self.register_buffer(
+            "std", torch.tensor(facts["std"], dtype=torch.float64).to(example).reshape(channels), persistent=False
+        )
+        self.eval()
+
+    def _tree(self, kind: str) -> Tree:
+        return {name: getattr(self, key) for key, (of, name) in self._names.items() if of == kind}
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Features [batch, dim] of stored inputs [batch, …]."""
+        mean, std = self.get_buffer("mean"), self.get_buffer("std")
+        normalised = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
+        body = self._network.complete(self._tree("params"), self._tree("fixed"))
+        return self._network.features(body, self._tree("buffers"), normalised, training=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [batch, classes] of stored inputs [batch, …], as the data set holds them."""
+        return self._network.output(self._tree("params"), self._tree("fixed"), self.features(inputs)).logits
+
+    @torch.no_grad()
+    def predict(self, inputs: Any) -> Tensor:
+        """Label of each input, an array or tensor [batch, …] as training took them: in that type, scale and shape.
+
+        Labels are those of the training data. Pictures may have their channels last if those of training had. Inputs
+        of another scale are refused; `forward` checks nothing and numbers classes from 0.
+        """
+        given = as_trained(self.facts, inputs)
+        logits: Tensor = self(given.to(self.get_buffer("mean").device))
+        return as_labels(self.facts, logits.argmax(dim=1))
+
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the model as an ONNX file with a free batch axis; needs the extra `onnx`."""
+        try:
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra("onnxscript", "onnx", "export_onnx") from error
+        example = torch.zeros(2, *self.facts["input_shape"], device=self.get_buffer("mean").device)
+        batch = torch.export.Dim("batch", min=1)
+        torch.onnx.export(
+            self, (example,), str(path), dynamo=True, external_data=False, verbose=False,
+            input_names=["inputs"], output_names=["logits"], dynamic_shapes={"inputs": {0: batch}},
+        )  # fmt: skip
+        return Path(path)
+
+
+def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
+    """Write `model.safetensors`: the network's tensors, and what is needed to use them."""
+    write_tensors(path, state.replace(extra={}).flat(), facts)
+
+
+def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
+    """The trained network of a finished run. `model` is needed where the run was given a module from Python."""
+    folder = Path(path)
+    if not (folder / CONFIG).is_file():
+        raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
+    if not (folder / MODEL).is_file():
+        raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
+    config = resolve(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    tensors, facts = read_tensors(folder / MODEL)
+    if config.model.entry is None and model is None:
+        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
+    made, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
+    # Which layers are frozen is what the run says, whatever the flags of the module are today.
+    frozen = frozenset(name for name in state.fixed if name.startswith("body."))
+    return TrainedModel(replace(made.network, frozen=frozen), state, facts)

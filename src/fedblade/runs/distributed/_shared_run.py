@@ -1,0 +1,188 @@
+"""A run that several processes share: rank 0 runs it as one process would, the others serve it.
+
+Rank 0 tells the others what comes next: `prepare` the run, find the `store`, shares of rounds, and the `end` with the
+result or with what went wrong. Between two messages they only wait.
+"""
+
+import contextlib
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedblade._version import __version__
+from fedblade.config.run_config import RunConfig
+from fedblade.core.errors import Misconfigured, Unsupported
+from fedblade.core.state import ClientStore
+from fedblade.core.tree import Tree, tree_digest
+from fedblade.data import Dataset
+from fedblade.engines.distributed import DistributedEngine
+from fedblade.engines.ranks import Part, Ranks, described, join, launched, raise_described, refuse_errors, serve
+from fedblade.results import RunDirectory
+from fedblade.runs._precision import float32_products
+from fedblade.runs._setup import Setup, find_device, prepare
+from fedblade.runs._threads import fitting_threads
+from fedblade.runs.distributed._agreement import leave_after_rank_0
+from fedblade.runs.distributed._process import ending_together
+from fedblade.runs.distributed._store import check_store, describe_store, is_owned, open_store
+
+
+@dataclass(frozen=True)
+class Led:
+    """What rank 0 goes on with: the run, its engine being all ranks, and the store that sees all clients."""
+
+    setup: Setup
+    store: ClientStore
+
+
+def joined() -> Ranks | None:
+    """The processes that torchrun started with this one; None if it runs alone."""
+    return join() if launched() else None
+
+
+def refuse_ranks() -> None:
+    """Refuse to do in each of several processes what is one process's work."""
+    if launched():
+        raise Unsupported(
+            "torchrun shares out single runs: `fedblade run` and fedblade.run. Start compare, sweep, reproduce and "
+            "everything else without torchrun."
+        )
+
+
+def lead_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
+    """Rank 0's run, built by all ranks at once and compared."""
+    ranks.tell({"kind": "prepare"})
+    return _common_setup(ranks, config, dataset, model)
+
+
+def lead_store(ranks: Ranks, config: RunConfig, setup: Setup, directory: RunDirectory | None) -> Led:
+    """Rank 0's run with all ranks as its engine, once they have found where clients' states are kept."""
+    facts = describe_store(ranks, config, directory)
+    ranks.tell({"kind": "store", "facts": facts})
+    check_store(ranks, config, directory, facts)
+    part = _part(ranks, config, setup, open_store(ranks, config, directory), owned=is_owned(config, directory))
+    engine = DistributedEngine(part)
+    note = f"{ranks.world} ranks share every cohort out; rank 0 measures and writes"
+    return Led(replace(setup, engine=engine, notes=(*setup.notes, note)), engine.store)
+
+
+def follow(
+    ranks: Ranks, config: RunConfig, out: Path | None, dataset: Dataset | None, model: nn.Module | None
+) -> tuple[Setup, Mapping[str, Any], Tree]:
+    """Serve rank 0 until it ends the run: this rank's view of it, the message with the result, and the model."""
+    directory = None if out is None else RunDirectory(out)
+    setup: Setup | None = None
+    part: Part | None = None
+    with contextlib.ExitStack() as inside:
+        inside.enter_context(ending_together(ranks))
+        while True:
+            message, tree = ranks.listen()
+            if message["kind"] == "end":
+                break
+            try:
+                if message["kind"] == "prepare":
+                    setup = _common_setup(ranks, config, dataset, model)
+                    inside.enter_context(fitting_threads(setup))
+                    inside.enter_context(float32_products(tf32=config.general.tf32))
+                elif message["kind"] == "store" and setup is not None:
+                    check_store(ranks, config, directory, message["facts"])
+                    store = open_store(ranks, config, directory)
+                    part = _part(ranks, config, setup, store, owned=is_owned(config, directory))
+                elif part is not None:
+                    serve(part, message, tree)
+            except Exception:
+                # Rank 0 knows what all ranks agreed to fail with, and ends the run.
+                if ranks.broken:
+                    raise
+    if "error" in message:
+        leave_after_rank_0()
+        raise_described(None, message["error"])
+    return setup or prepare(_inner(ranks, config), dataset, model), message["result"], tree
+
+
+def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
+    """The run as this rank builds it, which must be what all others build."""
+    setup, failed = None, None
+    try:
+        inner = _inner(ranks, config)
+        if inner.general.device.startswith("cuda"):
+            torch.cuda.set_device(ranks.local_rank)
+        setup = prepare(inner, dataset, model)
+    except Exception as error:
+        failed = error
+    facts = _facts(setup) if failed is None and setup is not None else described(failed or RuntimeError("no setup"))
+    everyone = ranks.gather(facts)
+    refuse_errors(ranks, everyone, failed)
+    for rank, theirs in enumerate(everyone):
+        for key, value in everyone[0]["same"].items():
+            if theirs["same"][key] != value:
+                raise Misconfigured(
+                    f"rank {rank} on {theirs['host']} has another {key} than rank 0 on {everyone[0]['host']}. All "
+                    f"ranks need the same data, versions and kind of machine."
+                )
+    assert setup is not None  # noqa: S101 - or an error was refused
+    ranks.prepare(setup.test_order.device, config.distributed.timeout_seconds)
+    return setup
+
+
+def _inner(ranks: Ranks, config: RunConfig) -> RunConfig:
+    """What this rank runs: the engine that each rank uses for its share, and the device that is its own."""
+    engine, order = config.general.engine, config.distributed.order
+    if order == "fixed" and engine == "stacked":
+        raise Unsupported(
+            "distributed.order = 'fixed' cannot be kept by engine 'stacked': the last bits of a client depend on its "
+            "neighbours. Use engine=sequential or distributed.order=any."
+        )
+    if engine in ("auto", "distributed"):
+        engine = "sequential" if order == "fixed" else "auto"
+    changes = {"engine": engine, "device": _own_device(ranks, config.general.device)}
+    return replace(config, general=config.general.model_copy(update=changes))
+
+
+def _own_device(ranks: Ranks, asked: str) -> str:
+    """The CPU, or the GPU with this rank's number on its machine."""
+    device = find_device(asked)
+    if device.type == "cpu":
+        return "cpu"
+    if device.index is not None:
+        raise Misconfigured(f"device = '{asked}' is one GPU for all ranks, and each needs its own. Use device=cuda.")
+    if ranks.local_world > torch.cuda.device_count():
+        raise Misconfigured(
+            f"{ranks.local_world} ranks were started on {socket.gethostname()}, which has {torch.cuda.device_count()} "
+            f"GPU(s). Start one rank per GPU (--nproc-per-node), or use device=cpu."
+        )
+    return f"cuda:{ranks.local_rank}"
+
+
+def _facts(setup: Setup) -> dict[str, Any]:
+    """What must be the same on all ranks, and where this one is."""
+    same = {
+        "version of fedblade": __version__,
+        "version of torch": torch.__version__,
+        "kind of device": setup.test_order.device.type,
+        "engine": setup.engine.name,
+        "data set": setup.dataset.digest(),
+        "split of the data": setup.clients.train.digest(),
+        "initial state": tree_digest(setup.start.flat()),
+    }
+    return {"same": same, "host": socket.gethostname()}
+
+
+def _part(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> Part:
+    return Part(
+        ranks=ranks,
+        engine=setup.engine,
+        problem=setup.problem,
+        planner=setup.planner,
+        start=setup.start,
+        store=store,
+        watched={each.name: each for metric in setup.metrics for each in metric.local},
+        samples=setup.test,
+        indices=setup.test_order,
+        order=config.distributed.order,
+        owned=owned,
+    )

@@ -1,0 +1,102 @@
+"""Where the ranks of a run keep clients' states: in one folder that all see, or each in its own."""
+
+import secrets
+import time
+from typing import Any
+
+from fedblade.config.run_config import RunConfig
+from fedblade.core.errors import Misconfigured
+from fedblade.core.files import cannot_write
+from fedblade.core.state import ClientStore, DiskStore, MemoryStore
+from fedblade.engines.ranks import Ranks, described, refuse_errors
+from fedblade.results import CHECKPOINTS, RunDirectory
+
+_RANKS = f"{CHECKPOINTS}/ranks.json"
+_MARK = "rank.txt"
+_LOOK_SECONDS = 10.0
+"""How long a file that another machine has written may take to be seen."""
+
+
+def is_owned(config: RunConfig, directory: RunDirectory | None) -> bool:
+    """Whether a client's state is with one rank, which then always trains it."""
+    return directory is None or config.distributed.store == "rank"
+
+
+def open_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) -> ClientStore:
+    """This rank's store."""
+    if directory is None:
+        return MemoryStore()
+    name = f"clients-rank{ranks.rank}" if is_owned(config, directory) else "clients"
+    return DiskStore(directory.checkpoints / name)
+
+
+def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) -> dict[str, Any]:
+    """Rank 0: what the other ranks must find, or make if the run is new; refuses another number of ranks."""
+    if directory is None:
+        return {}
+    if not is_owned(config, directory):
+        token = secrets.token_hex(8)
+        directory.write(f"{CHECKPOINTS}/.seen-{token}.tmp", token)
+        return {"token": token}
+    known = directory.read_json(_RANKS)
+    if known is None:
+        if directory.history():
+            raise Misconfigured(
+                f"'{directory.path}' was begun without ranks that keep clients' states. Resume it without torchrun."
+            )
+        known = {"ranks": ranks.world, "token": secrets.token_hex(8)}
+        directory.write_json(_RANKS, known)
+    if known["ranks"] != ranks.world:
+        raise Misconfigured(
+            f"'{directory.path}' was begun with {known['ranks']} ranks, each with the states of its own clients, and "
+            f"now there are {ranks.world}. Resume with as many; distributed.store=shared allows any number."
+        )
+    return {"token": known["token"], "new": not directory.history()}
+
+
+def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None, facts: dict[str, Any]) -> None:
+    """All ranks: find what rank 0 has described; what one does not find is an error of all."""
+    if directory is None:
+        return
+    failed: Exception | None = None
+    try:
+        if is_owned(config, directory):
+            _find_own(ranks, directory, facts)
+        else:
+            _find_shared(ranks, directory, facts["token"])
+    except Exception as error:
+        failed = error
+    everyone = ranks.gather(described(failed) if failed else {})
+    if ranks.leads and "token" in facts:
+        (directory.checkpoints / f".seen-{facts['token']}.tmp").unlink(missing_ok=True)
+    refuse_errors(ranks, everyone, failed)
+
+
+def _find_shared(ranks: Ranks, directory: RunDirectory, token: str) -> None:
+    """Look for the file that rank 0 wrote."""
+    path, deadline = directory.checkpoints / f".seen-{token}.tmp", time.monotonic() + _LOOK_SECONDS
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise Misconfigured(
+                f"rank {ranks.rank} does not see '{directory.path}' as rank 0 does. Choose an --out on a disk that all "
+                f"machines share, or distributed.store=rank, which keeps clients' states on each machine."
+            )
+        time.sleep(0.05)
+
+
+def _find_own(ranks: Ranks, directory: RunDirectory, facts: dict[str, Any]) -> None:
+    """Mark this rank's folder as the run's, or find the mark again."""
+    name = f"{CHECKPOINTS}/clients-rank{ranks.rank}"
+    mark = directory.path / name / _MARK
+    if mark.is_file() and mark.read_text(encoding="utf-8") == facts["token"]:
+        return
+    if not facts["new"]:
+        raise Misconfigured(
+            f"the clients' states of rank {ranks.rank} are not in '{mark.parent}'. Resume with each rank on the "
+            f"machine where it was, or start the run again elsewhere."
+        )
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(mark, error) from error
+    directory.write(f"{name}/{_MARK}", facts["token"])
