@@ -73,9 +73,9 @@ def compare(name, cohort, folder, ranks):
     own = {"clients_per_round": cohort, **SETTING, **KNOBS.get(name, {})}
     history = one_process(configure(name, **own), folder / "alone") if ranks.leads else []
     for order, store in (("any", "shared"), ("fixed", "rank")):
-        watcher, shared = Counting(), {"distributed.order": order, "distributed.store": store}
+        listener, shared = Counting(), {"distributed.order": order, "distributed.store": store}
         config = configure(name, **own, **shared)
-        result = execute(config, out=folder / order, dataset=vectors(), ranks=ranks, watcher=watcher)
+        result = execute(config, out=folder / order, dataset=vectors(), ranks=ranks, listener=listener)
         if not ranks.leads:
             continue
         states = [[state_of(folder / kind, round_) for kind in (order, "alone")] for round_ in (1, ROUNDS)]
@@ -85,7 +85,7 @@ def compare(name, cohort, folder, ranks):
             "farthest": [farthest(*pair) for pair in states],
             "same_bits": all(torch.equal(mine[key], leaf) for mine, theirs in states for key, leaf in theirs.items()),
             "same_history": untimed(result.history) == untimed(history),
-            "all_reported": sorted(watcher.clients) == sorted(c for row in history for c in row["clients"]),
+            "all_reported": sorted(listener.clients) == sorted(c for row in history for c in row["clients"]),
         }
 
 

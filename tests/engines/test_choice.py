@@ -483,41 +483,41 @@ SMALL = {
 
 
 def test_a_run_says_once_why_it_is_not_stacked_and_its_summary_names_the_engine():
-    watcher = Listening()
+    listener = Listening()
     data = vectors()
-    found = fedblade.run(dataset=data, watcher=watcher, **SMALL | {"clients_per_round": 1})
-    assert [note for note in watcher.notes if note.startswith("engine")] == [
+    found = fedblade.run(dataset=data, listener=listener, **SMALL | {"clients_per_round": 1})
+    assert [note for note in listener.notes if note.startswith("engine")] == [
         "engine: sequential, because one client per round leaves nothing to put side by side"
     ]
     assert found.summary["engine"] == "sequential"
     quiet = Listening()
-    assert fedblade.run(dataset=data, watcher=quiet, **SMALL).summary["engine"] == "stacked"
+    assert fedblade.run(dataset=data, listener=quiet, **SMALL).summary["engine"] == "stacked"
     assert quiet.notes == []
 
 
 def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
-    watchers = []
+    listeners = []
 
-    class Watch:
+    class DiagnosticRequest:
         def __init__(self, label):
-            watchers.append(Listening())
+            listeners.append(Listening())
 
         def __enter__(self):
-            return watchers[-1]
+            return listeners[-1]
 
         def __exit__(self, *_):
             pass
 
     monkeypatch.setattr(
         "fedblade.studies._cells.execute",
-        lambda config, out, resume, watcher: execute(config, dataset=vectors(), watcher=watcher),
+        lambda config, out, resume, listener: execute(config, dataset=vectors(), listener=listener),
     )
     cells = [
         Cell(f"seed {seed}", tmp_path / str(seed), configure(engine="auto", seed=seed, clients_per_round=1))
         for seed in (1, 2)
     ]
-    assert run_cells(cells, Watch) == {}
-    assert [len(watcher.notes) for watcher in watchers] == [1, 0]
+    assert run_cells(cells, DiagnosticRequest) == {}
+    assert [len(listener.notes) for listener in listeners] == [1, 0]
 
 
 def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():

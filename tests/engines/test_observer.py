@@ -5,8 +5,8 @@ import torch
 from conformance import LR
 from small_federation import BATCH_NORM, CNN, build, images, tasks
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.local import train
-from fedblade.core.observe import Observed, Watch
 from fedblade.core.problem import receive
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
@@ -57,14 +57,14 @@ EVERY = Sum("seen", seen, bound=1e9, passes=(OWN,), measured=(MEASURED, MOVED))
 FIRST = Sum("first", lambda view: view.passes["measured"], bound=1e9, measured=(MEASURED,))
 
 
-def watch(setup):
-    return Watch((EVERY,), (FIRST,), setup.test, setup.test_order)
+def diagnostics(setup):
+    return DiagnosticRequest((EVERY,), (FIRST,), setup.test, setup.test_order)
 
 
 def observed(setup, name, cohort=None):
     engine = engines.get(name).make(setup.problem)
     chosen = tasks(setup) if cohort is None else cohort
-    return engine.train(setup.start, iter(chosen), MemoryStore(), LR, lambda client: None, watch(setup)).observed
+    return engine.train(setup.start, iter(chosen), MemoryStore(), LR, lambda client: None, diagnostics(setup)).observed
 
 
 @pytest.mark.parametrize("model", [BATCH_NORM, CNN], ids=["norm", "cnn"])
@@ -109,10 +109,10 @@ def test_watching_changes_nothing_and_takes_its_own_time(name):
     engine = engines.get(name).make(setup.problem)
     plain, watched = (
         engine.train(setup.start, iter(tasks(setup)), MemoryStore(), LR, lambda client: None, each)
-        for each in (None, watch(setup))
+        for each in (None, diagnostics(setup))
     )
     assert plain.bytes_up == watched.bytes_up
-    assert plain.observed == Observed()
+    assert plain.observed == DiagnosticSums()
     assert watched.observed.seconds > 0
     for key, tree in plain.sums.trees.items():
         for leaf_name, leaf in tree.items():

@@ -128,12 +128,12 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
     seen = []
 
-    class Watch(Silent):
+    class DiagnosticRequest(Silent):
         def on_start(self, setup, history):
             server = setup.method.server
             object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
 
-    fedblade.run(method=NEW_METHOD, watcher=Watch(), **everyone)
+    fedblade.run(method=NEW_METHOD, listener=DiagnosticRequest(), **everyone)
     totals = [state.extra["heard"]["of"] for state in seen]
     assert float(totals[0].sum()) == 1348
     assert (totals[2] == 3 * totals[0]).all()

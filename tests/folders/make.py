@@ -70,7 +70,7 @@ def told_twice(request: Request, reply: Reply) -> list[Reply]:
     return [replace(reply, node=99), reply] if first else [reply]
 
 
-def on_nodes(config: RunConfig, out: Path, place: Path, watcher: Silent) -> fedblade.Result:
+def on_nodes(config: RunConfig, out: Path, place: Path, listener: Silent) -> fedblade.Result:
     """Begin a run in `out` whose clients are nodes with folders in `place`, or go on with it."""
     post = LocalPost(nodes(place, config.federation.num_clients), tamper=told_twice)
     journal = journal_of(out)
@@ -78,14 +78,14 @@ def on_nodes(config: RunConfig, out: Path, place: Path, watcher: Silent) -> fedb
     def setup() -> Setup:
         return deployed_setup(config, QUICK, post, out, journal)
 
-    return execute(config, out=out, resume=out.exists(), watcher=watcher, make=setup)
+    return execute(config, out=out, resume=out.exists(), listener=listener, make=setup)
 
 
-def run(out: Path, watcher: Silent | None = None, **keys: Any) -> None:
-    """One small run, which the watcher may interrupt; a key that is None is left out."""
+def run(out: Path, listener: Silent | None = None, **keys: Any) -> None:
+    """One small run, which the listener may interrupt; a key that is None is left out."""
     given = {key: value for key, value in (SMALL | keys).items() if value is not None}
     with suppress(KeyboardInterrupt):
-        fedblade.run("quickstart", out=out, watcher=watcher or Silent(), **given)
+        fedblade.run("quickstart", out=out, listener=listener or Silent(), **given)
 
 
 def comparison(out: Path) -> None:

@@ -34,7 +34,7 @@ def go_on(folder):
     """Resume a run, or get the result of a finished one, the way it was started."""
     if (folder / "deployment.json").exists():
         return on_nodes(config_of(folder), folder, folder.parent / "nodes", Silent())
-    return fedblade.run(out=folder, resume=True, watcher=Silent(), **given(folder))
+    return fedblade.run(out=folder, resume=True, listener=Silent(), **given(folder))
 
 
 def outdated(folder):

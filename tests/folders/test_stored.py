@@ -67,7 +67,7 @@ def check_goes_on(folder):
     result = go_on(folder)
     # Rounds that were done are read, not trained again.
     assert result.history[: len(done)] == done
-    fresh = fedblade.run(folder / "config.toml", watcher=Silent(), **given(folder))
+    fresh = fedblade.run(folder / "config.toml", listener=Silent(), **given(folder))
     check_same(result, fresh)
     loaded = fedblade.load(folder, **given(folder)).state_dict()
     assert all(torch.equal(leaf, loaded[name]) for name, leaf in result.model.state_dict().items())
@@ -190,8 +190,8 @@ def test_a_stored_run_knows_the_module_it_was_given(stored):
         with pytest.raises(Misconfigured, match=f"the {part} of the module differ from"):
             fedblade.run(out=folder, resume=True, model=module)
     assert contents(folder) == before
-    watcher = Notes()
+    listener = Notes()
     # What trains is read from the checkpoint.
-    result = fedblade.run(out=folder, resume=True, model=trained, watcher=watcher)
-    assert any("started from other weights" in note for note in watcher.notes)
-    check_same(result, fedblade.run(folder / "config.toml", watcher=Silent(), model=own_module()))
+    result = fedblade.run(out=folder, resume=True, model=trained, listener=listener)
+    assert any("started from other weights" in note for note in listener.notes)
+    check_same(result, fedblade.run(folder / "config.toml", listener=Silent(), model=own_module()))

@@ -17,7 +17,7 @@ from fedblade.core.state import ServerState
 from fedblade.data import Dataset, Part, as_dataset
 from fedblade.methods import Composition
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, Row, Setup, Silent, prepare
+from fedblade.runs import Driver, RoundRecord, Setup, Silent, prepare
 
 NUM_CLASSES, NUM_CLIENTS, DIM = 5, 4, 16
 
@@ -103,7 +103,7 @@ class Ran:
         return self.driver.state
 
     @property
-    def history(self) -> list[Row]:
+    def history(self) -> list[RoundRecord]:
         """Rows without the clock."""
         return [
             {key: value for key, value in row.items() if key not in ("seconds", "exchange_seconds")}

@@ -19,12 +19,12 @@ from small_federation import (
 )
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.gradient import OneClient, prepare
 from fedblade.core.local import train as local_train
 from fedblade.core.method import zeros
 from fedblade.core.network import Network
 from fedblade.core.problem import receive
 from fedblade.core.registry import regularisers as registry
-from fedblade.core.slope import OneClient, prepare
 from fedblade.losses import Decorr
 from fedblade.methods import compose
 from fedblade.methods.fedavg import fedavg

@@ -166,7 +166,7 @@ def test_a_run_is_not_continued_or_returned_for_another_module(tmp_path, caplog)
     for init in ("given", "seed"):
         keys = {**small, "out": tmp_path / init, "model.init": init, "method": "fedavg"}
         with pytest.raises(KeyboardInterrupt):
-            fedblade.run(model=half_frozen(), watcher=StopAfterOne(), **keys)
+            fedblade.run(model=half_frozen(), listener=StopAfterOne(), **keys)
         for finished in (False, True):
             for other, part in ((activation, "layers"), (thawed, "layers"), (half_frozen(1), "frozen weights")):
                 with pytest.raises(Misconfigured, match=f"the {part} of the module differ .*{init}' .* another --out"):

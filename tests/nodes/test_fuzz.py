@@ -19,7 +19,7 @@ from fedblade.engines.nodes import Holding, Reply
 from fedblade.engines.nodes._hello import Refused, holdings_of
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.runs import watch_for
+from fedblade.runs import diagnostic_request
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(10**400),
@@ -45,12 +45,12 @@ def honest(tmp_path_factory):
     setup = run.setup()
     trained(setup)
     request, reply = next(each for each in seen if each[0].facts.get("is_first"))
-    declared, watch = setup.method.sums, watch_for(setup, setup.metrics)
+    declared, diagnostics = setup.method.sums, diagnostic_request(setup, setup.metrics)
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
     templates = Templates(setup.problem, SequentialEngine(setup.problem))
-    template = templates.of_training(setup.start, cohort, declared, watch, 0.1)
+    template = templates.of_training(setup.start, cohort, declared, diagnostics, 0.1)
     measures = templates.of_passes(setup.start, setup.metrics[0].passes)
-    made = {"template": template, "declared": declared, "watch": watch, "measures": measures}
+    made = {"template": template, "declared": declared, "diagnostics": diagnostics, "measures": measures}
     made["model"] = setup.start.params
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
     assert template.refusal(reply, asked) is None
@@ -61,7 +61,7 @@ def honest(tmp_path_factory):
 
 def effect(made, reply):
     """What is added to the sums."""
-    outcome = unpack(reply.tensors, reply.facts, made["declared"], made["watch"])
+    outcome = unpack(reply.tensors, reply.facts, made["declared"], made["diagnostics"])
     trees = {**outcome.sums.trees, **outcome.observed.totals()}
     return tree_digest({f"{name}/{leaf}": value for name, tree in trees.items() for leaf, value in tree.items()})
 
@@ -94,7 +94,7 @@ def test_changed_facts(honest, data):
     if reason is None:
         # What is only told (losses, times) may be anything of its kind; sums are as they were.
         assert effect(made, told) == before
-        means = unpack(told.tensors, told.facts, made["declared"], made["watch"]).log.means()
+        means = unpack(told.tensors, told.facts, made["declared"], made["diagnostics"]).log.means()
         json.dumps(means, allow_nan=False)
         assert means.keys() <= reply.facts["totals"].keys()
     else:

@@ -141,9 +141,9 @@ class Stop(Silent):
             raise KeyboardInterrupt
 
 
-def watching(*watchers):
-    """Hand out watchers in turn."""
-    left = iter(watchers)
+def watching(*listeners):
+    """Hand out listeners in turn."""
+    left = iter(listeners)
 
     @contextmanager
     def watch(label):

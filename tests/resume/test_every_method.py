@@ -22,7 +22,7 @@ class StopAfter(Silent):
 def interrupt_and_resume(mine, folder, *rounds):
     for last in rounds:
         with pytest.raises(KeyboardInterrupt):
-            mine.run(folder, resume=True, watcher=StopAfter(last))
+            mine.run(folder, resume=True, listener=StopAfter(last))
     mine.run(folder, resume=True)
 
 

@@ -52,7 +52,7 @@ labels = np.arange(20_000) % 10
 fedblade.run(
     method="scaffold", dataset=(inputs, labels, inputs[:100], labels[:100]), partition=partition, num_clients=clients,
     clients_per_round=cohort, rounds=rounds, epochs=1, batch_size=64, model="mlp", hidden=[1000], dim=4, out=out,
-    engine=engine, watcher=Watch(),
+    engine=engine, listener=Watch(),
 )
 print(json.dumps({"peak": memory("VmHWM"), "resident": Watch.resident, "seconds": Watch.seconds}))
 """
@@ -140,7 +140,7 @@ class Stop(Silent):
 def test_a_run_over_a_million_clients_resumes_as_if_nothing_had_happened(job, undisturbed, outcome_of, tmp_path):
     million = job(partition="drawn", num_clients=1_000_000, clients_per_round=5, rounds=4, method="scaffold")
     with pytest.raises(KeyboardInterrupt):
-        million.run(tmp_path / "run", watcher=Stop())
+        million.run(tmp_path / "run", listener=Stop())
     million.run(tmp_path / "run", resume=True)
     assert outcome_of(tmp_path / "run") == undisturbed(million)
     stored = json.loads((tmp_path / "run" / "partition.json").read_text())

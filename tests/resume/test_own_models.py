@@ -82,7 +82,7 @@ def same(outcome_of, tmp_path):
 
 def cut(mine, folder, **stop):
     with pytest.raises(KeyboardInterrupt):
-        mine.run(folder, resume=True, watcher=Stop(**stop))
+        mine.run(folder, resume=True, listener=Stop(**stop))
     return rows(folder) if (folder / "clients.jsonl").exists() else []
 
 

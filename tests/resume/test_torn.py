@@ -30,7 +30,7 @@ def cut_short(job, tmp_path):
     def cut(**changes):
         mine, folder = job(**{"rounds": 12} | changes), tmp_path / "run"
         with pytest.raises(KeyboardInterrupt):
-            mine.run(folder, watcher=Watch(last=7))
+            mine.run(folder, listener=Watch(last=7))
         (folder / "summary.json").unlink()
         return mine, folder
 
@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(cut_short, u
     assert [path.stem for path in checkpoints(folder)] == ["round-000006", "round-000007"]
     damage(checkpoints(folder)[-1])
     watch = Watch()
-    mine.run(folder, resume=True, watcher=watch)
+    mine.run(folder, resume=True, listener=watch)
     assert any("round 7" in note and "damaged" in note for note in watch.notes)
     assert outcome_of(folder) == undisturbed(mine)
 

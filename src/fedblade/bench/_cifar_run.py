@@ -8,7 +8,7 @@ from pathlib import Path
 from fedblade.bench._child import report
 from fedblade.bench.cifar import setting
 from fedblade.config.overrides import parse_assignment
-from fedblade.runs import Driver, Row, Silent, prepare
+from fedblade.runs import Driver, RoundRecord, Silent, prepare
 
 
 class Rounds(Silent):
@@ -19,7 +19,7 @@ class Rounds(Silent):
         self._ends: list[float] = []
         self._seconds: list[float] = []
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Add the round to what is reported."""
         self._ends.append(time.time())
         self._seconds.append(row["seconds"])

@@ -145,8 +145,8 @@ def run(
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as watcher:
-        summary = follow(place, config, where.resolve(), watcher, resume=resume)
+    with again, shown(Console(), quiet=quiet) as listener:
+        summary = follow(place, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(_sentence(summary))
         typer.echo(f"report: fedblade report {where}")

@@ -46,8 +46,8 @@ def run(
     config = agreed_config(ranks, asked)
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as watcher, _telling_of_the_loss():
-        result = execute(config, out=folder, resume=resume, watcher=watcher, profile=profile, ranks=ranks)
+    with again, shown(Console(), quiet=quiet) as listener, _telling_of_the_loss():
+        result = execute(config, out=folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
     if not quiet and result.profile is not None:
         typer.echo(_where_the_time_went(result.profile))
     if not quiet:

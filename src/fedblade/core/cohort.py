@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.plan import ClientTask, Planner
-from fedblade.core.timeline import stage
+from fedblade.core.timeline import timed
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Cohort:
 
     def __iter__(self) -> Iterator[ClientTask]:
         for client in self.clients:
-            with stage("plan"):
+            with timed("plan"):
                 task = self.planner.task(self.round, client, self.phases, self.first_epoch)
             yield task
 

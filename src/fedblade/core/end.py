@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import Row
+from fedblade.core.local import LocalModel
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received
@@ -36,7 +36,7 @@ def client_numbers(problem: Problem, task: ClientTask, phases: Sequence[Phase]) 
 def end_view(
     problem: Problem,
     received: Received,
-    row: Row,
+    row: LocalModel,
     passes: Mapping[str, Tree],
     numbers: Mapping[str, float] | Mapping[str, Tensor],
 ) -> EndView:
@@ -74,7 +74,7 @@ def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> l
     ]
 
 
-def kept_state(problem: Problem, received: Received, row: Row, updated: State, shared: frozenset[str]) -> State:
+def kept_state(problem: Problem, received: Received, row: LocalModel, updated: State, shared: frozenset[str]) -> State:
     """What a client keeps: the method's state as `updated`, and the parts of the model that are not `shared`."""
     state = received.client | updated
     state |= {name: own.params | own.buffers for name, own in row.tracks.items()}

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from fedblade.core.gradient import GradientEngine, OneClient, Rate, Work, ahead, prepare
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
-from fedblade.core.slope import Calculus, OneClient, Rate, Work, ahead, prepare
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 
 LOCAL_LOOP_REVISION = 0
@@ -22,37 +22,37 @@ Trace = list[Mapping[str, torch.Tensor]]
 
 
 @dataclass
-class Row:
+class LocalModel:
     """The tensors of a model that a client changes while it trains; `tracks` are the models of its state beside it."""
 
     params: Tree
     buffers: Tree
     momentum: Tree
-    tracks: dict[str, "Row"] = field(default_factory=dict)
+    tracks: dict[str, "LocalModel"] = field(default_factory=dict)
 
-    def first(self, clients: int) -> "Row":
+    def first(self, clients: int) -> "LocalModel":
         """Views of the first so many clients, where there is a client axis."""
         params, buffers, momentum = (
             {name: leaf[:clients] for name, leaf in tree.items()} for tree in (self.params, self.buffers, self.momentum)
         )
-        return Row(params, buffers, momentum)
+        return LocalModel(params, buffers, momentum)
 
 
 def train(
     problem: Problem,
     received: Received,
     phases: Sequence[Phase] | None = None,
-    calculus: Calculus | None = None,
-) -> tuple[Row, Trace]:
+    gradient_engine: GradientEngine | None = None,
+) -> tuple[LocalModel, Trace]:
     """Run the phases (None: the method's), each over its planned batches.
 
     Momentum starts from zero in every phase that does not carry it on, unless the run keeps it between participations.
-    An engine that gives every tensor a client axis brings the `calculus` for it; None is for one client.
+    An engine that gives every tensor a client axis brings the `gradient_engine` for it; None is for one client.
     """
-    calculus = calculus or OneClient(problem)
+    gradient_engine = gradient_engine or OneClient(problem)
     chosen = problem.method.phases if phases is None else phases
     zero = tree_zeros(received.anchor)
-    main = Row(
+    main = LocalModel(
         params=tree_clone(received.anchor),
         buffers=tree_clone(received.buffers),
         momentum=zero if received.momentum is None else zero | tree_clone(received.momentum),
@@ -67,7 +67,9 @@ def train(
                 row.momentum = tree_zeros(row.momentum)
             begun.add(phase.track)
             work = prepare(problem, phase, row.params)
-            trace.extend(_named(phase.track, step(problem, calculus, received, row, work, batch)) for batch in batches)
+            trace.extend(
+                _named(phase.track, step(problem, gradient_engine, received, row, work, batch)) for batch in batches
+            )
             if phase.track in problem.method.drafts:
                 received = _with_draft(received, phase.track, row)
     for leaf in (leaf for row in (main, *main.tracks.values()) for leaf in row.params.values()):
@@ -83,15 +85,15 @@ def _named(track: str | None, entry: Mapping[str, torch.Tensor]) -> Mapping[str,
     return {name if name.startswith("count_") else f"{track}_{name}": value for name, value in entry.items()}
 
 
-def _track(received: Received, name: str) -> Row:
+def _track(received: Received, name: str) -> LocalModel:
     """The model in a client's state, ready to train; a draft, which is in none, starts as the received model."""
     state = received.client.get(name, received.anchor)
     params = tree_clone(tree_select(state, received.anchor))
     buffers = tree_clone(received.buffers | tree_select(state, received.buffers))
-    return Row(params, buffers, tree_zeros(params))
+    return LocalModel(params, buffers, tree_zeros(params))
 
 
-def _with_draft(received: Received, name: str, row: Row) -> Received:
+def _with_draft(received: Received, name: str, row: LocalModel) -> Received:
     """What later phases see: the draft as it has been trained."""
     trained = {leaf: tensor.detach() for leaf, tensor in (row.params | row.buffers).items()}
     return replace(received, client={**received.client, name: trained})
@@ -106,7 +108,7 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def step(
-    problem: Problem, calculus: Calculus, received: Received, row: Row, work: Work, batch: Batch
+    problem: Problem, gradient_engine: GradientEngine, received: Received, row: LocalModel, work: Work, batch: Batch
 ) -> Mapping[str, torch.Tensor]:
     """Forward, backward and one SGD update of the trained parameters in place; returns what to log."""
     row = row if batch.indices.dim() == 1 else row.first(len(batch.indices))
@@ -114,32 +116,32 @@ def step(
         leaf.requires_grad_(name in work.trained)
     look = work.phase.lookahead
     if look is None:
-        slope = calculus.slope(received, work, work.terms, batch, row.params, row.buffers)
+        result = gradient_engine.compute(received, work, work.terms, batch, row.params, row.buffers)
     else:
-        slope = ahead(calculus, received, work, look, batch, row.params, row.buffers, row.momentum)
+        result = ahead(gradient_engine, received, work, look, batch, row.params, row.buffers, row.momentum)
     with torch.no_grad():
         clip = problem.settings.clip
-        gradient = slope.gradient if clip is None else calculus.clip(slope.gradient, clip)
+        gradient = result.gradient if clip is None else gradient_engine.clip(result.gradient, clip)
         _update(row, work, gradient, received.lr)
         bounded = problem.network.head.constrain(row.params)
-    return {f"loss_{name}": value for name, value in slope.values.items()} | dict(slope.logs) | bounded
+    return {f"loss_{name}": value for name, value in result.values.items()} | dict(result.logs) | bounded
 
 
-def _update(row: Row, work: Work, gradient: Tree, lr: float | torch.Tensor) -> None:
+def _update(row: LocalModel, work: Work, gradient: Tree, lr: float | torch.Tensor) -> None:
     """SGD with PyTorch's semantics: g ← g + wd·w, buf ← mom·buf + g, w ← w − lr·buf.
 
     A rate that is a tensor can be changed under a captured step, at the price of one more pass over the weights.
     """
     for names, sgd in work.rates:
-        slopes = [gradient[name] for name in names]
+        gradients = [gradient[name] for name in names]
         weights, buffers = ([tree[name] for name in names] for tree in (row.params, row.momentum))
         if weights and weights[0].is_cuda and weights[0].dtype == torch.float32 and sgd.momentum:
-            _update_at_once(weights, slopes, buffers, sgd, lr if sgd.lr is None else sgd.lr)
+            _update_at_once(weights, gradients, buffers, sgd, lr if sgd.lr is None else sgd.lr)
             continue
         if sgd.weight_decay:
-            slopes = list(torch._foreach_add(slopes, weights, alpha=sgd.weight_decay))
+            gradients = list(torch._foreach_add(gradients, weights, alpha=sgd.weight_decay))
         torch._foreach_mul_(buffers, sgd.momentum)
-        torch._foreach_add_(buffers, slopes)
+        torch._foreach_add_(buffers, gradients)
         rate = lr if sgd.lr is None else sgd.lr
         if isinstance(rate, torch.Tensor):
             torch._foreach_sub_(weights, torch._foreach_mul(buffers, rate))
@@ -149,23 +151,23 @@ def _update(row: Row, work: Work, gradient: Tree, lr: float | torch.Tensor) -> N
 
 def _update_at_once(
     weights: list[torch.Tensor],
-    slopes: list[torch.Tensor],
+    gradients: list[torch.Tensor],
     buffers: list[torch.Tensor],
     rate: Rate,
     lr: float | torch.Tensor,
 ) -> None:
     """The same in one kernel for all tensors of a GPU; it wants gradients laid out as the weights are."""
-    laid = [_laid(slope, weight) for slope, weight in zip(slopes, weights, strict=True)]
+    laid = [_laid(gradient, weight) for gradient, weight in zip(gradients, weights, strict=True)]
     torch._fused_sgd_(
         weights, laid, buffers, weight_decay=rate.weight_decay, momentum=rate.momentum, lr=lr, dampening=0.0,
         nesterov=False, maximize=False, is_first_step=False,
     )  # fmt: skip
 
 
-def _laid(slope: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _laid(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """A gradient in the layout of its weight; strides of axes of length one may differ without a difference."""
-    if slope.stride() == weight.stride():
-        return slope
+    if gradient.stride() == weight.stride():
+        return gradient
     if weight.is_contiguous():
-        return slope.contiguous().as_strided(weight.shape, weight.stride())
-    return torch.empty_like(weight).copy_(slope)
+        return gradient.contiguous().as_strided(weight.shape, weight.stride())
+    return torch.empty_like(weight).copy_(gradient)

@@ -48,7 +48,7 @@ class Network:
         """Features [batch, dim] with `complete` parameters. Training updates statistics in `buffers` in place."""
         return self._forward(params, buffers, inputs, training=training)
 
-    def measured(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
+    def eval_features(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
         """Features [batch, dim] in evaluation mode."""
         return self._forward(params, buffers, inputs, training=False)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums, diagnose_client, own_passes
 from fedblade.core.end import (
     client_numbers,
     end_view,
@@ -16,14 +17,13 @@ from fedblade.core.end import (
     updates,
 )
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import Row, Trace, train
-from fedblade.core.observe import Observed, Watch, observe_client, own_passes
+from fedblade.core.local import LocalModel, Trace, train
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import MOMENTUM, Problem, Received, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums, payload_bytes
-from fedblade.core.timeline import stage
+from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
 
 
@@ -65,7 +65,7 @@ class LocalResult:
     state: State
     log: StepLog
     bytes_up: int
-    observed: Observed = field(default_factory=Observed)
+    observed: DiagnosticSums = field(default_factory=DiagnosticSums)
 
 
 def train_client(
@@ -74,32 +74,34 @@ def train_client(
     task: ClientTask,
     own: State | None,
     lr: float,
-    watch: Watch | None = None,
+    diagnostics: DiagnosticRequest | None = None,
     *,
     first: bool = False,
 ) -> LocalResult:
     """One client's round, from the model it receives to what it sends. A client that makes no step sends nothing.
 
-    `watch` is what diagnostics ask, `first` says that the client is the cohort's first.
+    `diagnostics` is what diagnostics ask, `first` says that the client is the cohort's first.
     """
     # A caller's no_grad or inference_mode must not switch training off.
     with torch.inference_mode(False), torch.enable_grad():
-        with stage("load"):
+        with timed("load"):
             received = receive(problem, server, task, own, lr)
-        with stage("train"):
+        with timed("train"):
             row, trace = train(problem, received)
             log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
-    with stage("sums"):
+    with timed("sums"):
         result = finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
-    if watch is None:
+    if diagnostics is None:
         return result
-    with stage("evaluate"):
-        return replace(result, observed=observe_client(problem, received, row, watch, first=first))
+    with timed("evaluate"):
+        return replace(result, observed=diagnose_client(problem, received, row, diagnostics, first=first))
 
 
-def finish(problem: Problem, received: Received, row: Row, log: StepLog, passes: Mapping[str, Tree]) -> LocalResult:
+def finish(
+    problem: Problem, received: Received, row: LocalModel, log: StepLog, passes: Mapping[str, Tree]
+) -> LocalResult:
     """What a trained client sends and keeps."""
     task, declared = received.task, problem.method.sums
     view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
@@ -143,7 +145,7 @@ def untuned(problem: Problem, own: State) -> State:
     return {name: tree for name, tree in own.items() if name not in renewed}
 
 
-def tuned(problem: Problem, received: Received, row: Row, phases: Sequence[Phase]) -> State:
+def tuned(problem: Problem, received: Received, row: LocalModel, phases: Sequence[Phase]) -> State:
     """A client's state with all of the model it has tuned."""
     view = end_view(problem, received, row, {}, client_numbers(problem, received.task, phases))
     state = kept_state(problem, received, row, updates(problem, view), frozenset())
@@ -156,7 +158,7 @@ def collect_client(
 ) -> LocalResult:
     """A client's part in an exchange: sums made with the model it holds, without training."""
     received = receive(problem, server, task, own, lr=0.0)
-    row = Row(received.anchor, received.buffers, {})
+    row = LocalModel(received.anchor, received.buffers, {})
     passes = own_passes(problem, received, row, sums)
     view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
     made = Sums.of(sums, view, task.client)

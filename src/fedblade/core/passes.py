@@ -11,7 +11,7 @@ from fedblade.core.network import Network
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map, tree_select
-from fedblade.core.views import StepView, Taught, Teacher
+from fedblade.core.views import StepView, Teacher, TeacherOutput
 
 Features = Callable[[Tree, Tree, Tensor], Tensor]
 """Features [batch, dim] in evaluation mode, of (params, buffers, inputs)."""
@@ -67,10 +67,10 @@ def run_passes(
         alone = len(chunk) == 1 and network.skips_singletons
         place, mask = (chunk.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)) if alone else (chunk, None)
         inputs, labels = samples.batch(indices[place], None if draws is None else draws[place])
-        found = (features or network.measured)(network.complete(params, fixed), buffers, inputs)
+        found = (features or network.eval_features)(network.complete(params, fixed), buffers, inputs)
         before = None
         if teacher is not None:
-            before = (teacher[0], network.measured(network.complete(teacher[0], fixed), teacher[1], inputs))
+            before = (teacher[0], network.eval_features(network.complete(teacher[0], fixed), teacher[1], inputs))
         view = StepView(
             params=params,
             anchor=params if anchor is None else anchor[0],
@@ -95,8 +95,8 @@ def run_passes(
     return totals
 
 
-def taught(network: Network, params: Tree, fixed: Tree, features: Tensor) -> Taught:
+def taught(network: Network, params: Tree, fixed: Tree, features: Tensor) -> TeacherOutput:
     """What a model says of a batch with these features."""
     whole = fixed | tree_select(params, fixed)
     output = network.output(params, whole, features)
-    return Taught(features, output, network.head.raw_logits(params, whole, output))
+    return TeacherOutput(features, output, network.head.raw_logits(params, whole, output))

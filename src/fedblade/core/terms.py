@@ -118,7 +118,7 @@ def active(terms: Sequence[AnyTerm]) -> tuple[AnyTerm, ...]:
 
 
 @dataclass(frozen=True)
-class Slope:
+class StepGradient:
     """Gradient of the local objective in one step, with the value of each term and what the terms log."""
 
     gradient: Tree
@@ -143,7 +143,7 @@ Evaluate = Callable[[Sequence[AnyTerm], Tensor], Added]
 """Adds up some of the terms at given features."""
 
 
-def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate, leaves: Tree) -> Slope:
+def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate, leaves: Tree) -> StepGradient:
     """Gradient of Σ weight·term with respect to `leaves`, the features being a function of them.
 
     With balanced terms the graph is cut at the features: their strength needs gradients there, and what they add is a
@@ -155,21 +155,21 @@ def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate
         added = evaluate(terms, features)
         _refuse_detached(added, leaves)
         gradient = dict(zip(leaves, _grad(added.total, list(leaves.values())), strict=True))
-        return Slope(gradient, added.values, added.logs)
+        return StepGradient(gradient, added.values, added.logs)
     cut = features.detach().requires_grad_()
     added = evaluate([term for term in terms if term not in balanced], cut)
-    slope, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
+    at_features, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
     pull = _grad(added.supervised, [cut])[0]
     for term in balanced:
         alone = evaluate([replace(term, weight=1.0, balance=None)], cut)
         own = _grad(alone.total, [cut])[0]
         strength = _strength(term, pull, own)
-        slope = slope + strength[..., None, None] * own
+        at_features = at_features + strength[..., None, None] * own
         _record(added.values, term.name, alone.total.detach())
         _log(added.logs, {**alone.logs, "lambda_eff": strength})
-    through = _grad(features, list(leaves.values()), slope)
+    through = _grad(features, list(leaves.values()), at_features)
     gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
-    return Slope(gradient, added.values, added.logs)
+    return StepGradient(gradient, added.values, added.logs)
 
 
 def _refuse_detached(added: Added, leaves: Tree) -> None:
@@ -183,7 +183,7 @@ def _refuse_detached(added: Added, leaves: Tree) -> None:
 
 def _strength(term: FeatureTerm, pull: Tensor, own: Tensor) -> Tensor:
     """Strength λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, a constant of the step; 0 where the term has no gradient."""
-    norm, pulling = (torch.linalg.vector_norm(slope, dim=(-2, -1)) for slope in (own, pull))
+    norm, pulling = (torch.linalg.vector_norm(at_features, dim=(-2, -1)) for at_features in (own, pull))
     return torch.where(norm > 0, (term.balance or 0.0) * pulling / (norm + 1e-12), torch.zeros_like(norm))
 
 

@@ -1,6 +1,6 @@
 """Where the time of a run goes: named stages, which cost next to nothing until somebody listens.
 
-Code marks what it does with `with stage("train"):`. A `Timeline` that listens takes the time of every stage, less that
+Code marks what it does with `with timed("train"):`. A `Timeline` that listens takes the time of every stage, less that
 of the stages inside it, so that the stages add up to the whole. Each thread has a timeline of its own, or none.
 """
 
@@ -26,10 +26,10 @@ _NOBODY: AbstractContextManager[None] = nullcontext()
 _listening: ContextVar["Timeline | None"] = ContextVar("timeline", default=None)
 
 
-def stage(name: str, round_: int | None = None) -> AbstractContextManager[None]:
+def timed(name: str, round_: int | None = None) -> AbstractContextManager[None]:
     """The time inside belongs to `name`, and to round `round_` (from 1) if one begins here."""
     timeline = _listening.get()
-    return _NOBODY if timeline is None else timeline.stage(name, round_)
+    return _NOBODY if timeline is None else timeline.timed(name, round_)
 
 
 def wait_for(device: torch.device) -> None:
@@ -65,13 +65,13 @@ class Timeline:
         """Take the time of every stage until the end; what no stage claims is `other`."""
         token = _listening.set(self)
         try:
-            with self.stage("run"):
+            with self.timed("run"):
                 yield
         finally:
             _listening.reset(token)
 
     @contextmanager
-    def stage(self, name: str, round_: int | None = None) -> Iterator[None]:
+    def timed(self, name: str, round_: int | None = None) -> Iterator[None]:
         """Take the time of one stage."""
         outer = self._round
         if round_ is not None:

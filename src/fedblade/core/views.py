@@ -86,7 +86,7 @@ class Teacher:
 
 
 @dataclass(frozen=True)
-class Taught:
+class TeacherOutput:
     """What a teacher makes of the batch, without a graph: features, the head's output and its raw logits."""
 
     features: Tensor
@@ -116,7 +116,7 @@ class StepView:
     client: State
     round: int
     mask: Tensor | None = None
-    teachers: Mapping[Teacher, Taught] = field(default_factory=dict)
+    teachers: Mapping[Teacher, TeacherOutput] = field(default_factory=dict)
     stages: tuple[Tensor, ...] = ()
     noise: Tensor | None = None
 

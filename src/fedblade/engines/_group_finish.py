@@ -16,7 +16,7 @@ from fedblade.core.end import (
     refuse_non_finite_state,
     updates,
 )
-from fedblade.core.local import Row
+from fedblade.core.local import LocalModel
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem, Received
@@ -39,7 +39,7 @@ class GroupResult:
 
 
 def finish_group(
-    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: Row, passes: Mapping[str, Tree]
+    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: LocalModel, passes: Mapping[str, Tree]
 ) -> GroupResult:
     """What trained clients send and keep; `passes` and all of `row` have a client axis."""
     method = problem.method
@@ -54,7 +54,7 @@ def collect_group(
     problem: Problem, tasks: Sequence[ClientTask], received: Received, sums: tuple[Sum, ...], passes: Mapping[str, Tree]
 ) -> tuple[Sums, int]:
     """What clients add to the sums of an exchange, without training, and the size of their uploads."""
-    made = added_up(problem, tasks, received, Row(received.anchor, received.buffers, {}), sums, passes)
+    made = added_up(problem, tasks, received, LocalModel(received.anchor, received.buffers, {}), sums, passes)
     return made, _upload_bytes(problem, tasks, sums, made)
 
 
@@ -62,7 +62,7 @@ def added_up(
     problem: Problem,
     tasks: Sequence[ClientTask],
     received: Received,
-    row: Row,
+    row: LocalModel,
     sums: tuple[Sum, ...],
     passes: Mapping[str, Tree],
 ) -> Sums:
@@ -76,7 +76,7 @@ def added_up(
 
 
 def tuned_group(
-    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: Row, phases: Sequence[Phase]
+    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: LocalModel, phases: Sequence[Phase]
 ) -> list[State]:
     """The states of clients with all of the models they have tuned, as views."""
     _, state = _end(problem, tasks, received, row, {}, phases, (), frozenset())
@@ -89,7 +89,7 @@ def _end(
     problem: Problem,
     tasks: Sequence[ClientTask],
     received: Received,
-    row: Row,
+    row: LocalModel,
     passes: Mapping[str, Tree],
     phases: Sequence[Phase],
     sums: Sequence[Sum],
@@ -105,7 +105,7 @@ def _view(
     problem: Problem,
     tasks: Sequence[ClientTask],
     received: Received,
-    row: Row,
+    row: LocalModel,
     passes: Mapping[str, Tree],
     phases: Sequence[Phase],
 ) -> tuple[EndView, tuple[str, ...]]:

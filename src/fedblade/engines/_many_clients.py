@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedblade.core.gradient import Work, add_gradient, tap_of, teachers_of, with_freed
 from fedblade.core.phase import Lookahead, MoveView
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Problem, Received
 from fedblade.core.samples import Samples
-from fedblade.core.slope import Work, add_gradient, tap_of, teachers_of, with_freed
-from fedblade.core.terms import Added, AnyTerm, GradientTerm, Slope, add_up, differentiate
+from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, add_up, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_select
-from fedblade.core.views import HeadOutput, StepView, Tap, Taught, Teacher
+from fedblade.core.views import HeadOutput, StepView, Tap, Teacher, TeacherOutput
 from fedblade.engines._group import first_rows
 from fedblade.engines.layers._body import StackedBody
 
@@ -27,9 +27,9 @@ class ManyClients:
     problem: Problem
     body: StackedBody
 
-    def slope(
+    def compute(
         self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
-    ) -> Slope:
+    ) -> StepGradient:
         """Gradient of `terms` for each client, at `params [clients, …]` and on batches [clients, batch]."""
         clients = len(batch.indices)
         inputs, labels = gather(self.problem.samples, batch.indices, batch.draws)
@@ -58,12 +58,12 @@ class ManyClients:
 
             return Added(*self._each(received, rows, at, one))
 
-        slope = differentiate(terms, features, evaluate, tree_select(params, work.trained))
+        result = differentiate(terms, features, evaluate, tree_select(params, work.trained))
         with torch.no_grad():
             for term in terms:
                 if isinstance(term, GradientTerm):
-                    add_gradient(slope.gradient, self._each(received, rows, features, term.gradient), term.weight)
-        return slope
+                    add_gradient(result.gradient, self._each(received, rows, features, term.gradient), term.weight)
+        return result
 
     def complete(self, received: Received, params: Tree) -> Tree:
         """`params [clients, …]` and the body's frozen parameters, whose client axis is a view that repeats them."""
@@ -85,7 +85,7 @@ class ManyClients:
     def of_one(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
         """Features [batch, dim] of one model in evaluation mode, on a GPU by the kernels of the stacked layers."""
         if not inputs.is_cuda:
-            return self.problem.network.measured(params, buffers, inputs)
+            return self.problem.network.eval_features(params, buffers, inputs)
         body, statistics = ({n: leaf[None] for n, leaf in tree.items()} for tree in (params, buffers))
         return self.features(body, statistics, inputs[None], None, training=False)[0][0]
 
@@ -170,8 +170,8 @@ def _rebuilt(value: Any, leaves: Iterator[Tensor]) -> Any:
     return tuple(_rebuilt(each, leaves) for each in value)
 
 
-def _taught(features: Tensor, logits: Tensor, projected: Tensor, raw: Tensor) -> Taught:
-    return Taught(features, HeadOutput(logits, projected), raw)
+def _taught(features: Tensor, logits: Tensor, projected: Tensor, raw: Tensor) -> TeacherOutput:
+    return TeacherOutput(features, HeadOutput(logits, projected), raw)
 
 
 def gather(samples: Samples, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, diagnose_client, own_passes
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import Row, train
+from fedblade.core.local import LocalModel, train
 from fedblade.core.method import Method
 from fedblade.core.metric import Metric
-from fedblade.core.observe import Watch, observe_client, own_passes
 from fedblade.core.outcome import StepLog, collect_client, finish
 from fedblade.core.passes import run_passes
 from fedblade.core.plan import ClientTask
@@ -109,7 +109,7 @@ class _Round:
                 expected = network.features(body, tree_clone(each.buffers), inputs, training=training)
                 self.compare.features(found[place, : len(expected)], expected)
 
-    def _train(self) -> Row:
+    def _train(self) -> LocalModel:
         """Terms of every step, and what the steps made of the models."""
         trained = [train(self.problem, each) for each in self.alone]
         row, trace = train(self.problem, self.together, None, self.passes.many)
@@ -123,7 +123,7 @@ class _Round:
                 self.compare.update(what, start, _tensors(found.tracks[name]), _tensors(own))
         return row
 
-    def _finish(self, row: Row) -> list[State | None]:
+    def _finish(self, row: LocalModel) -> list[State | None]:
         """What clients send and keep, made from the same models both ways."""
         sums = self.problem.method.sums
         made = self._passes_of(sums, row)
@@ -144,7 +144,7 @@ class _Round:
             check_client_state(each.client, state)
         return list(result.states)
 
-    def _passes_of(self, sums: Sequence[Sum], row: Row) -> dict[str, Tree]:
+    def _passes_of(self, sums: Sequence[Sum], row: LocalModel) -> dict[str, Tree]:
         """What clients add up over their data."""
         made = self.passes.of_sums(self.tasks, self.together, row.params, row.buffers, sums)
         for each, own, found in zip(self.alone, _apart(row), each_state(made, TWO), strict=True):
@@ -154,7 +154,7 @@ class _Round:
 
     def _exchange(self) -> None:
         for exchange in self.problem.method.exchanges:
-            made = self._passes_of(exchange.sums, Row(self.together.anchor, self.together.buffers, {}))
+            made = self._passes_of(exchange.sums, LocalModel(self.together.anchor, self.together.buffers, {}))
             try:
                 found, _ = collect_group(self.problem, self.tasks, self.together, exchange.sums, made)
                 single = [
@@ -187,13 +187,13 @@ class _Round:
             for name, tree in expected.items():
                 self.compare.tree(f"{what} {name}", found[name], tree)
 
-    def _observe(self, sums: tuple[Sum, ...], row: Row) -> None:
+    def _observe(self, sums: tuple[Sum, ...], row: LocalModel) -> None:
         """What metrics see of the trained clients."""
-        watch = Watch(sums, (), self.problem.samples, self.tasks[0].indices)
+        diagnostics = DiagnosticRequest(sums, (), self.problem.samples, self.tasks[0].indices)
         try:
-            found = Observer(self.passes, watch, self.tasks).of_group(self.tasks, self.together, row).every
+            found = Observer(self.passes, diagnostics, self.tasks).of_group(self.tasks, self.together, row).every
             single = [
-                observe_client(self.problem, each, own, watch, first=False).every
+                diagnose_client(self.problem, each, own, diagnostics, first=False).every
                 for each, own in zip(self.alone, _apart(row), strict=True)
             ]
         except NonFinite:
@@ -219,12 +219,15 @@ def _added(sums: Iterable[Sums | None]) -> Sums:
     return sum((each for each in sums if each is not None), Sums())
 
 
-def _tensors(row: Row) -> Tree:
+def _tensors(row: LocalModel) -> Tree:
     return row.params | row.buffers
 
 
-def _apart(row: Row) -> list[Row]:
+def _apart(row: LocalModel) -> list[LocalModel]:
     """Views of the rows of single clients."""
     params, buffers, momentum = (each_tree(tree, TWO) for tree in (row.params, row.buffers, row.momentum))
     tracks = {name: _apart(own) for name, own in row.tracks.items()}
-    return [Row(params[k], buffers[k], momentum[k], {name: own[k] for name, own in tracks.items()}) for k in range(TWO)]
+    return [
+        LocalModel(params[k], buffers[k], momentum[k], {name: own[k] for name, own in tracks.items()})
+        for k in range(TWO)
+    ]

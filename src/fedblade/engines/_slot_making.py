@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedblade.core.local import Row
+from fedblade.core.gradient import prepare
+from fedblade.core.local import LocalModel
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import Received
-from fedblade.core.slope import prepare
 from fedblade.core.tree import Tree, tree_map, tree_zeros
 from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import GroupTask
@@ -38,7 +38,7 @@ def make_slots(many: ManyClients, received: Received, like: Batch, slots: int, w
         momentum=None,
         lr=torch.tensor(float(received.lr), device=device, dtype=next(iter(anchor.values())).dtype),
     )
-    row = Row(tree_map(torch.clone, anchor), tree_map(torch.clone, together.buffers), tree_zeros(anchor))
+    row = LocalModel(tree_map(torch.clone, anchor), tree_map(torch.clone, together.buffers), tree_zeros(anchor))
 
     def blank(part: Tensor) -> Tensor:
         return torch.zeros(capacity, slots, width, *part.shape[1:], dtype=part.dtype, device=device)

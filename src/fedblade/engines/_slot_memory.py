@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedblade.core.local import Row, step
+from fedblade.core.gradient import Work
+from fedblade.core.local import LocalModel, step
 from fedblade.core.plan import Batch
 from fedblade.core.problem import Received
-from fedblade.core.slope import Work
 from fedblade.core.tree import Tree
 from fedblade.engines._capture import Captures, aside
 from fedblade.engines._many_clients import ManyClients
@@ -23,7 +23,7 @@ class Slots:
     """
 
     received: Received
-    row: Row
+    row: LocalModel
     work: Work
     batch: Batch
     plan: Batch
@@ -123,7 +123,7 @@ class Slots:
             _copy(_rows(tree, there), _rows(tree, here))
         received.task.counts[there].copy_(received.task.counts[here])
 
-    def store(self, slot: int, done: Row, client: int) -> None:
+    def store(self, slot: int, done: LocalModel, client: int) -> None:
         """Copy what a slot holds to a client's place."""
         here, there = slice(slot, slot + 1), slice(client, client + 1)
         for into, of in ((done.params, self.row.params), (done.buffers, self.row.buffers)):

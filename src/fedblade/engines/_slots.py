@@ -6,10 +6,10 @@ from typing import Literal
 
 import torch
 
-from fedblade.core.local import Row, Trace
+from fedblade.core.gradient import prepare
+from fedblade.core.local import LocalModel, Trace
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import Received
-from fedblade.core.slope import prepare
 from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.engines._layout import lay_out
@@ -42,7 +42,7 @@ class SlotTrainer:
         self._held: Slots | None = None
         self._measured = False
 
-    def train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[Row, Trace]:
+    def train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
         """The models of a group after training, and what its steps logged; `tasks` are ordered longest first.
 
         Where the memory of the device is too small for the slots there are, half of them are used from then on.
@@ -63,7 +63,7 @@ class SlotTrainer:
                 stacklevel=2,
             )
 
-    def _train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[Row, Trace]:
+    def _train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
         held, seats = self._prepared(received, tasks)
         done = _empty_rows(held.row, len(tasks), keep_momentum=self._many.problem.settings.persist)
         starts, ends = _by_tick(seats.stays, "start"), _by_tick(seats.stays, "end")
@@ -121,11 +121,11 @@ def _by_tick(stays: Sequence[Stay], moment: Literal["start", "end"]) -> dict[int
     return table
 
 
-def _empty_rows(row: Row, clients: int, *, keep_momentum: bool) -> Row:
+def _empty_rows(row: LocalModel, clients: int, *, keep_momentum: bool) -> LocalModel:
     def empty(tree: Tree) -> Tree:
         return {name: leaf.new_empty(clients, *leaf.shape[1:]) for name, leaf in tree.items()}
 
-    return Row(empty(row.params), empty(row.buffers), empty(row.momentum) if keep_momentum else {})
+    return LocalModel(empty(row.params), empty(row.buffers), empty(row.momentum) if keep_momentum else {})
 
 
 def _trace(held: Slots, seats: Schedule, tasks: Sequence[ClientTask]) -> Trace:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedblade.core.observe import Observed, Watch
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.outcome import StepLog
 from fedblade.core.state import flatten, unflatten
 from fedblade.core.sums import Sum, Sums
@@ -31,7 +31,7 @@ def pack(outcome: RoundOutcome) -> tuple[Tree, dict[str, Any]]:
 
 
 def unpack(
-    tensors: Mapping[str, Any], facts: Mapping[str, Any], declared: Iterable[Sum], watch: Watch | None
+    tensors: Mapping[str, Any], facts: Mapping[str, Any], declared: Iterable[Sum], diagnostics: DiagnosticRequest | None
 ) -> RoundOutcome:
     """Inverse of `pack`; how the sums add up is for the receiver to say, by what it has asked for."""
     trees = unflatten(tensors)
@@ -40,7 +40,7 @@ def unpack(
         found: dict[str, Tree] = {name: trees.get(f"{kind}/{name}", {}) for name in facts["sent"][kind]}
         return Sums(found, {each.name: each.reduce for each in asked if each.name in found})
 
-    every, first = ((), ()) if watch is None else (watch.every, watch.first)
-    observed = Observed(sums(_EVERY, every), sums(_FIRST, first), facts["seconds"])
+    every, first = ((), ()) if diagnostics is None else (diagnostics.every, diagnostics.first)
+    observed = DiagnosticSums(sums(_EVERY, every), sums(_FIRST, first), facts["seconds"])
     log = StepLog(facts["totals"], facts["steps"])
     return RoundOutcome(sums(_SUMS, declared), log, facts["bytes_up"], observed)

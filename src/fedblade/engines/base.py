@@ -6,8 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.cohort import Cohort
-from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.phase import Phase
 from fedblade.core.problem import Problem
@@ -30,7 +30,7 @@ class RoundOutcome:
     sums: Sums = field(default_factory=Sums)
     log: StepLog = field(default_factory=StepLog)
     bytes_up: int = 0
-    observed: Observed = field(default_factory=Observed)
+    observed: DiagnosticSums = field(default_factory=DiagnosticSums)
 
     def __add__(self, other: "RoundOutcome") -> "RoundOutcome":
         """What both parts of a cohort sent; rows of clients that are kept apart stand in this order."""
@@ -63,11 +63,11 @@ class Engine(Protocol):
         store: ClientStore,
         lr: float,
         on_client: OnClient,
-        watch: Watch | None = None,
+        diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums.
 
-        `watch` is what diagnostics ask of the trained clients.
+        `diagnostics` is what diagnostics ask of the trained clients.
         """
 
     def collect(self, server: ServerState, tasks: Cohort, store: ClientStore, sums: tuple[Sum, ...]) -> RoundOutcome:

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Unsupported
-from fedblade.core.observe import Watch
 from fedblade.core.phase import Phase
 from fedblade.core.problem import Problem
 from fedblade.core.registry import engines
@@ -44,13 +44,13 @@ class DeployedEngine:
         store: ClientStore,
         lr: float,
         on_client: OnClient,
-        watch: Watch | None = None,
+        diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
         """Have every client of the cohort train where its data are, and add up what they send."""
         declared = self._problem.method.sums
-        facts = {"lr": lr, "every": _names(watch, "every"), "first": _names(watch, "first")}
-        template = self._templates.of_training(server, tasks, declared, watch, lr)
-        question = Question("train", facts, declared, watch, template)
+        facts = {"lr": lr, "every": _names(diagnostics, "every"), "first": _names(diagnostics, "first")}
+        template = self._templates.of_training(server, tasks, declared, diagnostics, lr)
+        question = Question("train", facts, declared, diagnostics, template)
         return Gathering(self._dispatch, question, server, tasks, store).outcome(self._folder, on_client)
 
     def collect(self, server: ServerState, tasks: Cohort, store: ClientStore, sums: tuple[Sum, ...]) -> RoundOutcome:
@@ -89,9 +89,9 @@ class DeployedEngine:
         return self._models.measure_own(server, clients, "test" if samples is self._test else "own", passes)
 
 
-def _names(watch: Watch | None, kind: str) -> list[str]:
+def _names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:
     """The sums that diagnostics ask for, by name."""
-    return [] if watch is None else [each.name for each in getattr(watch, kind)]
+    return [] if diagnostics is None else [each.name for each in getattr(diagnostics, kind)]
 
 
 @engines.register()

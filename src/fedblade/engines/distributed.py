@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from torch import Tensor
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Unsupported
-from fedblade.core.observe import Watch
 from fedblade.core.phase import Phase
 from fedblade.core.problem import Problem
 from fedblade.core.registry import engines
@@ -41,13 +41,19 @@ class DistributedEngine:
         store: ClientStore,  # noqa: ARG002 - every rank has its own
         lr: float,
         on_client: OnClient,
-        watch: Watch | None = None,
+        diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, each on its rank, and put the sums together."""
-        request: Json = {"kind": "train", "lr": lr, "keep_from": self.store.keep_from, "watch": None, "first": None}
-        if watch is not None:
-            request["watch"] = [[each.name for each in sums] for sums in (watch.every, watch.first)]
-            request["first"] = _first_to_step(tasks) if watch.first else None
+        request: Json = {
+            "kind": "train",
+            "lr": lr,
+            "keep_from": self.store.keep_from,
+            "diagnostics": None,
+            "first": None,
+        }
+        if diagnostics is not None:
+            request["diagnostics"] = [[each.name for each in sums] for sums in (diagnostics.every, diagnostics.first)]
+            request["first"] = _first_to_step(tasks) if diagnostics.first else None
         return self._asked(request, server, tasks, on_client)
 
     def collect(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedblade.core.observe import Watch
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
 from fedblade.core.passes import PASS_BATCH, Features, run_passes
 from fedblade.core.phase import Phase
@@ -15,7 +15,7 @@ from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
-from fedblade.core.timeline import stage
+from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
 from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
 
@@ -28,7 +28,7 @@ class SequentialEngine:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._measured_batch = PASS_BATCH
-        self._features: Features = problem.network.measured
+        self._features: Features = problem.network.eval_features
 
     def train(
         self,
@@ -37,15 +37,15 @@ class SequentialEngine:
         store: ClientStore,
         lr: float,
         on_client: OnClient,
-        watch: Watch | None = None,
+        diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
             own = self._own(store, task.client, server.round)
             first = not outcome.observed.first.trees
-            result = train_client(self._problem, server, task, own, lr, watch, first=first)
-            with stage("sums"):
+            result = train_client(self._problem, server, task, own, lr, diagnostics, first=first)
+            with timed("sums"):
                 if result.state:
                     store.put(task.client, task.round, result.state)
                 outcome = outcome + _alone(result)
@@ -59,7 +59,7 @@ class SequentialEngine:
         outcome = RoundOutcome()
         for task in tasks:
             own = self._own(store, task.client, server.round)
-            with stage("sums"):
+            with timed("sums"):
                 outcome = outcome + _alone(collect_client(self._problem, server, task, own, sums))
         return outcome
 
@@ -121,7 +121,7 @@ class SequentialEngine:
 
     def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
-        with stage("load"):
+        with timed("load"):
             return self._on_device(store.get(client, before_round))
 
     def _on_device(self, state: State | None) -> State | None:

@@ -8,10 +8,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.errors import Unsupported
-from fedblade.core.local import Row, train
+from fedblade.core.local import LocalModel, train
 from fedblade.core.metric import Metric
-from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog, adapt_client, summarise_group, train_client, with_fresh_optimiser
 from fedblade.core.passes import takes_batch_statistics
 from fedblade.core.phase import Phase
@@ -21,7 +21,7 @@ from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
-from fedblade.core.timeline import stage
+from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
 from fedblade.engines._group import each_state, groups_of, receive_group, with_batches
 from fedblade.engines._group_finish import GroupResult, collect_group, finish_group, tuned_group
@@ -78,13 +78,13 @@ class StackedEngine(SequentialEngine):
         store: ClientStore,
         lr: float,
         on_client: OnClient,
-        watch: Watch | None = None,
+        diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
         """Train every task from the same server state, save client states and add up the sums."""
         chosen = list(tasks)
         log = self._idle(server, [task for task in chosen if not task.num_steps], store, lr, on_client)
-        sums, sent, seen, clients = Sums(), 0, Observed(), list[int]()
-        observer = None if watch is None else Observer(self._passes, watch, chosen)
+        sums, sent, seen, clients = Sums(), 0, DiagnosticSums(), list[int]()
+        observer = None if diagnostics is None else Observer(self._passes, diagnostics, chosen)
         for whole in groups_of(chosen, self._rows):
             trained = self._halved(whole, lambda some: self._trained(server, some, store, lr, observer))
             for group, (result, group_log, observed) in trained:
@@ -92,7 +92,7 @@ class StackedEngine(SequentialEngine):
                 members = [task.client for task in group]
                 kept = {client: state for client, state in zip(members, result.states, strict=True) if state}
                 if kept:
-                    with stage("sums"):
+                    with timed("sums"):
                         store.put_all(group[0].round, kept)
                 for client in members:
                     on_client(client)
@@ -107,7 +107,7 @@ class StackedEngine(SequentialEngine):
         outcome = RoundOutcome()
         for group in _batched(tasks, ROWS):
             own = [self._own(store, task.client, server.round) for task in group]
-            with stage("sums"):
+            with timed("sums"):
                 received = receive_group(self._problem, server, group, own, 0.0)
                 passes = self._passes.of_sums(group, received, received.anchor, received.buffers, sums)
                 made, sent = collect_group(self._problem, group, received, sums, passes)
@@ -154,19 +154,19 @@ class StackedEngine(SequentialEngine):
         store: ClientStore,
         lr: float,
         observer: Observer | None,
-    ) -> tuple[GroupResult, StepLog, Observed]:
+    ) -> tuple[GroupResult, StepLog, DiagnosticSums]:
         """What a group sends, keeps and shows to diagnostics; nothing is saved yet."""
         problem, sums = self._problem, self._problem.method.sums
-        with stage("load"):
+        with timed("load"):
             own = [self._own(store, task.client, server.round) for task in group]
             received = receive_group(problem, server, group, own, lr)
-        with stage("train"):
+        with timed("train"):
             row, log = self._train_group(problem, group, received, None)
-        with stage("sums"):
+        with timed("sums"):
             passes = self._passes.of_sums(group, received, row.params, row.buffers, sums)
             result = finish_group(problem, group, received, row, passes)
-        with stage("evaluate"):
-            return result, log, Observed() if observer is None else observer.of_group(group, received, row)
+        with timed("evaluate"):
+            return result, log, DiagnosticSums() if observer is None else observer.of_group(group, received, row)
 
     def _tuned(
         self, server: ServerState, group: Sequence[ClientTask], own: OwnStates, lr: float, phases: tuple[Phase, ...]
@@ -217,7 +217,7 @@ class StackedEngine(SequentialEngine):
 
     def _train_group(
         self, problem: Problem, tasks: Sequence[ClientTask], received: Received, phases: tuple[Phase, ...] | None
-    ) -> tuple[Row, StepLog]:
+    ) -> tuple[LocalModel, StepLog]:
         with torch.inference_mode(False), torch.enable_grad():
             if self._slots is not None and phases is None:
                 row, trace = self._slots.train(received, tasks)

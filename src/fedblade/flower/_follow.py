@@ -16,7 +16,7 @@ from fedblade.engines.nodes import printable
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place, toml_table
 from fedblade.results import HISTORY, SUMMARY, RunDirectory
-from fedblade.runs import Row, Setup, Watcher
+from fedblade.runs import RoundRecord, RunListener, Setup
 
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 1.0
@@ -28,16 +28,16 @@ _LONGEST = 10_000
 """Characters of what is shown of an event or of a failure."""
 
 
-def follow(place: Place, config: RunConfig, out: Path, watcher: Watcher, *, resume: bool) -> dict[str, Any]:
+def follow(place: Place, config: RunConfig, out: Path, listener: RunListener, *, resume: bool) -> dict[str, Any]:
     """Start the app's run in `out` and come back with its summary when it has finished; all else is an error."""
     directory = RunDirectory(out)
     settings = place.own / "run.toml"
     write_atomic(settings, toml_table({"run-dir": str(out), "resume": resume}))
     with SuperLink(place) as superlink:
         number = superlink.begin(place.folder, settings)
-        watcher.on_note(f"Flower run {number}")
+        listener.on_note(f"Flower run {number}")
         with _stopped_with_us(superlink, number):
-            ended = _watch(superlink, number, config, directory, watcher)
+            ended = _watch(superlink, number, config, directory, listener)
     summary = directory.read_json(SUMMARY)
     if summary is not None and summary.get("status") == _FINISHED and ended["status"] == "finished:completed":
         return summary
@@ -45,11 +45,11 @@ def follow(place: Place, config: RunConfig, out: Path, watcher: Watcher, *, resu
 
 
 def _watch(
-    superlink: SuperLink, number: str, config: RunConfig, directory: RunDirectory, watcher: Watcher
+    superlink: SuperLink, number: str, config: RunConfig, directory: RunDirectory, listener: RunListener
 ) -> dict[str, Any]:
     """Show rounds as they are written until Flower says that the run has ended; what it says then."""
     history = directory.history()
-    watcher.on_start(_as_setup(config), history)
+    listener.on_start(_as_setup(config), history)
     rounds, events = _Rounds(directory, len(history)), _Events(directory.path / "deployment.jsonl")
     asked = heard = time.monotonic()
     while True:
@@ -63,9 +63,9 @@ def _watch(
                     raise
             asked = time.monotonic()
         for text in events.new():
-            watcher.on_note(text)
+            listener.on_note(text)
         for row in rounds.new():
-            watcher.on_round(row)
+            listener.on_round(row)
         if told is not None and str(told["status"]).startswith(_FINISHED):
             return told
         time.sleep(_LOOK_SECONDS)
@@ -78,7 +78,7 @@ class _Rounds:
         self._directory, self._shown = directory, shown
         self._stamp: tuple[int, int] | None = None
 
-    def new(self) -> list[Row]:
+    def new(self) -> list[RoundRecord]:
         """The rounds since the last look; the file is read again only when it has changed."""
         try:
             state = (self._directory.path / HISTORY).stat()
@@ -151,7 +151,7 @@ def _why(ended: dict[str, Any], out: Path) -> str:
 
 
 def _as_setup(config: RunConfig) -> Setup:
-    """What watchers ask of a setup, for a run that is set up elsewhere."""
+    """What listeners ask of a setup, for a run that is set up elsewhere."""
     return cast(
         "Setup",
         SimpleNamespace(

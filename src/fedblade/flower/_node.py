@@ -10,9 +10,9 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.config.run_config import resolve
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.core.observe import Watch
 from fedblade.core.state import DiskStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sums
 from fedblade.core.tree import State, Tree, tree_digest
@@ -22,6 +22,7 @@ from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
 from fedblade.runs import (
     Setup,
+    diagnostic_request,
     fitting_threads,
     float32_products,
     holder,
@@ -29,7 +30,6 @@ from fedblade.runs import (
     plan_phases,
     prepare,
     stages_after_run,
-    watch_for,
 )
 
 Answer = tuple[dict[str, Any], Tree]
@@ -109,9 +109,14 @@ class Node:
 
     def _train(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
         store = self._store(facts, client)
-        watch = _watch(setup, facts)
+        diagnostics = _diagnostics(setup, facts)
         outcome = setup.engine.train(
-            _server(setup, facts, tensors), _cohort(setup, client, facts), store, facts["lr"], lambda _: None, watch
+            _server(setup, facts, tensors),
+            _cohort(setup, client, facts),
+            store,
+            facts["lr"],
+            lambda _: None,
+            diagnostics,
         )
         answer, found = pack(outcome)
         return store.told(found), answer
@@ -219,9 +224,9 @@ def _server(setup: Setup, facts: Mapping[str, Any], tensors: Tree) -> ServerStat
     return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
 
 
-def _watch(setup: Setup, facts: Mapping[str, Any]) -> Watch | None:
+def _diagnostics(setup: Setup, facts: Mapping[str, Any]) -> DiagnosticRequest | None:
     """What diagnostics ask of the client, by the names of the sums."""
-    whole = watch_for(setup, setup.metrics)
+    whole = diagnostic_request(setup, setup.metrics)
     if whole is None or not (facts["every"] or facts["first"]):
         return None
     every, first = (

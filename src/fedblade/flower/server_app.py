@@ -30,7 +30,7 @@ def server_app(folder: Path) -> ServerApp:
                 config,
                 out=out,
                 resume=bool(context.run_config[RESUME]),
-                watcher=Silent(),
+                listener=Silent(),
                 make=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
             )
         except Exception as error:

@@ -1,7 +1,7 @@
 """Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models."""
 
-from fedblade.runs._diagnostics import watch_for
-from fedblade.runs._driver import Driver, Row, Watcher
+from fedblade.runs._diagnostics import diagnostic_request
+from fedblade.runs._driver import Driver, RoundRecord, RunListener
 from fedblade.runs._evaluation import holder, own_samples
 from fedblade.runs._personal import stages_after_run
 from fedblade.runs._precision import float32_products
@@ -35,17 +35,18 @@ __all__ = [
     "Once",
     "Profile",
     "Result",
-    "Row",
+    "RoundRecord",
+    "RunListener",
     "Setup",
     "Silent",
     "Today",
     "TrainedModel",
-    "Watcher",
     "broadcast_bytes",
     "check_folder",
     "choose_measured",
     "code_difference",
     "deal_samples",
+    "diagnostic_request",
     "exchange_bytes_down",
     "execute",
     "find_device",
@@ -68,5 +69,4 @@ __all__ = [
     "shown",
     "split_clients",
     "stages_after_run",
-    "watch_for",
 ]

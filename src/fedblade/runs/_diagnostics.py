@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.metric import Metric
-from fedblade.core.observe import Watch
 from fedblade.core.plan import IntArray
 from fedblade.core.tree import Tree
 from fedblade.runs._setup import Setup
@@ -40,7 +40,7 @@ def metrics_due(setup: Setup, round_: int) -> tuple[Metric, ...]:
     return setup.metrics if every else setup.metrics[:1]
 
 
-def watch_for(setup: Setup, metrics: Sequence[Metric]) -> Watch | None:
+def diagnostic_request(setup: Setup, metrics: Sequence[Metric]) -> DiagnosticRequest | None:
     """What the metrics ask of trained clients, each sum once; None if they ask nothing."""
     asked = {
         kind: tuple({each.name: each for metric in metrics if metric.of == kind for each in metric.local}.values())
@@ -48,7 +48,7 @@ def watch_for(setup: Setup, metrics: Sequence[Metric]) -> Watch | None:
     }
     if not any(asked.values()):
         return None
-    return Watch(asked["all"], asked["first"], setup.test, setup.test_order)
+    return DiagnosticRequest(asked["all"], asked["first"], setup.test, setup.test_order)
 
 
 def finish(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> Findings:

@@ -10,11 +10,11 @@ from fedblade.core.cohort import Cohort
 from fedblade.core.errors import NonFinite
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
-from fedblade.core.timeline import stage, wait_for
+from fedblade.core.timeline import timed, wait_for
 from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
-from fedblade.runs._diagnostics import metrics_due, watch_for
+from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._evaluation import Evaluation, evaluate, measured_state
 from fedblade.runs._memory import lack_of_memory_told
 from fedblade.runs._own_models import OwnModels
@@ -24,20 +24,20 @@ from fedblade.runs._threads import fitting_threads
 from fedblade.runs._traffic import Bytes, bytes_down, exchange_bytes_down
 from fedblade.runs._untrained import counted, refuse_untrained
 
-Row = dict[str, Any]
+RoundRecord = dict[str, Any]
 When = Literal["before_run", "after_round", "after_run"]
 
 
-class Watcher(Protocol):
-    """Is told how a run goes; progress bars and trackers are watchers."""
+class RunListener(Protocol):
+    """Is told how a run goes; progress bars and trackers are listeners."""
 
-    def on_start(self, setup: Setup, history: list[Row]) -> None:
+    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
         """The run begins, or goes on after the rounds in `history`."""
 
     def on_client(self, round_: int, client: int) -> None:
         """A client of round `round_` (from 1) has finished."""
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """A round has been recorded."""
 
     def on_own_model(self, done: int, total: int) -> None:
@@ -59,22 +59,22 @@ class Driver:
     """
 
     def __init__(
-        self, setup: Setup, directory: RunDirectory | None, watcher: Watcher, store: ClientStore | None = None
+        self, setup: Setup, directory: RunDirectory | None, listener: RunListener, store: ClientStore | None = None
     ) -> None:
         self._setup = setup
         self._directory = directory
-        self._watcher = watcher
+        self._watcher = listener
         self._store: ClientStore = _own_store(directory) if store is None else store
         self._checkpoints = None if directory is None else Checkpoints(directory)
         self._own = OwnModels(setup, directory, self._store)
         self._saved_round = 0
         self.state = setup.start
-        self.history: list[Row] = []
-        self.diagnostics: list[Row] = []
+        self.history: list[RoundRecord] = []
+        self.diagnostics: list[RoundRecord] = []
         self._met = np.zeros(setup.clients.train.num_clients, dtype=bool)
 
     @property
-    def clients(self) -> list[Row]:
+    def clients(self) -> list[RoundRecord]:
         """One row per client whose own model was measured after the rounds."""
         return self._own.rows
 
@@ -100,17 +100,17 @@ class Driver:
         if self.state.round == 0:
             self.state = self._exchange("before_run", self.state, self._setup.eligible, before)
         for round_ in range(self.state.round, config.federation.rounds):
-            with stage("round", round_ + 1):
+            with timed("round", round_ + 1):
                 self._complete(*self._round(round_, before))
             before = Bytes()
             self._watcher.on_round(self.history[-1])
         refuse_untrained(self._setup, self.history)
-        with stage("evaluate"):
+        with timed("evaluate"):
             self._own.measure(self.measured_state, self._watcher.on_own_model)
 
-    def _complete(self, state: ServerState, row: Row, found: Evaluation | None) -> None:
+    def _complete(self, state: ServerState, row: RoundRecord, found: Evaluation | None) -> None:
         """Record a round and make its state the run's."""
-        with stage("save"):
+        with timed("save"):
             lists = [] if found is None or not found.lists else [{"round": state.round, **found.lists}]
             self.diagnostics += lists
             if self._directory is not None:
@@ -146,7 +146,7 @@ class Driver:
         for note in notes:
             self._watcher.on_note(note)
 
-    def _round(self, round_: int, sent: Bytes) -> tuple[ServerState, Row, Evaluation | None]:
+    def _round(self, round_: int, sent: Bytes) -> tuple[ServerState, RoundRecord, Evaluation | None]:
         """One round: the new state, its line in the history and what was measured; `sent` is what it starts with."""
         setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
         last = round_ + 1 == config.federation.rounds
@@ -161,17 +161,17 @@ class Driver:
             self._store,
             lr,
             lambda client: self._watcher.on_client(round_ + 1, client),
-            watch_for(setup, metrics),
+            diagnostic_request(setup, metrics),
         )
-        with stage("server"):
+        with timed("server"):
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         sent.up += outcome.bytes_up
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began - outcome.observed.seconds
-        with stage("evaluate"):
+        with timed("evaluate"):
             found = evaluate(setup, state, self._store, metrics, outcome.observed.totals()) if due else None
-        row: Row = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
+        row: RoundRecord = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
         row |= {} if found is None else found.row
         gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         ended, calibrated = self._after_run(state, sent) if last else (state, {})
@@ -182,7 +182,7 @@ class Driver:
         """The clients of a round."""
         return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
 
-    def _after_run(self, state: ServerState, sent: Bytes) -> tuple[ServerState, Row]:
+    def _after_run(self, state: ServerState, sent: Bytes) -> tuple[ServerState, RoundRecord]:
         """The exchanges at the end of the run: the model they leave, what it is worth, and the time they took.
 
         The last row's other fields stay those of the model before them, so that means over rounds mix nothing.
@@ -194,7 +194,7 @@ class Driver:
         state = self._exchange("after_run", state, setup.eligible, sent)
         _refuse_non_finite(state, setup.problem.shared)
         seconds = time.perf_counter() - began
-        with stage("evaluate"):
+        with timed("evaluate"):
             measured = evaluate(setup, state, self._store, setup.metrics, {}).row
         row = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
         return state, row | {"exchange_seconds": seconds}
@@ -209,7 +209,7 @@ class Driver:
                 sent.up += outcome.bytes_up
                 sent.log = sent.log + outcome.log
                 sent.down += len(chosen) * exchange_bytes_down(self._setup, state, exchange)
-                with stage("server"):
+                with timed("server"):
                     state = exchange.server(state, outcome.sums)
         return state
 

@@ -73,7 +73,7 @@ class Recorder(Timeline):
             return
         self.operators_round = round_
         os.environ.setdefault(_LEVEL, _SILENT)
-        with self.stage(RECORDING):
+        with self.timed(RECORDING):
             kinds = [ProfilerActivity.CPU]
             if self.device is not None and self.device.type == "cuda":
                 kinds.append(ProfilerActivity.CUDA)
@@ -115,7 +115,7 @@ class Recorder(Timeline):
         running, self._operators = self._operators, None
         if running is None:
             return
-        with self.stage(RECORDING):
+        with self.timed(RECORDING):
             running.stop()
             # Stages tick in a clock without a date, operators come dated: this moment, in both, joins them.
             began_ns = time.time_ns() - (time.perf_counter_ns() - self._began_ns)

@@ -1,4 +1,4 @@
-"""Watchers that show a run on a terminal, in a log file, or not at all."""
+"""Listeners that show a run on a terminal, in a log file, or not at all."""
 
 import contextlib
 import logging
@@ -9,20 +9,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedblade.core.words import plural
-from fedblade.runs._driver import Row, Watcher
+from fedblade.runs._driver import RoundRecord, RunListener
 from fedblade.runs._setup import Setup
 
 
 class Silent:
     """Shows nothing."""
 
-    def on_start(self, setup: Setup, history: list[Row]) -> None:
+    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
         """Nothing."""
 
     def on_client(self, round_: int, client: int) -> None:
         """Nothing."""
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Nothing."""
 
     def on_own_model(self, done: int, total: int) -> None:
@@ -79,7 +79,7 @@ class Bar:
             self._progress.update(self._clients, visible=False)
         self._progress.stop()
 
-    def on_start(self, setup: Setup, history: list[Row]) -> None:
+    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
         """Show the bars, filled up to where the run goes on."""
         federation = setup.config.federation
         name = self._label or setup.config.method.name
@@ -93,7 +93,7 @@ class Bar:
         if self._clients is not None:
             self._progress.advance(self._clients)
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Advance and show the newest accuracy."""
         if self._rounds is None or self._clients is None:
             return
@@ -123,7 +123,7 @@ class Lines:
         self._began = self._last = 0.0
         self._done = 0
 
-    def on_start(self, setup: Setup, history: list[Row]) -> None:
+    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
         """Say what is run and where it goes on."""
         self._rounds = setup.config.federation.rounds
         self._began = time.monotonic()
@@ -134,7 +134,7 @@ class Lines:
     def on_client(self, round_: int, client: int) -> None:
         """Nothing: a line per client would drown the log."""
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """One line, unless the last one is too recent and the run goes on."""
         self._done += 1
         now = time.monotonic()
@@ -164,10 +164,10 @@ class Lines:
 class Once:
     """Passes everything on, but of notes that runs share only the first: `said` holds those that were passed on."""
 
-    def __init__(self, watcher: Watcher, said: set[str]) -> None:
-        self._watcher, self._said = watcher, said
+    def __init__(self, listener: RunListener, said: set[str]) -> None:
+        self._watcher, self._said = listener, said
 
-    def on_start(self, setup: Setup, history: list[Row]) -> None:
+    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
         """Pass on."""
         self._watcher.on_start(setup, history)
 
@@ -175,7 +175,7 @@ class Once:
         """Pass on."""
         self._watcher.on_client(round_, client)
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Pass on."""
         self._watcher.on_round(row)
 
@@ -191,8 +191,8 @@ class Once:
 
 
 @contextlib.contextmanager
-def shown(console: Console, *, quiet: bool, label: str = "") -> Iterator[Watcher]:
-    """The watcher that fits the output: bars on a terminal, lines elsewhere, nothing if quiet."""
+def shown(console: Console, *, quiet: bool, label: str = "") -> Iterator[RunListener]:
+    """The listener that fits the output: bars on a terminal, lines elsewhere, nothing if quiet."""
     if quiet:
         yield Silent()
     elif console.is_terminal:

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedblade.core.tree import Tree
 from fedblade.results import CLIENTS, DIAGNOSTICS, SUMMARY, RunDirectory
-from fedblade.runs._driver import Driver, Row
+from fedblade.runs._driver import Driver, RoundRecord
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._setup import Setup
@@ -27,13 +27,13 @@ class Result:
     of own models' accuracy over clients (n): it tells how clients differ, not how sure the mean is.
     """
 
-    history: list[Row]
+    history: list[RoundRecord]
     summary: dict[str, Any]
     model: TrainedModel
     path: Path | None
-    clients: list[Row] = field(default_factory=list)
+    clients: list[RoundRecord] = field(default_factory=list)
     profile: Profile | None = None
-    diagnostics: list[Row] = field(default_factory=list)
+    diagnostics: list[RoundRecord] = field(default_factory=list)
 
 
 def result_of(setup: Setup, driver: Driver, path: Path | None) -> Result:

@@ -12,12 +12,12 @@ from fedblade.config.run_config import OBJECT, RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.nested import dotted
 from fedblade.core.state import ClientStore
-from fedblade.core.timeline import stage
+from fedblade.core.timeline import timed
 from fedblade.data import Dataset, as_dataset
 from fedblade.engines.ranks import Ranks
 from fedblade.models import own_module
 from fedblade.results import MODEL, SUMMARY, RunDirectory
-from fedblade.runs._driver import Driver, Watcher
+from fedblade.runs._driver import Driver, RunListener
 from fedblade.runs._given_module import check_module
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import profiled
@@ -39,7 +39,7 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    listener: RunListener | None = None,
     profile: bool = False,
     **overrides: Any,
 ) -> Result:
@@ -58,7 +58,7 @@ def run(
     `requires_grad=False` stay as they are. All seeds start from the given weights; `model.init="seed"` draws them anew.
     `fedblade.models.as_backbone` has the rules, docs/own-models.md examples.
 
-    What was found and assumed is told to the `watcher` before the first round; without one it is logged, as a warning
+    What was found and assumed is told to the `listener` before the first round; without one it is logged, as a warning
     of the logger `fedblade`.
 
     Nothing is written without `out`; with it, `resume=True` goes on with a run that was cut short, with the run's own
@@ -70,9 +70,9 @@ def run(
     model = _passed(overrides, "model", own_module)
     ranks = joined()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
-    told = Quiet() if watcher is None else watcher
+    told = Quiet() if listener is None else listener
     return execute(
-        checked, out=out, resume=resume, watcher=told, profile=profile, dataset=dataset, model=model, ranks=ranks
+        checked, out=out, resume=resume, listener=told, profile=profile, dataset=dataset, model=model, ranks=ranks
     )
 
 
@@ -81,7 +81,7 @@ def execute(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    listener: RunListener | None = None,
     profile: bool = False,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
@@ -107,7 +107,7 @@ def execute(
         if ranks is not None and not ranks.leads:
             return received_result(folder, *follow(ranks, config, folder, dataset, model))
         with ending_together(ranks):
-            result = _carried_out(config, folder, resume, watcher or Silent(), profile, build, today, model, ranks)
+            result = _carried_out(config, folder, resume, listener or Silent(), profile, build, today, model, ranks)
             if ranks is not None:
                 ranks.tell(*sent_result(result))
         return result
@@ -123,7 +123,7 @@ def _carried_out(
     config: RunConfig,
     out: Path | None,
     resume: bool,
-    watcher: Watcher,
+    listener: RunListener,
     profile: bool,
     build: Callable[[], Setup],
     today: Today | None,
@@ -137,28 +137,28 @@ def _carried_out(
         if config.general.trackers:
             raise Misconfigured("trackers write into the folder of the run, and there is none. Give out=DIR.")
         setup, store = _with_ranks(ranks, config, build(), None)
-        driver = Driver(setup, None, watcher, store)
+        driver = Driver(setup, None, listener, store)
         driver.run()
         return result_of(setup, driver, None)
     directory = RunDirectory(out)
     check_folder(directory, config, resume=resume)
     for note in check_module(directory, config, model):
-        watcher.on_note(note)
+        listener.on_note(note)
     finished = finished_result(directory, model)
     if finished is not None:
         if today is not None:
             today.check(directory, config)
-        watcher.on_note(f"'{directory.path}' is already finished.")
+        listener.on_note(f"'{directory.path}' is already finished.")
         return finished
     check_installed(config.general.trackers)
     try:
         with profiled(directory, config.federation.rounds, asked=profile) as recorder:
-            with stage("prepare"):
+            with timed("prepare"):
                 setup = build()
                 directory.open(comparable(directory, config), resume=resume)
                 record_partition(directory, setup, model)
                 setup, store = _with_ranks(ranks, config, setup, directory)
-            with tracked(config.general.trackers, directory.path, dotted(config.table()), watcher) as everyone:
+            with tracked(config.general.trackers, directory.path, dotted(config.table()), listener) as everyone:
                 result = _drive(setup, directory, everyone, store, ranks)
         return result if recorder is None else replace(result, profile=recorder.profile)
     finally:
@@ -176,10 +176,10 @@ def _with_ranks(
 
 
 def _drive(
-    setup: Setup, directory: RunDirectory, watcher: Watcher, store: ClientStore | None, ranks: Ranks | None
+    setup: Setup, directory: RunDirectory, listener: RunListener, store: ClientStore | None, ranks: Ranks | None
 ) -> Result:
     """Run the rounds and record how it ended, whichever way it ends."""
-    driver = Driver(setup, directory, watcher, store)
+    driver = Driver(setup, directory, listener, store)
     try:
         driver.run()
         save_model(directory.path / MODEL, driver.measured_state, model_facts(setup.dataset))

@@ -15,7 +15,7 @@ from fedblade import protocols
 from fedblade._version import __version__
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import PARTITION, RunDirectory
-from fedblade.runs._driver import Row
+from fedblade.runs._driver import RoundRecord
 from fedblade.runs._given_module import module_digests
 from fedblade.runs._personal import spread
 from fedblade.runs._reuse import check_started, sources_of
@@ -30,7 +30,9 @@ _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 """Health counters that stay at zero in a normal run."""
 
 
-def summarise(setup: Setup, history: list[Row], status: str, clients: Sequence[Row] = ()) -> dict[str, Any]:
+def summarise(
+    setup: Setup, history: list[RoundRecord], status: str, clients: Sequence[RoundRecord] = ()
+) -> dict[str, Any]:
     """The contents of `summary.json`; `clients` are the rows of the clients' own models at the end of the run.
 
     Where a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` are those of the model
@@ -88,7 +90,7 @@ def _revisions(setup: Setup) -> Revisions:
     return without_partition(revisions) if isinstance(setup.clients.train, Reported) else revisions
 
 
-def _personal(protocol: str, history: list[Row], clients: Sequence[Row]) -> dict[str, Any]:
+def _personal(protocol: str, history: list[RoundRecord], clients: Sequence[RoundRecord]) -> dict[str, Any]:
     """Accuracy of the clients' own models: over clients at the end, or their mean in the last round that has it.
 
     `gapa` prints the mean over clients of their best rounds (chosen on the test set) where own models are measured each
@@ -117,7 +119,7 @@ def _last(history: protocols.History, key: str) -> dict[str, float]:
     return {key: values[-1]} if values else {}
 
 
-def flags(history: list[Row]) -> list[str]:
+def flags(history: list[RoundRecord]) -> list[str]:
     """What a reader of the results must know: health counters that should be zero, rounds without training."""
     totals = {name: sum(row.get(name, 0) for row in history) for name in _SHOULD_BE_ZERO}
     counted = [f"{name} = {total}" for name, total in totals.items() if total]

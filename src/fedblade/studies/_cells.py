@@ -8,7 +8,7 @@ from pathlib import Path
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import SUMMARY, RunDirectory
-from fedblade.runs import Once, Today, Watcher, check_folder, code_difference, execute
+from fedblade.runs import Once, RunListener, Today, check_folder, code_difference, execute
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def rounds_behind(run: Cell) -> int:
     return len(RunDirectory(run.folder).history()) if run.folder.is_dir() else 0
 
 
-def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[Watcher]]) -> dict[Path, str]:
+def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManager[RunListener]]) -> dict[Path, str]:
     """Carry out the runs that are not finished, and return why some failed: one that breaks does not stop the rest.
 
     A run on disk, finished or cut short, that was made by other code or from other data is refused before the first one
@@ -63,10 +63,10 @@ def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManage
     failed: dict[Path, str] = {}
     said: set[str] = set()
     for number, run in enumerate(open_, start=1):
-        with watch(f"{run.label} ({number}/{len(open_)})") as watcher:
+        with watch(f"{run.label} ({number}/{len(open_)})") as listener:
             try:
-                execute(run.config, out=run.folder, resume=True, watcher=Once(watcher, said))
+                execute(run.config, out=run.folder, resume=True, listener=Once(listener, said))
             except RunFailed as error:
                 failed[run.folder] = str(error)
-                watcher.on_note(f"{run.label} failed: {error}")
+                listener.on_note(f"{run.label} failed: {error}")
     return failed

@@ -1,22 +1,22 @@
-"""Several watchers of one run."""
+"""Several listeners of one run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Row = dict[str, Any]
+RoundRecord = dict[str, Any]
 
 
 class Listener(Protocol):
-    """The watcher of a run as trackers know it: what a run is set up with is of no interest to them."""
+    """The listener of a run as trackers know it: what a run is set up with is of no interest to them."""
 
-    def on_start(self, setup: Any, history: list[Row]) -> None:
+    def on_start(self, setup: Any, history: list[RoundRecord]) -> None:
         """The run begins, or goes on after the rounds in `history`."""
 
     def on_client(self, round_: int, client: int) -> None:
         """A client of round `round_` has finished."""
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """A round has been recorded."""
 
     def on_own_model(self, done: int, total: int) -> None:
@@ -28,31 +28,31 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Everyone:
-    """Tells every one of `watchers` the same, in their order."""
+    """Tells every one of `listeners` the same, in their order."""
 
-    watchers: Sequence[Listener]
+    listeners: Sequence[Listener]
 
-    def on_start(self, setup: Any, history: list[Row]) -> None:
+    def on_start(self, setup: Any, history: list[RoundRecord]) -> None:
         """Tell everyone."""
-        for watcher in self.watchers:
-            watcher.on_start(setup, history)
+        for listener in self.listeners:
+            listener.on_start(setup, history)
 
     def on_client(self, round_: int, client: int) -> None:
         """Tell everyone."""
-        for watcher in self.watchers:
-            watcher.on_client(round_, client)
+        for listener in self.listeners:
+            listener.on_client(round_, client)
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Tell everyone."""
-        for watcher in self.watchers:
-            watcher.on_round(row)
+        for listener in self.listeners:
+            listener.on_round(row)
 
     def on_own_model(self, done: int, total: int) -> None:
         """Tell everyone."""
-        for watcher in self.watchers:
-            watcher.on_own_model(done, total)
+        for listener in self.listeners:
+            listener.on_own_model(done, total)
 
     def on_note(self, text: str) -> None:
         """Tell everyone."""
-        for watcher in self.watchers:
-            watcher.on_note(text)
+        for listener in self.listeners:
+            listener.on_note(text)

@@ -45,15 +45,15 @@ def check_installed(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def tracked(names: Sequence[str], folder: Path, settings: Mapping[str, Any], watcher: Listener) -> Iterator[Listener]:
-    """`watcher` and the named trackers as one, closed with the status the run ends with, whichever way it ends.
+def tracked(names: Sequence[str], folder: Path, settings: Mapping[str, Any], listener: Listener) -> Iterator[Listener]:
+    """`listener` and the named trackers as one, closed with the status the run ends with, whichever way it ends.
 
     `settings` are the run's, by dotted key; the trackers write into `folder`.
     """
-    trackers = [_tracker(name, folder, settings, watcher) for name in dict.fromkeys(names)]
+    trackers = [_tracker(name, folder, settings, listener) for name in dict.fromkeys(names)]
     status: Status = "interrupted"
     try:
-        yield Everyone((watcher, *trackers)) if trackers else watcher
+        yield Everyone((listener, *trackers)) if trackers else listener
         status = "finished"
     except Exception:
         status = "failed"
@@ -63,6 +63,6 @@ def tracked(names: Sequence[str], folder: Path, settings: Mapping[str, Any], wat
             tracker.close(status)
 
 
-def _tracker(name: str, folder: Path, settings: Mapping[str, Any], watcher: Listener) -> Tracker:
+def _tracker(name: str, folder: Path, settings: Mapping[str, Any], listener: Listener) -> Tracker:
     kind = TRACKERS[name]
-    return Tracker(name, kind.make(), Sitting(folder, folder / kind.folder, settings), watcher.on_note)
+    return Tracker(name, kind.make(), Sitting(folder, folder / kind.folder, settings), listener.on_note)

@@ -1,4 +1,4 @@
-"""The watcher that keeps a tracker up to date, and outlives it."""
+"""The listener that keeps a tracker up to date, and outlives it."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 from fedblade.core.files import write_atomic
 from fedblade.trackers._backend import Backend, Sitting, Status, scalars_of
-from fedblade.trackers._everyone import Row
+from fedblade.trackers._everyone import RoundRecord
 
 MEMORY = "fedblade.json"
 """File in a tracker's folder that says under which name it has the run, and up to which round."""
@@ -27,14 +27,14 @@ class Tracker:
         self._name, self._backend, self._sitting, self._say = name, backend, sitting, say
         self._open = self._broken = False
 
-    def on_start(self, setup: Any, history: list[Row]) -> None:  # noqa: ARG002
+    def on_start(self, setup: Any, history: list[RoundRecord]) -> None:  # noqa: ARG002
         """Open the tracker and give it the rounds it has not seen."""
         self._guard(lambda: self._begin(history))
 
     def on_client(self, round_: int, client: int) -> None:
         """Nothing: trackers follow rounds."""
 
-    def on_round(self, row: Row) -> None:
+    def on_round(self, row: RoundRecord) -> None:
         """Give the round to the tracker."""
         self._guard(lambda: self._log(row))
 
@@ -49,7 +49,7 @@ class Tracker:
         if self._open:
             self._guard(lambda: self._backend.close(status))
 
-    def _begin(self, history: list[Row]) -> None:
+    def _begin(self, history: list[RoundRecord]) -> None:
         self._sitting.own.mkdir(parents=True, exist_ok=True)
         memory = _remembered(self._sitting.own / MEMORY)
         opened = self._backend.open(replace(self._sitting, **memory))
@@ -61,7 +61,7 @@ class Tracker:
         for row in history:
             self._log(row)
 
-    def _log(self, row: Row) -> None:
+    def _log(self, row: RoundRecord) -> None:
         if row["round"] > self._sitting.logged:
             self._backend.log(row["round"], scalars_of(row))
             self._sitting = replace(self._sitting, logged=row["round"])

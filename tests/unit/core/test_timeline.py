@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedblade.core import timeline as module
-from fedblade.core.timeline import OTHER, Timeline, stage, wait_for
+from fedblade.core.timeline import OTHER, Timeline, timed, wait_for
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def clock(monkeypatch):
 
 
 def test_without_a_listener_a_stage_does_nothing_and_is_one_shared_object():
-    assert stage("train") is stage("sums")
-    with stage("train"), stage("train"):
+    assert timed("train") is timed("sums")
+    with timed("train"), timed("train"):
         pass
     wait_for(torch.device("cpu"))
 
@@ -37,13 +37,13 @@ def test_a_stage_has_the_time_that_the_stages_inside_it_leave(clock):
     taken = Timeline()
     with taken.listen():
         clock.sleep(1)
-        with stage("train"):
+        with timed("train"):
             clock.sleep(2)
-            with stage("load"):
+            with timed("load"):
                 clock.sleep(4)
-                with stage("plan"):
+                with timed("plan"):
                     clock.sleep(8)
-            with stage("load"):
+            with timed("load"):
                 clock.sleep(16)
         clock.sleep(32)
     clock.sleep(64)
@@ -54,12 +54,12 @@ def test_a_stage_has_the_time_that_the_stages_inside_it_leave(clock):
 def test_rounds_are_told_apart_and_keep_what_no_stage_claims(clock):
     taken = Timeline()
     with taken.listen():
-        with stage("prepare"):
+        with timed("prepare"):
             clock.sleep(1)
         for number in (3, 4):
-            with stage("round", number):
+            with timed("round", number):
                 clock.sleep(number)
-                with stage("train"):
+                with timed("train"):
                     clock.sleep(10 * number)
             clock.sleep(100)
     assert taken.rounds == [3, 4]
@@ -71,9 +71,9 @@ def test_rounds_are_told_apart_and_keep_what_no_stage_claims(clock):
 def test_spans_say_when_and_in_which_round(clock):
     taken = Timeline()
     clock.sleep(5)
-    with taken.listen(), stage("round", 2):
+    with taken.listen(), timed("round", 2):
         clock.sleep(1)
-        with stage("sums"):
+        with timed("sums"):
             clock.sleep(2)
     found = [(each.name, each.start_ns / 1e9, each.duration_ns / 1e9, each.round) for each in taken.spans]
     assert found == [("sums", 6, 2, 2), ("round", 5, 3, 2), ("run", 5, 3, None)]
@@ -83,15 +83,15 @@ def test_an_error_ends_the_stages_it_passes_through(clock):
     taken = Timeline()
 
     def breaks():
-        with taken.listen(), stage("round", 1), stage("train"):
+        with taken.listen(), timed("round", 1), timed("train"):
             clock.sleep(3)
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         breaks()
     assert taken.seconds() == {"train": 3}
-    assert stage("train") is stage("load")
-    with taken.listen(), stage("load"):
+    assert timed("train") is timed("load")
+    with taken.listen(), timed("load"):
         clock.sleep(1)
     assert taken.seconds() == {"load": 1, "train": 3}
 
@@ -101,7 +101,7 @@ def test_spans_have_a_limit_and_totals_have_none(clock, monkeypatch):
     taken = Timeline()
     with taken.listen():
         for _ in range(5):
-            with stage("load"):
+            with timed("load"):
                 clock.sleep(1)
     assert (len(taken.spans), taken.dropped_spans) == (3, 3)
     assert taken.seconds() == {"load": 5}
@@ -111,7 +111,7 @@ def test_other_threads_are_not_listened_to():
     taken = Timeline()
 
     def elsewhere():
-        with stage("train"):
+        with timed("train"):
             time.sleep(0.001)
 
     with taken.listen():
@@ -127,19 +127,19 @@ def test_on_a_gpu_a_stage_waits_for_the_work_it_gave_out(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     taken = Timeline()
     with taken.listen():
-        with stage("load"):
+        with timed("load"):
             pass
         assert waited == []
         wait_for(torch.device("cpu"))
-        with stage("load"):
+        with timed("load"):
             pass
         assert waited == []
         wait_for(torch.device("cuda:1"))
-        with stage("train"):
+        with timed("train"):
             assert waited == [torch.device("cuda:1")]
         assert waited == 2 * [torch.device("cuda:1")]
     waited.clear()
-    with stage("train"):
+    with timed("train"):
         pass
     assert waited == []
 
@@ -150,7 +150,7 @@ def test_a_stage_nobody_listens_to_costs_next_to_nothing():
     def passes(number):
         began = time.process_time()
         for _ in range(number):
-            with stage("train"):
+            with timed("train"):
                 pass
         return (time.process_time() - began) / number
 

@@ -10,7 +10,7 @@ from fedblade.core.registry import metrics
 from fedblade.core.streams import Streams
 from fedblade.core.sums import DataPass, Sums, contributions
 from fedblade.core.tree import tree_map
-from fedblade.core.views import EndView, Head, StepView, Taught, Teacher
+from fedblade.core.views import EndView, Head, StepView, Teacher, TeacherOutput
 from fedblade.heads import LinearHead
 
 INPUTS, DIM, CLASSES = 4, 6, 5
@@ -83,7 +83,7 @@ def step(fed, params, anchor, counts, inputs, labels, mask=None):
         labels = torch.where(mask != 0, labels, -7)
         z, before = (torch.where(mask[:, None] != 0, each, math.nan) for each in (z, before))
     output = fed.head(anchor, fed.fixed, before)
-    taught = Taught(before, output, fed.head.raw_logits(anchor, fed.fixed, output))
+    taught = TeacherOutput(before, output, fed.head.raw_logits(anchor, fed.fixed, output))
     return StepView(
         params=params,
         anchor=anchor,

@@ -6,8 +6,8 @@ from functools import reduce
 import pytest
 import torch
 
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
-from fedblade.core.observe import Observed, Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Sum, Sums
 from fedblade.engines.base import RoundOutcome
@@ -22,7 +22,7 @@ DECLARED = (
     Sum("rows", lambda _: {}, 1.0, reduce="each"),
     Sum("nothing", lambda _: {}, 1.0),
 )
-WATCH = Watch((Sum("seen", lambda _: {}, 1.0),), (Sum("alone", lambda _: {}, 1.0),), None, None)
+WATCH = DiagnosticRequest((Sum("seen", lambda _: {}, 1.0),), (Sum("alone", lambda _: {}, 1.0),), None, None)
 
 
 class Meeting:
@@ -102,7 +102,7 @@ def outcome(client, *, first=False):
     seen = Sums({"seen": {"s": row.sum()}}, {"seen": "sum"})
     alone = Sums({"alone": {"a": row[1]}}, {"alone": "sum"}) if first else Sums()
     log = StepLog({"loss_ce": float(row.sum()), "count_idle_clients": 0.0}, {"loss_ce": 3, "count_idle_clients": 0})
-    return RoundOutcome(Sums(trees, kinds), log, 10 + client, Observed(seen, alone, float(client)))
+    return RoundOutcome(Sums(trees, kinds), log, 10 + client, DiagnosticSums(seen, alone, float(client)))
 
 
 def whole(clients):

@@ -45,7 +45,7 @@ def test_above_the_limit_a_fixed_choice_is():
 
 def test_own_models_are_measured_on_the_chosen_and_the_run_says_so(small_run, tmp_path):
     notes = Notes()
-    result = small_run(**LARGE, method="fedper", out=tmp_path / "run", watcher=notes)
+    result = small_run(**LARGE, method="fedper", out=tmp_path / "run", listener=notes)
     rows = [json.loads(line) for line in (tmp_path / "run" / "clients.jsonl").read_text().splitlines()]
     chosen = choose_measured(1, np.arange(30)).tolist()
     assert sorted(row["client"] for row in rows) == chosen
@@ -55,20 +55,20 @@ def test_own_models_are_measured_on_the_chosen_and_the_run_says_so(small_run, tm
 
 def test_methods_without_own_models_say_nothing(small_run):
     notes = Notes()
-    small_run(**LARGE, watcher=notes)
+    small_run(**LARGE, listener=notes)
     assert notes.told == []
 
 
 def test_small_populations_say_nothing(small_run):
     notes = Notes()
-    small_run(**LARGE | {"num_clients": 12}, method="fedper", watcher=notes)
+    small_run(**LARGE | {"num_clients": 12}, method="fedper", listener=notes)
     assert notes.told == []
 
 
 @pytest.mark.parametrize(("method", "what"), [("local_ce", "every client trains"), ("ccvr", "every client is asked")])
 def test_what_grows_with_the_population_by_definition_is_told(small_run, method, what):
     notes = Notes()
-    small_run(**LARGE, method=method, rounds=1, watcher=notes)
+    small_run(**LARGE, method=method, rounds=1, listener=notes)
     (told,) = [note for note in notes.told if what in note]
     assert told.startswith(f"{method}: ")
     assert "30 of them" in told

@@ -152,7 +152,7 @@ def test_random_transforms_are_drawn_anew_and_alike_in_every_engine(small_run, d
     assert weights(frozen) != weights(sequential)
     assert weights(run(engine="sequential", rounds=2)) == weights(sequential)
     with pytest.raises(KeyboardInterrupt):
-        run(engine="sequential", out=tmp_path / "cut", watcher=StopsAfterOne())
+        run(engine="sequential", out=tmp_path / "cut", listener=StopsAfterOne())
     resumed = run(engine="sequential", out=tmp_path / "cut", resume=True)
     assert weights(resumed) == weights(sequential)
 

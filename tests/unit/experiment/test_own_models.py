@@ -48,10 +48,10 @@ def configure(method="fedavg", **changes):
     return replace(config, method=Composition("value", Entry("value", lambda: method), ()), method_knobs={})
 
 
-def ran(method="fedavg", watcher=None, **changes):
+def ran(method="fedavg", listener=None, **changes):
     """The set-up and the driver of a finished run."""
     setup = prepare(configure(method, **changes), dataset())
-    driver = Driver(setup, None, watcher or Silent())
+    driver = Driver(setup, None, listener or Silent())
     driver.run()
     return setup, driver
 
@@ -518,9 +518,9 @@ class Counts(Silent):
 
 
 def test_progress_is_told():
-    watcher = Counts()
-    ran("fedavg-ft", watcher)
-    assert watcher.told == [(done, 6) for done in range(1, 7)]
+    listener = Counts()
+    ran("fedavg-ft", listener)
+    assert listener.told == [(done, 6) for done in range(1, 7)]
 
 
 def test_rows_are_written_and_read_back(tmp_path):

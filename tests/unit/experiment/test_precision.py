@@ -60,13 +60,13 @@ def test_the_setting_is_put_back_after_an_error(before):
 @pytest.mark.parametrize(("changes", "expected"), [({}, "ieee"), ({"tf32": False}, "ieee"), ({"tf32": True}, "tf32")])
 @pytest.mark.parametrize("engine", ["auto", "sequential"])
 def test_a_run_trains_with_its_setting(before, engine, changes, expected):
-    watcher = Looks()
-    fedblade.run(engine=engine, watcher=watcher, **SMALL, **changes)
-    assert watcher.seen == [dict.fromkeys(PARTS, expected)] * 4
+    listener = Looks()
+    fedblade.run(engine=engine, listener=listener, **SMALL, **changes)
+    assert listener.seen == [dict.fromkeys(PARTS, expected)] * 4
     assert settings() == before
 
 
 def test_a_run_that_fails_puts_the_setting_back(before):
     with pytest.raises(RuntimeError, match="stop"):
-        fedblade.run(watcher=Looks(fails=True), tf32=True, **SMALL)
+        fedblade.run(listener=Looks(fails=True), tf32=True, **SMALL)
     assert settings() == before

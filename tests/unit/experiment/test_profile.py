@@ -136,7 +136,7 @@ def test_operators_are_limited_in_number_and_in_time(small_run, tmp_path, monkey
 def test_an_interrupted_run_leaves_its_profile_and_a_resumed_one_adds_its_own(small_run, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        small_run(**STATEFUL, rounds=5, out=folder, profile=True, watcher=Stop(2))
+        small_run(**STATEFUL, rounds=5, out=folder, profile=True, listener=Stop(2))
     first = (folder / "profile.json").read_bytes(), (folder / "trace.json").read_bytes()
     assert [row["round"] for row in json.loads(first[0])["rounds"]] == [1, 2]
     result = small_run(**STATEFUL, rounds=5, out=folder, resume=True, profile=True)

@@ -34,8 +34,8 @@ class StopAfterOne(Silent):
         raise KeyboardInterrupt
 
 
-def carry_out(*cells, watcher=None):
-    return run_cells(cells, lambda label: nullcontext(watcher or Silent()))
+def carry_out(*cells, listener=None):
+    return run_cells(cells, lambda label: nullcontext(listener or Silent()))
 
 
 def raise_revision(monkeypatch, registry, name):
@@ -57,7 +57,7 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
     """Whether the run was cut short after a round or finished."""
     cell = Cell("one", tmp_path / "one", resolve(SMALL))
     with pytest.raises(KeyboardInterrupt) if rounds == 1 else nullcontext():
-        carry_out(cell, watcher=StopAfterOne() if rounds == 1 else None)
+        carry_out(cell, listener=StopAfterOne() if rounds == 1 else None)
     stored = json.loads((cell.folder / "partition.json").read_text())
     assert stored["revisions"] == revisions_of(cell.config)
     assert json.loads((cell.folder / "summary.json").read_text())["revisions"] == stored["revisions"]
@@ -135,7 +135,7 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
 def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
     cell = Cell("one", tmp_path / "one", resolve(SMALL))
     with pytest.raises(KeyboardInterrupt):
-        carry_out(cell, watcher=StopAfterOne())
+        carry_out(cell, listener=StopAfterOne())
     lines = (cell.folder / "config.toml").read_text().splitlines(keepends=True)
     old = "".join(line for line in lines if not line.startswith(("neck_norm", "last_batch")))
     (cell.folder / "config.toml").write_text(old)

@@ -59,7 +59,7 @@ class StopAfter(Silent):
 def cut_short(small_run, tmp_path):
     """A run stopped after its second of three rounds."""
     with pytest.raises(KeyboardInterrupt):
-        small_run(out=tmp_path / "run", watcher=StopAfter(2))
+        small_run(out=tmp_path / "run", listener=StopAfter(2))
     return tmp_path / "run"
 
 
@@ -305,7 +305,7 @@ def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_p
                 command = [sys.executable, "-c", code, str(tmp_path / "run")]
                 answers.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
-    small_run(out=tmp_path / "run", watcher=Ask())
+    small_run(out=tmp_path / "run", listener=Ask())
     assert "in use by another process" in answers[0]
 
 
@@ -322,7 +322,7 @@ def test_an_interrupted_run_says_so_and_keeps_its_history(cut_short):
 
 def test_a_crash_in_someones_code_is_a_failed_run(small_run, tmp_path):
     with pytest.raises(ZeroDivisionError):
-        small_run(out=tmp_path / "run", watcher=StopAfter(2, ZeroDivisionError))
+        small_run(out=tmp_path / "run", listener=StopAfter(2, ZeroDivisionError))
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("failed", 2)
 
@@ -374,7 +374,7 @@ def arrays(shift: float = 0.0):
 def test_changed_data_are_refused(small_run, tmp_path, finished):
     keys = {"out": tmp_path / "run", "partition": "iid"}
     try:
-        small_run(dataset=arrays(), watcher=None if finished else StopAfter(1), **keys)
+        small_run(dataset=arrays(), listener=None if finished else StopAfter(1), **keys)
     except KeyboardInterrupt:
         assert not finished
     with pytest.raises(Misconfigured, match="data"):
@@ -456,7 +456,7 @@ def test_resuming_without_a_word_takes_the_runs_own_configuration(cut_short, sma
 def test_resuming_with_nothing_but_the_data_takes_the_runs_own_configuration(small_run, tmp_path):
     keys = {"out": tmp_path / "run", "dataset": arrays()}
     with pytest.raises(KeyboardInterrupt):
-        small_run(partition="iid", watcher=StopAfter(1), **keys)
+        small_run(partition="iid", listener=StopAfter(1), **keys)
     with pytest.raises(Misconfigured, match="Python"):
         fedblade.run(out=tmp_path / "run", resume=True)
     assert fedblade.run(resume=True, **keys).summary["rounds"] == 3
@@ -481,7 +481,7 @@ def test_an_edited_file_of_the_users_is_refused_by_name(small_run, tmp_path, fin
     path.write_text(OWN)
     keys["method"] = f"{path}:mine+feddecorr"
     try:
-        small_run(watcher=None if finished else StopAfter(1), **keys)
+        small_run(listener=None if finished else StopAfter(1), **keys)
     except KeyboardInterrupt:
         assert not finished
     stored = json.loads((tmp_path / "run" / "partition.json").read_text())["sources"]

@@ -98,7 +98,7 @@ def test_run_finds_parts_that_came_from_a_file(cli, monkeypatch, tmp_path):
     (tmp_path / "mine.py").unlink()
     asked = []
 
-    def follow(place, config, out, watcher, *, resume):
+    def follow(place, config, out, listener, *, resume):
         asked.append(config.method.name)
         raise RunFailed("far enough")
 
@@ -131,7 +131,7 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
         "seconds": 1.0, "flags": [],
     }  # fmt: skip
 
-    def follow(place, config, out, watcher, *, resume):
+    def follow(place, config, out, listener, *, resume):
         asked.update(out=out, rounds=config.federation.rounds, resume=resume)
         return summary
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
-from fedblade.core.views import Taught, Teacher
+from fedblade.core.views import Teacher, TeacherOutput
 from fedblade.heads import LinearHead
 from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
 from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
@@ -170,7 +170,7 @@ def test_a_batch_without_real_rows_is_a_zero_with_a_graph(double):
 def _taught(view, seed, teacher):
     z = view.features + torch.randn(6, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     output = view.head(view.anchor, view.fixed, z)
-    taught = Taught(z, output, view.head.raw_logits(view.params, view.fixed, output))
+    taught = TeacherOutput(z, output, view.head.raw_logits(view.params, view.fixed, output))
     return replace(view, teachers={**view.teachers, teacher: taught})
 
 

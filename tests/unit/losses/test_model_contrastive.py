@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
-from fedblade.core.views import HeadOutput, Taught, Teacher
+from fedblade.core.views import HeadOutput, Teacher, TeacherOutput
 from fedblade.losses._model_contrastive import ModelContrastive, model_contrastive
 
 PREVIOUS = Teacher(of="previous")
@@ -86,7 +86,7 @@ def _step(step, double, left):
     view = step(features=double(6, 5).requires_grad_())
     silent = torch.full((6, 3), torch.nan, dtype=torch.float64)
     spoken = {
-        teacher: Taught(features, HeadOutput(silent, features), silent)
+        teacher: TeacherOutput(features, HeadOutput(silent, features), silent)
         for teacher, features in ((Teacher(), double(6, 5, seed=1)), (PREVIOUS, left))
     }
     return replace(view, teachers=spoken)

@@ -48,7 +48,7 @@ def two_sittings(out, name):
     """A run that is interrupted in its second round and goes on, its state saved every other round."""
     settings = {**SMALL, "checkpoint.every": 2}
     with pytest.raises(KeyboardInterrupt):
-        fedblade.run(out=out, trackers=[name], watcher=StopAfter(1), **settings)
+        fedblade.run(out=out, trackers=[name], listener=StopAfter(1), **settings)
     assert json.loads(next(out.glob("*/fedblade.json")).read_text())["logged"] == 1
     return fedblade.run(out=out, resume=True)
 
@@ -96,7 +96,7 @@ def test_mlflow_recovers_from_a_database_that_was_cut_short(tmp_path, monkeypatc
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        fedblade.run(out=out, watcher=StopAfter(1), **SMALL)
+        fedblade.run(out=out, listener=StopAfter(1), **SMALL)
     (out / "mlruns").mkdir()
     with contextlib.closing(sqlite3.connect(out / "mlruns" / "mlflow.db")) as database:
         database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
@@ -117,7 +117,7 @@ def test_mlflow_goes_where_the_user_says_and_says_so(tmp_path, monkeypatch):
         def on_note(self, text):
             notes.append(text)
 
-    fedblade.run(out=tmp_path / "run", trackers=["mlflow"], watcher=Notes(), **SMALL)
+    fedblade.run(out=tmp_path / "run", trackers=["mlflow"], listener=Notes(), **SMALL)
     assert any(f"sent to sqlite:///{tmp_path}/mine.db" in note for note in notes)
     assert (tmp_path / "mine.db").is_file()
     assert not (tmp_path / "run" / "mlruns" / "mlflow.db").exists()

@@ -88,11 +88,11 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 @pytest.mark.usefixtures("broken")
 def test_a_run_survives_trackers_that_break(tmp_path):
-    watcher = Notes()
-    result = fedblade.run(trackers=list(TRACKERS), out=tmp_path / "run", watcher=watcher, **SMALL)
+    listener = Notes()
+    result = fedblade.run(trackers=list(TRACKERS), out=tmp_path / "run", listener=listener, **SMALL)
     assert [row["round"] for row in result.history] == [1, 2, 3]
     assert result.summary["status"] == "finished"
-    said = [note for note in watcher.notes if "stopped" in note]
+    said = [note for note in listener.notes if "stopped" in note]
     assert [note.split()[0] for note in said] == list(TRACKERS)
     assert all("this package is broken" in note and "history.jsonl" in note for note in said)
 
@@ -111,27 +111,27 @@ def test_trackers_do_not_change_what_is_computed(tmp_path):
 def test_a_run_goes_on_with_other_trackers(tmp_path, before, after, spelled_out):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        fedblade.run(trackers=before, out=out, watcher=Notes(stop_after=2), **SMALL)
-    watcher = Notes()
-    result = fedblade.run(trackers=after, out=out, resume=True, watcher=watcher, **(SMALL if spelled_out else {}))
+        fedblade.run(trackers=before, out=out, listener=Notes(stop_after=2), **SMALL)
+    listener = Notes()
+    result = fedblade.run(trackers=after, out=out, resume=True, listener=listener, **(SMALL if spelled_out else {}))
     assert len(result.history) == 3
-    assert [note.split()[0] for note in watcher.notes if "stopped" in note] == after
+    assert [note.split()[0] for note in listener.notes if "stopped" in note] == after
     assert tomllib.loads((out / "config.toml").read_text())["trackers"] == before
 
 
 @pytest.mark.usefixtures("broken")
 def test_a_resumed_run_keeps_its_trackers_if_nothing_is_said(tmp_path):
-    out, watcher = tmp_path / "run", Notes()
+    out, listener = tmp_path / "run", Notes()
     with pytest.raises(KeyboardInterrupt):
-        fedblade.run(trackers=["wandb"], out=out, watcher=Notes(stop_after=1), **SMALL)
-    fedblade.run(out=out, resume=True, watcher=watcher)
-    assert [note.split()[0] for note in watcher.notes if "stopped" in note] == ["wandb"]
+        fedblade.run(trackers=["wandb"], out=out, listener=Notes(stop_after=1), **SMALL)
+    fedblade.run(out=out, resume=True, listener=listener)
+    assert [note.split()[0] for note in listener.notes if "stopped" in note] == ["wandb"]
 
 
 def test_a_folder_from_before_there_were_trackers_can_go_on(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        fedblade.run(out=out, watcher=Notes(stop_after=1), **SMALL)
+        fedblade.run(out=out, listener=Notes(stop_after=1), **SMALL)
     config = (out / "config.toml").read_text()
     (out / "config.toml").write_text(config.replace("trackers = []\n", ""))
     assert len(fedblade.run(out=out, resume=True, **SMALL).history) == 3

@@ -1,4 +1,4 @@
-"""Watchers are told together, and a tracker gets every round once, whatever happens to it or to the run."""
+"""Listeners are told together, and a tracker gets every round once, whatever happens to it or to the run."""
 
 import json
 import warnings
@@ -163,11 +163,11 @@ def test_an_unwritable_folder_stops_the_tracker_only(tmp_path):
     ("error", "status"), [(None, "finished"), (ValueError(), "failed"), (KeyboardInterrupt(), "interrupted")]
 )
 def test_trackers_learn_how_the_run_ended(tmp_path, monkeypatch, error, status):
-    backend, watcher = Kept(), Heard("a")
+    backend, listener = Kept(), Heard("a")
     monkeypatch.setitem(TRACKERS, "kept", Kind(lambda: backend, "json", "kept"))
 
     def go():
-        with tracked(["kept", "kept"], tmp_path, {"seed": 1}, watcher) as everyone:
+        with tracked(["kept", "kept"], tmp_path, {"seed": 1}, listener) as everyone:
             everyone.on_start(None, [])
             everyone.on_round(rows(1)[0])
             if error is not None:
@@ -180,12 +180,12 @@ def test_trackers_learn_how_the_run_ended(tmp_path, monkeypatch, error, status):
             go()
     assert backend.ends == [status]
     assert backend.sittings[0].settings == {"seed": 1}
-    assert [event[1] for event in watcher.told] == ["start", "round"]
+    assert [event[1] for event in listener.told] == ["start", "round"]
     assert json.loads((tmp_path / "kept" / MEMORY).read_text()) == {"identity": "mine", "logged": 1}
 
 
 def test_without_trackers_the_watcher_is_left_as_it_is(tmp_path):
-    watcher = Silent()
-    with tracked([], tmp_path, {}, watcher) as same:
-        assert same is watcher
+    listener = Silent()
+    with tracked([], tmp_path, {}, listener) as same:
+        assert same is listener
     assert not list(tmp_path.iterdir())

@@ -54,7 +54,7 @@ def moments(
 
 @triton.jit
 def over_splits(parts, number, splits, channels, column, inside, SPLITS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Row `number` of parts [·, splits, channels], added up over the splits."""
+    """LocalModel `number` of parts [·, splits, channels], added up over the splits."""
     total = tl.zeros((SPLITS, CHANNELS), tl.float32)
     for start in range(0, splits, SPLITS):
         split = start + tl.arange(0, SPLITS)

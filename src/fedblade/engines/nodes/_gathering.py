@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import RunFailed
-from fedblade.core.observe import Watch
 from fedblade.core.outcome import StepLog
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import Sum
@@ -29,7 +29,7 @@ class Question:
     kind: Kind
     facts: Mapping[str, Any]
     declared: tuple[Sum, ...]
-    watch: Watch | None
+    diagnostics: DiagnosticRequest | None
     template: Template
 
 
@@ -106,7 +106,7 @@ class Gathering:
         return found
 
     def _unpacked(self, tree: Mapping[str, Any], facts: Mapping[str, Any]) -> RoundOutcome:
-        return unpack(dict(tree), {**facts, "seconds": 0.0}, self._question.declared, self._question.watch)
+        return unpack(dict(tree), {**facts, "seconds": 0.0}, self._question.declared, self._question.diagnostics)
 
     def _counted(self, arrivals: Arrivals, elapsed: float) -> RoundOutcome:
         """The sum with what is missing; nodes observe at the same time, and none for longer than the round took."""

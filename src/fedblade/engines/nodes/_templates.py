@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.lengths import epoch_batches, phase_epochs, phase_steps
-from fedblade.core.observe import Watch
 from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState, unflatten
@@ -52,11 +52,16 @@ class Templates:
         self._made: dict[tuple[str, ...], Template] = {}
 
     def of_training(
-        self, server: ServerState, tasks: Cohort, declared: tuple[Sum, ...], watch: Watch | None, lr: float
+        self,
+        server: ServerState,
+        tasks: Cohort,
+        declared: tuple[Sum, ...],
+        diagnostics: DiagnosticRequest | None,
+        lr: float,
     ) -> Template:
         """The template of what a client of the cohort sends after training."""
-        watched = () if watch is None else (*watch.every, *watch.first)
-        few = None if watch is None else replace(watch, indices=watch.indices[:_SAMPLES])
+        watched = () if diagnostics is None else (*diagnostics.every, *diagnostics.first)
+        few = None if diagnostics is None else replace(diagnostics, indices=diagnostics.indices[:_SAMPLES])
         template = self._get(
             ("train", *(each.name for each in watched), *self._moment(tasks)),
             (*declared, *watched),

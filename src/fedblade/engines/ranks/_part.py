@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.observe import Watch
 from fedblade.core.plan import ClientTask, Planner
 from fedblade.core.problem import Problem
 from fedblade.core.samples import Samples
@@ -60,9 +60,9 @@ class Part:
         shares: Shares = request["shares"]
         mine = _Noted(self.planner, request["cohort_round"], tuple(shares[self.ranks.rank]))
         declared = self._declared(request)
-        watch = self._watch(request)
+        diagnostics = self._diagnostics(request)
         work = self._one_by_one if self.order == "fixed" else self._together
-        return work(request, server, mine, declared, watch, on_client)
+        return work(request, server, mine, declared, diagnostics, on_client)
 
     def _together(
         self,
@@ -70,15 +70,15 @@ class Part:
         server: ServerState,
         mine: "_Noted",
         declared: tuple[Sum, ...],
-        watch: Watch | None,
+        diagnostics: DiagnosticRequest | None,
         on_client: OnClient,
     ) -> RoundOutcome:
         try:
-            share: RoundOutcome | Exception = self._work(request, server, mine, declared, watch, on_client)
+            share: RoundOutcome | Exception = self._work(request, server, mine, declared, diagnostics, on_client)
         except Exception as error:
             share = error
         rows = mine.clients if request["kind"] == "collect" else mine.stepping
-        return added(self.ranks, share, rows, declared, watch, self.device)
+        return added(self.ranks, share, rows, declared, diagnostics, self.device)
 
     def _one_by_one(
         self,
@@ -86,17 +86,17 @@ class Part:
         server: ServerState,
         mine: "_Noted",
         declared: tuple[Sum, ...],
-        watch: Watch | None,
+        diagnostics: DiagnosticRequest | None,
         on_client: OnClient,
     ) -> RoundOutcome:
         try:
             shares: dict[int, RoundOutcome] | Exception = {
-                client: self._work(request, server, mine.only([client]), declared, watch, on_client)
+                client: self._work(request, server, mine.only([client]), declared, diagnostics, on_client)
                 for client in mine.clients
             }
         except Exception as error:
             shares = error
-        return one_by_one(self.ranks, shares, request["shares"], declared, watch, self.device)
+        return one_by_one(self.ranks, shares, request["shares"], declared, diagnostics, self.device)
 
     def _work(
         self,
@@ -104,7 +104,7 @@ class Part:
         server: ServerState,
         mine: Cohort,
         declared: tuple[Sum, ...],
-        watch: Watch | None,
+        diagnostics: DiagnosticRequest | None,
         on_client: OnClient,
     ) -> RoundOutcome:
         """What some clients send, in this process."""
@@ -113,19 +113,19 @@ class Part:
         if request["kind"] == "collect":
             return self.engine.collect(server, mine, self.store, declared)
         self.store.forget_before(request["keep_from"])
-        others_first = watch is not None and request["first"] not in mine.clients
-        asked = replace(watch, first=()) if watch is not None and others_first else watch
+        others_first = diagnostics is not None and request["first"] not in mine.clients
+        asked = replace(diagnostics, first=()) if diagnostics is not None and others_first else diagnostics
         return self.engine.train(server, mine, self.store, request["lr"], on_client, asked)
 
     def _declared(self, request: Json) -> tuple[Sum, ...]:
         method = self.problem.method
         return method.sums if request["kind"] == "train" else method.exchanges[request["exchange"]].sums
 
-    def _watch(self, request: Json) -> Watch | None:
-        if request.get("watch") is None:
+    def _diagnostics(self, request: Json) -> DiagnosticRequest | None:
+        if request.get("diagnostics") is None:
             return None
-        every, first = (tuple(self.watched[name] for name in names) for names in request["watch"])
-        return Watch(every, first, self.samples, self.indices)
+        every, first = (tuple(self.watched[name] for name in names) for names in request["diagnostics"])
+        return DiagnosticRequest(every, first, self.samples, self.indices)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core import errors
-from fedblade.core.observe import Observed, Watch
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Reduce, Sum
 from fedblade.core.tree import Tree
@@ -54,7 +54,7 @@ def added(
     outcome: RoundOutcome | Exception,
     rows: Sequence[int],
     declared: Iterable[Sum],
-    watch: Watch | None,
+    diagnostics: DiagnosticRequest | None,
     where: torch.device,
 ) -> RoundOutcome:
     """Sums over all ranks in float64. `rows` are the clients of the rows that are kept apart; rank 0 gets the whole.
@@ -67,14 +67,14 @@ def added(
     failed = outcome if isinstance(outcome, Exception) else None
     headers = ranks.gather(described(failed) if failed else header)
     refuse_errors(ranks, headers, failed)
-    kinds = _reduces(chosen, watch)
+    kinds = _reduces(chosen, diagnostics)
     whole: dict[str, Tensor] = {}
     for kind in ("sum", "max"):
         whole |= _reduced(ranks, own, _union(headers, kinds, kind), kind, where)
     whole |= _kept_apart(ranks, own, headers, _union(headers, kinds, "each"), where)
     if not ranks.leads:
         return RoundOutcome()
-    return unpack(whole, merged([each["facts"] for each in headers]), chosen, watch)
+    return unpack(whole, merged([each["facts"] for each in headers]), chosen, diagnostics)
 
 
 def one_by_one(
@@ -82,7 +82,7 @@ def one_by_one(
     outcomes: Mapping[int, RoundOutcome] | Exception,
     shares: Sequence[Sequence[int]],
     declared: Iterable[Sum],
-    watch: Watch | None,
+    diagnostics: DiagnosticRequest | None,
     where: torch.device,
 ) -> RoundOutcome:
     """What every client sent, added on rank 0 in ascending id: the very bits of one client after another."""
@@ -104,8 +104,8 @@ def one_by_one(
         tree = packed[client][0] if rank == ranks.rank else ranks.receive(leaves, rank)
         seconds[rank] += facts["seconds"]
         moved = {name: leaf.to(where) for name, leaf in tree.items()}
-        total = total + unpack(moved, facts | {"seconds": 0.0}, chosen, watch)
-    return total + RoundOutcome(observed=Observed(seconds=max(seconds)))
+        total = total + unpack(moved, facts | {"seconds": 0.0}, chosen, diagnostics)
+    return total + RoundOutcome(observed=DiagnosticSums(seconds=max(seconds)))
 
 
 def merged(facts: Sequence[Json]) -> Json:
@@ -121,12 +121,12 @@ def merged(facts: Sequence[Json]) -> Json:
     }
 
 
-def _reduces(declared: Sequence[Sum], watch: Watch | None) -> dict[str, Reduce]:
+def _reduces(declared: Sequence[Sum], diagnostics: DiagnosticRequest | None) -> dict[str, Reduce]:
     """How each packed tree is put together."""
     asked = {
         "sums": declared,
-        "every": () if watch is None else watch.every,
-        "first": () if watch is None else watch.first,
+        "every": () if diagnostics is None else diagnostics.every,
+        "first": () if diagnostics is None else diagnostics.first,
     }
     return {f"{kind}/{each.name}": each.reduce for kind, sums in asked.items() for each in sums}
 

@@ -12,9 +12,9 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.phase import Lookahead, MoveView, Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalSettings, Problem, Received
-from fedblade.core.terms import Added, AnyTerm, GradientTerm, Slope, Term, active, add_up, differentiate
+from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, active, add_up, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select
-from fedblade.core.views import StepView, Tap, Taught, Teacher
+from fedblade.core.views import StepView, Tap, Teacher, TeacherOutput
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, 
     )
 
 
-class Calculus(Protocol):
+class GradientEngine(Protocol):
     """How gradients are taken: for one client, or for many at once."""
 
-    def slope(
+    def compute(
         self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
-    ) -> Slope:
+    ) -> StepGradient:
         """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
 
     def move(self, look: Lookahead, view: MoveView) -> Tree:
@@ -93,9 +93,9 @@ class OneClient:
 
     problem: Problem
 
-    def slope(
+    def compute(
         self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
-    ) -> Slope:
+    ) -> StepGradient:
         """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
         problem = self.problem
         inputs, labels = problem.samples.batch(batch.indices, batch.draws)
@@ -108,12 +108,12 @@ class OneClient:
         def evaluate(some: Sequence[AnyTerm], at: Tensor) -> Added:
             return add_up(some, view_at(at))
 
-        slope = differentiate(terms, features, evaluate, tree_select(params, work.trained))
+        result = differentiate(terms, features, evaluate, tree_select(params, work.trained))
         with torch.no_grad():
             for term in terms:
                 if isinstance(term, GradientTerm):
-                    add_gradient(slope.gradient, term.gradient(view_at(features)), term.weight)
-        return slope
+                    add_gradient(result.gradient, term.gradient(view_at(features)), term.weight)
+        return result
 
     def move(self, look: Lookahead, view: MoveView) -> Tree:
         """Where a look-ahead takes the second gradient."""
@@ -126,7 +126,7 @@ class OneClient:
 
 
 def ahead(
-    calculus: Calculus,
+    gradient_engine: GradientEngine,
     received: Received,
     work: Work,
     look: Lookahead,
@@ -134,20 +134,20 @@ def ahead(
     params: Tree,
     buffers: Tree,
     momentum: Tree,
-) -> Slope:
+) -> StepGradient:
     """Gradient at the point a look-ahead moves to; only the first pass updates statistics, and momentum if asked to."""
-    first = calculus.slope(received, work, work.first, batch, params, buffers)
+    first = gradient_engine.compute(received, work, work.first, batch, params, buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
         along = _gathered(momentum, first.gradient, work) if look.momentum else first.gradient
-        moved = calculus.move(look, MoveView(here, received.anchor, along, received.lr))
+        moved = gradient_engine.move(look, MoveView(here, received.anchor, along, received.lr))
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
     second = batch if batch.then is None else batch.then
-    slope = calculus.slope(received, work, work.terms, second, there, tree_clone(buffers))
+    result = gradient_engine.compute(received, work, work.terms, second, there, tree_clone(buffers))
     inner = {f"inner_{name}": value for name, value in first.values.items()}
-    both = [name for name in first.logs if name in slope.logs and name.startswith("count_")]
-    counted = {name: first.logs[name] + slope.logs[name] for name in both}
-    return replace(slope, values={**inner, **slope.values}, logs={**first.logs, **slope.logs, **counted})
+    both = [name for name in first.logs if name in result.logs and name.startswith("count_")]
+    counted = {name: first.logs[name] + result.logs[name] for name in both}
+    return replace(result, values={**inner, **result.values}, logs={**first.logs, **result.logs, **counted})
 
 
 def _gathered(momentum: Tree, gradient: Tree, work: Work) -> Tree:
@@ -171,7 +171,7 @@ def _view(
     labels: Tensor,
     noise: Tensor | None,
     stages: tuple[Tensor, ...],
-    teachers: dict[Teacher, Taught],
+    teachers: dict[Teacher, TeacherOutput],
     features: Tensor,
 ) -> StepView:
     fixed = with_freed(received.fixed, params)
@@ -212,12 +212,14 @@ def teachers_of(terms: Sequence[AnyTerm]) -> list[Teacher]:
 
 
 @torch.no_grad()
-def _taught(problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor) -> dict[Teacher, Taught]:
+def _taught(
+    problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor
+) -> dict[Teacher, TeacherOutput]:
     """One forward pass for each teacher that a term asks for."""
     return {teacher: _teach(problem, received, teacher, inputs) for teacher in teachers_of(terms)}
 
 
-def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> Taught:
+def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> TeacherOutput:
     params, buffers = received.anchor, received.buffers
     if teacher.of != "anchor":
         state = received.client[teacher.of]
@@ -228,4 +230,4 @@ def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tenso
     features = problem.network.features(body, statistics, inputs, training=batch_norm)
     fixed = with_freed(received.fixed, params)
     output = problem.network.output(params, fixed, features)
-    return Taught(features, output, problem.network.head.raw_logits(params, fixed, output))
+    return TeacherOutput(features, output, problem.network.head.raw_logits(params, fixed, output))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.end import client_numbers, end_view
-from fedblade.core.local import Row
+from fedblade.core.local import LocalModel
 from fedblade.core.passes import run_passes
 from fedblade.core.problem import Problem, Received
 from fedblade.core.samples import Samples
@@ -17,7 +17,7 @@ from fedblade.core.tree import Tree
 
 
 @dataclass(frozen=True)
-class Watch:
+class DiagnosticRequest:
     """What is asked of the cohort: sums of every client, sums of the one with the lowest id alone, and the samples.
 
     Passes that are `measured` go over the samples at `indices` with the client's trained model.
@@ -30,15 +30,15 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class Observed:
+class DiagnosticSums:
     """What was seen, added up over clients, and the seconds it took: they are not part of training."""
 
     every: Sums = field(default_factory=Sums)
     first: Sums = field(default_factory=Sums)
     seconds: float = 0.0
 
-    def __add__(self, other: "Observed") -> "Observed":
-        return Observed(self.every + other.every, self.first + other.first, self.seconds + other.seconds)
+    def __add__(self, other: "DiagnosticSums") -> "DiagnosticSums":
+        return DiagnosticSums(self.every + other.every, self.first + other.first, self.seconds + other.seconds)
 
     def totals(self) -> Mapping[str, Tree]:
         """Every sum by its name; none if nobody trained."""
@@ -67,7 +67,7 @@ def measured_passes(sums: tuple[Sum, ...]) -> list[DataPass]:
     return list({each.name: each for declared in sums for each in declared.measured}.values())
 
 
-def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Sum]) -> dict[str, Tree]:
+def own_passes(problem: Problem, received: Received, row: LocalModel, sums: Sequence[Sum]) -> dict[str, Tree]:
     """The passes that the sums need over the client's training data; plain and augmented ones apart."""
     wanted = {each.name: each for declared in sums for each in declared.passes}
     totals: dict[str, Tree] = {}
@@ -88,17 +88,19 @@ def own_passes(problem: Problem, received: Received, row: Row, sums: Sequence[Su
     return totals
 
 
-def observe_client(problem: Problem, received: Received, row: Row, watch: Watch, *, first: bool) -> Observed:
+def diagnose_client(
+    problem: Problem, received: Received, row: LocalModel, diagnostics: DiagnosticRequest, *, first: bool
+) -> DiagnosticSums:
     """What one client adds after its training; `first` says that it is the cohort's first."""
-    clock = Clock(watch.indices)
-    task, sums = received.task, watch.every + (watch.first if first else ())
+    clock = Clock(diagnostics.indices)
+    task, sums = received.task, diagnostics.every + (diagnostics.first if first else ())
     model = (row.params, row.buffers, received.fixed)
     passes = own_passes(problem, received, row, sums) | run_passes(
         measured_passes(sums),
         problem.network,
         model,
-        watch.samples,
-        watch.indices,
+        diagnostics.samples,
+        diagnostics.indices,
         counts=task.counts,
         server=received.server,
         client=received.client,
@@ -106,5 +108,5 @@ def observe_client(problem: Problem, received: Received, row: Row, watch: Watch,
         anchor=(received.anchor, received.buffers),
     )
     view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
-    alone = Sums.of(watch.first, view, task.client) if first else Sums()
-    return Observed(Sums.of(watch.every, view, task.client), alone, clock.seconds())
+    alone = Sums.of(diagnostics.first, view, task.client) if first else Sums()
+    return DiagnosticSums(Sums.of(diagnostics.every, view, task.client), alone, clock.seconds())
