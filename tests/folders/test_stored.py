@@ -65,6 +65,8 @@ def check_goes_on(folder):
         return
     done = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     result = go_on(folder)
+    if HELD[folder.name][0] == "interrupted":
+        assert "test_accuracy" in facts_of(folder, "metrics.json")
     # Rounds that were done are read, not trained again.
     assert result.history[: len(done)] == done
     fresh = fedblade.run(folder / "config.toml", listener=Silent(), **given(folder))
@@ -112,6 +114,9 @@ def test_stored_folders_are_reported_and_watched(stored, tmp_path):
         assert record.left_out == ()
         assert record.stored_hardness is not None
         assert record.pictures == "scikit-learn's own"
+        # They have no metrics.json: the built-in descriptions are taken.
+        assert record.stored_fields is None
+        assert record.fields["test_accuracy"].label == "Test accuracy"
         page = build_report([folder], tmp_path / "one.html").read_text()
         assert record.summary["method"] in page
     page = build_report([stored], tmp_path / "all.html").read_text()

@@ -3,12 +3,14 @@
 from fedblade.results._arrays import Array, Snapshots, Vector, complete, side_of, snapshots, square, vector
 from fedblade.results._captions import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
 from fedblade.results._compare import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
+from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._folder import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
     DIAGNOSTICS,
     HISTORY,
+    METRICS,
     MODEL,
     PARTITION,
     SUMMARY,
@@ -31,6 +33,7 @@ __all__ = [
     "HISTORY",
     "IN_PROGRESS",
     "MEAN_OF_OWN",
+    "METRICS",
     "MISSING",
     "MODEL",
     "NAMED",
@@ -47,6 +50,7 @@ __all__ = [
     "RunRecord",
     "Snapshots",
     "Vector",
+    "built_in_fields",
     "check_counts",
     "check_threshold",
     "comma_separated",
@@ -54,6 +58,7 @@ __all__ = [
     "comparison_rows",
     "complete",
     "count_distinct",
+    "described_fields",
     "differing_keys",
     "drawn_sentence",
     "duration",

@@ -5,19 +5,21 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from fedblade.core.errors import CorruptFile, Misconfigured
+from fedblade.core.fields import Field
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.nested import dotted
+from fedblade.results._fields import descriptions
 
 CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
 CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
-DIAGNOSTICS = "diagnostics.jsonl"
+DIAGNOSTICS, METRICS = "diagnostics.jsonl", "metrics.json"
 
 
 class RunDirectory:
@@ -93,6 +95,10 @@ class RunDirectory:
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file; numbers that JSON cannot hold become null."""
         self.write(name, json.dumps(_json_safe(value), indent=2) + "\n")
+
+    def write_fields(self, fields: Iterable[Field]) -> None:
+        """Describe the numbers that the run's metrics write, for everything that shows them."""
+        self.write_json(METRICS, descriptions(fields))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the run, or None if it is not there or torn."""

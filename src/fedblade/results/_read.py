@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
+from fedblade.results._fields import read_descriptions
+from fedblade.results._folder import METRICS
 from fedblade.results._record import Partition, Round, RunRecord, number
 from fedblade.results._unreadable import broken_lines, broken_values
 
@@ -60,6 +63,7 @@ def _read_run(folder: Path) -> RunRecord:
     diagnostics, in_diagnostics = _read_lines(folder / "diagnostics.jsonl", keyed=True)
     clients, in_clients = _read_lines(folder / "clients.jsonl")
     split, summary = (_read_object(folder / name) for name in ("partition.json", "summary.json"))
+    fields, in_fields = _read_fields(folder / METRICS)
     return RunRecord(
         path=folder,
         config=_read_config(folder / "config.toml"),
@@ -68,10 +72,19 @@ def _read_run(folder: Path) -> RunRecord:
         partition=_partition(split, folder / "partition.json"),
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
-        left_out=(*in_history, *in_diagnostics, *in_clients),
+        left_out=(*in_history, *in_diagnostics, *in_clients, *in_fields),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
+        stored_fields=fields,
     )
+
+
+def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:
+    """The fields that the run describes, None where it has no such file, and which descriptions cannot be read."""
+    if not path.exists():
+        return None, []
+    fields, broken = read_descriptions(_read_object(path))
+    return fields, [f"the description of {name} in {_where(path)}" for name in broken]
 
 
 def _source(summary: Mapping[str, Any]) -> str:

@@ -7,7 +7,15 @@ from pathlib import Path
 from fedblade.results import IN_PROGRESS, RunRecord, read_runs
 from fedblade.watch._pace import Pace
 
-FILES = ("config.toml", "partition.json", "history.jsonl", "diagnostics.jsonl", "clients.jsonl", "summary.json")
+FILES = (
+    "config.toml",
+    "partition.json",
+    "history.jsonl",
+    "diagnostics.jsonl",
+    "clients.jsonl",
+    "metrics.json",
+    "summary.json",
+)
 Stamps = Mapping[str, tuple[int, int, int]]
 """Per file that is there: when it was changed (nanoseconds), its size and its inode."""
 

@@ -67,7 +67,8 @@ def test_a_finished_run_holds_the_files_of_the_contract_and_no_others(small_run,
     small_run(out=tmp_path / "run")
     visible = {p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("[!.]*") if p.is_file()}
     assert visible == {
-        "config.toml", "history.jsonl", "diagnostics.jsonl", "summary.json", "partition.json", "model.safetensors",
+            "config.toml", "metrics.json", "history.jsonl", "diagnostics.jsonl", "summary.json", "partition.json",
+            "model.safetensors",
         "checkpoints/round-000002.safetensors", "checkpoints/round-000003.safetensors",
     }  # fmt: skip
     assert not list((tmp_path / "run").rglob("*.tmp"))
