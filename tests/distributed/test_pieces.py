@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_federation import configure
 
-from fedblade.bench import _registry, scaling
-from fedblade.bench._base import Options
+from benchmarks.benchmark import Options
+from benchmarks.workloads import scaling
 from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import DiskStore, MemoryStore
 from fedblade.engines.ranks import _ranks
@@ -153,7 +153,6 @@ def test_a_run_of_one_process_has_no_states_of_ranks(tmp_path):
 
 @pytest.mark.slow
 def test_scaling_is_measured():
-    assert _registry.chosen("scaling") == list(scaling.BENCHMARKS)
     ((label, found),) = scaling.measure(Options(repeat=1), model="mlp", clients=2, rounds=2)
     assert label == scaling.TWO.label
     assert found.value == pytest.approx(found.medians["one process s/round"] / found.medians["two processes s/round"])

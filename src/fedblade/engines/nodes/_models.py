@@ -12,7 +12,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines._wire import KINDS
+from fedblade.engines.packing import KINDS
 from fedblade.engines.base import Holder, OwnStates
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedblade.bench import _plain
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_least
-from fedblade.bench._one_thread import one_thread
-from fedblade.bench._timing import alternate, median, paired_ratios
-from fedblade.bench._workload import Workload, training_seconds
+from benchmarks import plain_pytorch
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_least
+from benchmarks.digits_federation import DigitsFederation, training_seconds
+from benchmarks.timing import alternate, median, one_thread, paired_ratios
 from fedblade.runs import load_config, prepare
 
 _DIGITS = "20 equal clients, small CNN on digits, batch 32, 1 epoch, FedAvg, float32, training only"
 _QUICKSTART = "10 rounds of the quickstart preset: FedBlade, 10 of 20 ragged clients, 3 epochs, training only"
-DIGITS = Workload(rounds=5)
+DIGITS = DigitsFederation(rounds=5)
 SEQUENTIAL = Case("stacked over sequential", _DIGITS, at_least(6.5))
 PLAIN = Case("stacked over a plain loop", f"{_DIGITS}; DataLoader, deepcopy, torch.optim.SGD, averaged state dicts")
 QUICKSTART = Case("stacked over sequential", _QUICKSTART, at_least(2))
@@ -27,39 +26,41 @@ _RAGGED = {
 _LARGER = "a round of 4 ragged clients with a larger model, digits, 1 epoch, batch 32, FedAvg, training only"
 
 
-def measure_digits(options: Options, work: Workload = DIGITS, usual: int = 11) -> Measured:
-    """Seconds per round of both engines, with the threads that each chooses, and of the plain loop, taking turns."""
+def measure_digits(options: Options, federation: DigitsFederation = DIGITS, repetitions: int = 11) -> Measured:
+    """Seconds per round of both engines and of the plain loop, taking turns; an engine chooses its threads."""
     options.require_cpu()
-    setups = [prepare(work.config(engine)) for engine in ("stacked", "sequential")]
+    setups = [prepare(federation.config(engine)) for engine in ("stacked", "sequential")]
     with tempfile.TemporaryDirectory() as folder:
-        sides = [*map(training_seconds, setups), plain_loop(work.write(Path(folder)))]
+        sides = [*map(training_seconds, setups), plain_loop(federation.write(Path(folder)))]
         alternate(sides, 1)
-        stacked, sequential, plain = alternate(sides, options.repetitions(usual))
-    yield SEQUENTIAL.label, _compared(stacked, "sequential", sequential, work.rounds)
-    yield PLAIN.label, _compared(stacked, "plain loop", plain, work.rounds)
+        stacked, sequential, plain = alternate(sides, options.repetitions(repetitions))
+    yield SEQUENTIAL.label, _compared(stacked, "sequential", sequential, federation.rounds)
+    yield PLAIN.label, _compared(stacked, "plain loop", plain, federation.rounds)
 
 
-def measure_quickstart(options: Options, rounds: int = 10, usual: int = 7, **changes: Any) -> Measured:
+def measure_quickstart(options: Options, rounds: int = 10, repetitions: int = 7, **changes: Any) -> Measured:
     """Seconds per round of both engines on the preset, taking turns."""
     options.require_cpu()
     settings = {"rounds": rounds, "evaluation.every": rounds, "device": "cpu", **changes}
-    configs = [load_config("quickstart", settings | {"engine": each})[0] for each in ("stacked", "sequential")]
+    configs = [load_config("quickstart", settings | {"engine": engine})[0] for engine in ("stacked", "sequential")]
     sides = [training_seconds(prepare(config)) for config in configs]
     alternate(sides, 1)
-    stacked, sequential = alternate(sides, options.repetitions(usual))
+    stacked, sequential = alternate(sides, options.repetitions(repetitions))
     yield QUICKSTART.label, _compared(stacked, "sequential", sequential, rounds)
 
 
-def measure_models(options: Options, models: tuple[str, ...] = MODELS, usual: int = 3, **changes: Any) -> Measured:
-    """Seconds of a round with the engine that `auto` takes, whichever that is, over one client after another."""
+def measure_models(
+    options: Options, models: tuple[str, ...] = MODELS, repetitions: int = 3, **changes: Any
+) -> Measured:
+    """Seconds of a round with the sequential engine over the engine that `auto` takes."""
     options.require_cpu()
     for model in models:
         settings = _RAGGED | {"model": model} | changes
-        configs = [load_config("quickstart", settings | {"engine": each})[0] for each in ("auto", "sequential")]
+        configs = [load_config("quickstart", settings | {"engine": engine})[0] for engine in ("auto", "sequential")]
         setups = [prepare(config) for config in configs]
         sides = [training_seconds(setup) for setup in setups]
         alternate(sides, 1)
-        auto, sequential = alternate(sides, options.repetitions(usual))
+        auto, sequential = alternate(sides, options.repetitions(repetitions))
         ratios, note = paired_ratios(sequential, auto), f"auto takes {setups[0].engine.name}"
         medians = {"auto s/round": median(auto), "sequential s/round": median(sequential)}
         yield _label(model), Result(median(ratios), medians, ratios, note)
@@ -70,15 +71,15 @@ def _label(model: str) -> str:
 
 
 def plain_loop(folder: Path) -> Callable[[], float]:
-    """A side to time: the rounds of the workload in `folder` as a plain loop."""
-    work, (clients, _) = _plain.settings(folder), _plain.read(folder)
+    """A side to time: the rounds of the federation in `folder` as a plain loop."""
+    settings, (clients, _) = plain_pytorch.read_settings(folder), plain_pytorch.read_data(folder)
 
     def run() -> float:
-        net = _plain.new_net(work["seed"])
+        net = plain_pytorch.new_net(settings["seed"])
         with one_thread():
             began = time.perf_counter()
-            for _ in range(work["rounds"]):
-                _plain.federated_round(net, clients, work)
+            for _ in range(settings["rounds"]):
+                plain_pytorch.federated_round(net, clients, settings)
             return time.perf_counter() - began
 
     return run

@@ -1,4 +1,4 @@
-"""`cifar`: the FedBlade setting on one GPU: pace, start-up, against the sequential engine and against FedETF."""
+"""`cifar`: the FedBlade setting on one GPU: seconds per round, start-up, other engine, other method, metrics."""
 
 import tempfile
 import time
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
-from fedblade.bench._child import measured_alone
-from fedblade.bench._timing import median, paired_ratios
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
+from benchmarks.fresh_process import measure_in_fresh_process
+from benchmarks.timing import median, paired_ratios
 from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import Evaluation
 from fedblade.data import status
@@ -20,20 +20,20 @@ TF32 = Case("seconds per round, TF32", f"stacked, training only: {_SETTING}", at
 BF16 = Case("seconds per round, bf16", f"stacked with autocast=bf16, training only: {_SETTING}", at_most(1.5), "s")
 FIRST = Case("to the first round", f"from process start to the end of round 1, imports and data included: {_SETTING}",
              at_most(20), "s")  # fmt: skip
-WHOLE = Case(f"{_WHOLE} rounds", f"start-up and {_WHOLE} rounds with their evaluations, at the pace of the rounds "
+WHOLE = Case(f"{_WHOLE} rounds", f"start-up and {_WHOLE} rounds with their evaluations, at the median of the rounds "
              f"after the first: {_SETTING}", at_most(480), "s")  # fmt: skip
 ENGINES = Case("stacked over sequential", f"the same rounds with both engines, TF32: {_SETTING}", at_least(10))
 FEDETF = Case("fedblade over fedetf", f"the same cohorts with both methods, stacked, TF32: {_SETTING}", at_most(1.1))
-WATCHED = Case("the default metrics", "rounds with their evaluation, every default metric in each, over rounds that "
-               f"measure accuracy alone, stacked, TF32: {_SETTING}", at_most(1.1))  # fmt: skip
-CASES = (TF32, BF16, FIRST, WHOLE, ENGINES, FEDETF, WATCHED)
+METRICS = Case("the default metrics", "rounds with their evaluation, with the default metrics, over rounds that "
+               f"measure accuracy only, stacked, TF32: {_SETTING}", at_most(1.1))  # fmt: skip
+CASES = (TF32, BF16, FIRST, WHOLE, ENGINES, FEDETF, METRICS)
 
 
 def measure(options: Options, rounds: int = 20, few: int = 6, **changes: Any) -> Measured:
-    """All cases, each run in a fresh process: `rounds` with FedBlade, the first `few` of them with the other sides.
+    """All cases, every run in a fresh process: `rounds` rounds with FedBlade, `few` rounds with the other sides.
 
-    Rounds are compared one by one, because the same round has the same cohort and batches on all sides. The first round
-    of each, which captures and warms up, counts for the start alone.
+    Rounds are compared one by one, because a round has the same cohort and batches on all sides. The first round of a
+    run captures and warms up, so it counts for the start-up time only.
     """
     options.require_cuda()
     if not changes and status("cifar10").state == "missing":
@@ -43,28 +43,35 @@ def measure(options: Options, rounds: int = 20, few: int = 6, **changes: Any) ->
         "fedetf": timed(few, "fedetf", "stacked", changes),
         "bf16": timed(few, "fedblade", "stacked", changes | {"autocast": "bf16"}),
     }
-    yield from paces(sides)
-    every = {"evaluation.metrics": list(Evaluation().metrics)}
-    yield WATCHED.label, watched(sides["fedblade"], timed(few, "fedblade", "stacked", changes | every))
-    yield ENGINES.label, engines(sides["fedblade"], timed(few, "fedblade", "sequential", changes))
+    yield from seconds_per_round(sides)
+    default_metrics = {"evaluation.metrics": list(Evaluation().metrics)}
+    with_metrics = timed(few, "fedblade", "stacked", changes | default_metrics)
+    yield METRICS.label, compare_metrics(sides["fedblade"], with_metrics)
+    yield ENGINES.label, compare_engines(sides["fedblade"], timed(few, "fedblade", "sequential", changes))
 
 
 def timed(rounds: int, method: str, engine: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `_cifar_run` says of some rounds in a fresh process."""
-    chosen = [f"{key}={value}" for key, value in changes.items()]
-    with tempfile.TemporaryDirectory() as place:
-        return measured_alone(
-            "fedblade.bench._cifar_run", str(time.time()), str(rounds), method, engine, *chosen, folder=Path(place)
+    """The seconds of rounds in a fresh process."""
+    assignments = [f"{key}={value}" for key, value in changes.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        return measure_in_fresh_process(
+            "benchmarks.processes.cifar",
+            str(time.time()),
+            str(rounds),
+            method,
+            engine,
+            *assignments,
+            folder=Path(folder),
         )
 
 
-def paces(sides: Mapping[str, Mapping[str, Any]]) -> Measured:
-    """Rows of the stacked engine."""
+def seconds_per_round(sides: Mapping[str, Mapping[str, Any]]) -> Measured:
+    """The cases that compare runs of the stacked engine."""
     whole = sides["fedblade"]
-    pace = median(whole["later"])
+    per_round = median(whole["later"])
     yield FIRST.label, Result(whole["first"], {"first round s": whole["first"]})
-    total = whole["first"] + (_WHOLE - 1) * pace
-    yield WHOLE.label, Result(total, {"s/round with evaluation": pace}, note="extrapolated")
+    total = whole["first"] + (_WHOLE - 1) * per_round
+    yield WHOLE.label, Result(total, {"s/round with evaluation": per_round}, note="extrapolated")
     for case, name in ((TF32, "fedblade"), (BF16, "bf16")):
         seconds = sides[name]["seconds"][1:]
         yield case.label, Result(median(seconds), {"s/round": median(seconds)}, seconds)
@@ -77,16 +84,16 @@ def paces(sides: Mapping[str, Mapping[str, Any]]) -> Measured:
     )
 
 
-def watched(plain: Mapping[str, Any], default: Mapping[str, Any]) -> Result:
-    """The row that compares what is measured, round by round, with the time that evaluation takes."""
+def compare_metrics(plain: Mapping[str, Any], default: Mapping[str, Any]) -> Result:
+    """Rounds with the default metrics over rounds with accuracy only; seconds include evaluation."""
     slow = default["later"]
     fast = plain["later"][: len(slow)]
     ratios = paired_ratios(slow, fast)
     return Result(median(ratios), {"accuracy s/round": median(fast), "default s/round": median(slow)}, ratios)
 
 
-def engines(stacked: Mapping[str, Any], sequential: Mapping[str, Any]) -> Result:
-    """The row that compares the engines, round by round."""
+def compare_engines(stacked: Mapping[str, Any], sequential: Mapping[str, Any]) -> Result:
+    """Rounds of the sequential engine over rounds of the stacked engine."""
     slow = sequential["seconds"][1:]
     fast = stacked["seconds"][1 : len(slow) + 1]
     ratios = paired_ratios(slow, fast)
@@ -97,10 +104,11 @@ def engines(stacked: Mapping[str, Any], sequential: Mapping[str, Any]) -> Result
 
 
 def setting(rounds: int, method: str, engine: str, changes: Mapping[str, Any]) -> RunConfig:
-    """A cell of the paper's first table, cut to some rounds and evaluated at their end; TF32 is allowed."""
+    """A cell of the paper's first table with fewer rounds, evaluated after the last one; TF32 is allowed."""
     where = ["dataset=cifar10", "level=0.05", f"method={method}"]
-    every = {"rounds": rounds, "evaluation.every": rounds, "evaluation.metrics": ["accuracy"]}
-    return load_config("fb-t1", every | {"engine": engine, "device": "cuda", "tf32": True} | dict(changes), where)[0]
+    evaluation = {"evaluation.every": rounds, "evaluation.metrics": ["accuracy"]}
+    machine = {"engine": engine, "device": "cuda", "tf32": True}
+    return load_config("fb-t1", {"rounds": rounds} | evaluation | machine | dict(changes), where)[0]
 
 
 BENCHMARKS = (Benchmark("cifar", "the FedBlade setting on a GPU", CASES, measure),)

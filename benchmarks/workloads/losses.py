@@ -1,12 +1,11 @@
-"""`losses`: milliseconds of each term of FedBlade's objective, the quantity of its Table 10."""
+"""`losses`: milliseconds of every term of FedBlade's objective, the quantity of its Table 10."""
 
 import torch
 from torch import Tensor
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result
-from fedblade.bench._gradients import Loss, milliseconds
-from fedblade.bench._one_thread import one_thread
-from fedblade.bench._timing import median
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result
+from benchmarks.gradients import Loss, milliseconds
+from benchmarks.timing import median, one_thread
 from fedblade.losses import balanced_cross_entropy, feature_alignment, lddecorr, projector_alignment
 
 MODELS = {"MobileNetV2": 1280, "ResNet-18": 512}
@@ -17,21 +16,21 @@ _WHAT = (
 )
 
 
-def measure(options: Options, batch: int = 64, usual: int = 7) -> Measured:
+def measure(options: Options, batch: int = 64, repetitions: int = 7) -> Measured:
     """The terms take turns, for every model and data set of the table."""
     device = "cuda" if options.device != "cpu" and torch.cuda.is_available() else "cpu"
     for model, dim in MODELS.items():
         for data, classes in DATA.items():
             sides = terms(batch, dim, classes, device)
             with one_thread():
-                times = milliseconds(list(sides.values()), options.repetitions(usual))
-            totals = [sum(each) for each in zip(*times, strict=True)]
-            medians = {f"{name} ms": median(each) for name, each in zip(sides, times, strict=True)}
+                times = milliseconds(list(sides.values()), options.repetitions(repetitions))
+            totals = [sum(repetition) for repetition in zip(*times, strict=True)]
+            medians = {f"{name} ms": median(series) for name, series in zip(sides, times, strict=True)}
             yield f"{model}, {data}", Result(median(totals), medians, totals, f"on {device}")
 
 
 def terms(batch: int, dim: int, classes: int, device: str) -> dict[str, tuple[Loss, Tensor]]:
-    """Each term as a function of the tensor it sends gradients to, and that tensor."""
+    """The terms by name: a function of the tensor that receives gradients, and that tensor."""
     generator = torch.Generator().manual_seed(dim + classes)
 
     def normal(*shape: int) -> Tensor:
@@ -52,7 +51,7 @@ def terms(batch: int, dim: int, classes: int, device: str) -> dict[str, tuple[Lo
 BENCHMARKS = (
     Benchmark(
         "losses",
-        "milliseconds of each term of FedBlade's objective",
+        "milliseconds of every term of FedBlade's objective",
         tuple(Case(f"{model}, {data}", _WHAT, unit="ms") for model in MODELS for data in DATA),
         measure,
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from fedblade._version import __version__
+import fedblade
 
 _PACKAGES = ("torch", "numpy", "flwr", "ray", "pfl")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -22,13 +22,13 @@ def hardware() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of this library, of Python and of the packages that are compared, where installed."""
-    found = {"fedblade": __version__, "python": platform.python_version()}
+    known = {"fedblade": fedblade.__version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            known[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def _processor() -> str:

@@ -1,6 +1,6 @@
-"""The digits workload in plain PyTorch: what people write first, and what other frameworks are given to train.
+"""The federation on digits in plain PyTorch: the loop that people write first, and the network for other frameworks.
 
-Imports torch and numpy only, because worker processes of other frameworks import it on the clock.
+This module imports torch and numpy only, because worker processes of other frameworks import it while they are timed.
 """
 
 import copy
@@ -41,13 +41,13 @@ def new_net(seed: int) -> Net:
         return Net()
 
 
-def settings(folder: Path) -> dict[str, Any]:
-    """The workload's settings."""
-    found: dict[str, Any] = json.loads((folder / "workload.json").read_text(encoding="utf-8"))
-    return found
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings of the federation."""
+    stored: dict[str, Any] = json.loads((folder / "federation.json").read_text(encoding="utf-8"))
+    return stored
 
 
-def read(folder: Path) -> tuple[list[Client], Client]:
+def read_data(folder: Path) -> tuple[list[Client], Client]:
     """The clients' data and the test data."""
     with np.load(folder / "data.npz") as stored:
         data = {name: torch.from_numpy(stored[name]) for name in stored.files}
@@ -55,24 +55,24 @@ def read(folder: Path) -> tuple[list[Client], Client]:
     return [(data["x"][part], data["y"][part]) for part in parts], (data["x_test"], data["y_test"])
 
 
-def train(net: Net, client: Client, work: dict[str, Any]) -> None:
+def train(net: Net, client: Client, settings: dict[str, Any]) -> None:
     """Local SGD over shuffled minibatches."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=work["lr"], momentum=work["momentum"])
-    batches = DataLoader(TensorDataset(*client), work["batch_size"], shuffle=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=settings["lr"], momentum=settings["momentum"])
+    batches = DataLoader(TensorDataset(*client), settings["batch_size"], shuffle=True)
     net.train()
-    for _ in range(work["epochs"]):
+    for _ in range(settings["epochs"]):
         for x, y in batches:
             optimizer.zero_grad()
             nn.functional.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
 
-def federated_round(net: Net, clients: list[Client], work: dict[str, Any]) -> None:
+def federated_round(net: Net, clients: list[Client], settings: dict[str, Any]) -> None:
     """FedAvg as a plain loop: copy the model for every client, train it, average the state dicts by samples."""
     states: list[State] = []
     for client in clients:
         local = copy.deepcopy(net)
-        train(local, client, work)
+        train(local, client, settings)
         states.append(local.state_dict())
     sizes = [len(y) for _, y in clients]
     net.load_state_dict(average(states, sizes))

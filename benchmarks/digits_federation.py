@@ -1,10 +1,9 @@
-"""The digits workload that engines, plain loops and other frameworks all run."""
+"""The small federation that engines, a plain loop and other frameworks all train."""
 
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from fedblade.runs import Driver, Setup, Silent, load_config, prepare
 
 
 @dataclass(frozen=True)
-class Workload:
+class DigitsFederation:
     """FedAvg on digits: equal clients, all of them in every round, a small CNN, SGD with momentum, one thread."""
 
     rounds: int = 10
@@ -29,8 +28,8 @@ class Workload:
         epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         return f"{self.rounds} rounds × {epochs}"
 
-    def config(self, engine: str, method: str = "fedavg", **more: Any) -> RunConfig:
-        """A run of this workload, evaluated at its end only."""
+    def config(self, engine: str, method: str = "fedavg") -> RunConfig:
+        """A run of this federation, evaluated after the last round only."""
         settings = {
             "partition": "iid",
             "method": method,
@@ -47,28 +46,28 @@ class Workload:
             "device": "cpu",
             "seed": self.seed,
         }
-        return load_config("quickstart", settings | more)[0]
+        return load_config("quickstart", settings)[0]
 
     def write(self, folder: Path) -> Path:
-        """The workload and its data as files that need neither this library nor scikit-learn to be read."""
+        """Write the settings and the data as files that plain PyTorch can read."""
         setup = prepare(self.config("sequential"))
         samples, parts = setup.problem.samples, list(setup.clients.train.parts())
         x, y = samples.batch(torch.arange(len(samples.labels)))
         x_test, y_test = setup.test.batch(setup.test_order)
         arrays = {"x": x.numpy(), "y": y.numpy(), "x_test": x_test.numpy(), "y_test": y_test.numpy()}
-        owned = {"order": np.concatenate(parts), "sizes": np.array([len(part) for part in parts])}
-        np.savez(folder / "data.npz", allow_pickle=False, **arrays, **owned)
-        (folder / "workload.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
+        clients = {"order": np.concatenate(parts), "sizes": np.array([len(part) for part in parts])}
+        np.savez(folder / "data.npz", allow_pickle=False, **arrays, **clients)
+        (folder / "federation.json").write_text(json.dumps(asdict(self)), encoding="utf-8")
         return folder
 
 
 def drive(setup: Setup) -> Driver:
-    """A run from the setup's start to its last round, nothing written."""
+    """A run from the first round to the last, without files."""
     driver = Driver(setup, None, Silent())
     driver.run()
     return driver
 
 
 def training_seconds(setup: Setup) -> Callable[[], float]:
-    """A side to time: the seconds of all rounds of a run, evaluation aside."""
-    return lambda: sum(row["seconds"] for row in drive(setup).history)
+    """A side to time: the seconds of all rounds of a run, without evaluation."""
+    return lambda: sum(record["seconds"] for record in drive(setup).history)

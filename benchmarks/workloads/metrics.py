@@ -1,25 +1,25 @@
-"""`metrics`: what watching a run costs, as whole rounds with metrics over rounds that measure accuracy alone."""
+"""`metrics`: what metrics cost, as rounds with metrics over rounds that measure accuracy only."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
-from fedblade.bench._timing import alternate, median, paired_ratios
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_most
+from benchmarks.timing import alternate, median, paired_ratios
 from fedblade.config.schema import Evaluation
 from fedblade.core.registry import metrics
 from fedblade.runs import Driver, Setup, Silent, load_config, prepare
 
-_WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy alone"
+_WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy only"
 DEFAULT = Case("the default metrics", f"{_WHAT}: FedBlade", at_most(1.1))
 PLAIN = Case("the default metrics, FedAvg", f"{_WHAT}: FedAvg, whose rounds are the shortest", at_most(1.1))
 EVERY = Case("every metric there is", f"{_WHAT}: FedBlade, local models on all test samples included")
 
 
-def measure(options: Options, rounds: int = 10, usual: int = 9, **changes: Any) -> Measured:
-    """Seconds per round with each set of metrics, taking turns."""
+def measure(options: Options, rounds: int = 10, repeat: int = 9, **changes: Any) -> Measured:
+    """Seconds per round with different sets of metrics, taking turns."""
     options.require_cpu()
-    repetitions = options.repetitions(usual)
+    repetitions = options.repetitions(repeat)
     sets: dict[str, Sequence[str]] = {
         "accuracy": ("accuracy",),
         "default": Evaluation().metrics,
@@ -34,15 +34,15 @@ def measure(options: Options, rounds: int = 10, usual: int = 9, **changes: Any) 
 
 
 def _sides(settings: dict[str, Any], sets: Iterable[Sequence[str]], repetitions: int) -> list[list[float]]:
-    """Seconds of whole runs with each set of metrics, after one of each that does not count."""
-    configs = [load_config("quickstart", settings | {"evaluation.metrics": list(each)})[0] for each in sets]
+    """Seconds of whole runs with different sets of metrics; the first run of every set warms up and does not count."""
+    configs = [load_config("quickstart", settings | {"evaluation.metrics": list(names)})[0] for names in sets]
     sides = [whole_run(prepare(config)) for config in configs]
     alternate(sides, 1)
     return alternate(sides, repetitions)
 
 
 def whole_run(setup: Setup) -> Callable[[], float]:
-    """A side to time: all rounds with what is measured in them."""
+    """A side to time: all rounds with their evaluation."""
 
     def run() -> float:
         began = time.perf_counter()
@@ -52,9 +52,9 @@ def whole_run(setup: Setup) -> Callable[[], float]:
     return run
 
 
-def _compared(plain: list[float], name: str, watched: list[float], rounds: int) -> Result:
-    ratios = paired_ratios(watched, plain)
-    medians = {"accuracy s/round": median(plain) / rounds, f"{name} s/round": median(watched) / rounds}
+def _compared(plain: list[float], name: str, measured: list[float], rounds: int) -> Result:
+    ratios = paired_ratios(measured, plain)
+    medians = {"accuracy s/round": median(plain) / rounds, f"{name} s/round": median(measured) / rounds}
     return Result(median(ratios), medians, ratios)
 
 

@@ -1,4 +1,4 @@
-"""What a part of a cohort sent as one flat tree and a few plain facts, to travel between processes and machines."""
+"""Packs the outcome of a cohort into one flat tree and plain facts that travel between processes and machines."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,16 +11,16 @@ from fedblade.core.tree import Tree
 from fedblade.engines.base import RoundOutcome
 
 KINDS = _SUMS, _EVERY, _FIRST = ("sums", "every", "first")
-"""What an outcome has sums of: what the method sends, and what diagnostics ask of every and of the first client."""
+"""The kinds of sums: those of the method, and those that diagnostics ask of every client and of the first client."""
 
 
 def pack(outcome: RoundOutcome) -> tuple[Tree, dict[str, Any]]:
-    """The tensors of an outcome under `kind/name/leaf`, and the rest of it as JSON can hold it."""
+    """The tensors of an outcome under `kind/name/leaf`, and everything else as plain values for JSON."""
     observed = outcome.observed
     kinds = {_SUMS: outcome.sums, _EVERY: observed.every, _FIRST: observed.first}
     named = {f"{kind}/{name}": tree for kind, sums in kinds.items() for name, tree in sums.trees.items()}
     facts = {
-        # By name, because a sum may have no leaf.
+        # The names are listed because a sum without leaves leaves no trace in the tensors.
         "sent": {kind: list(sums.trees) for kind, sums in kinds.items()},
         "totals": dict(outcome.log.totals),
         "steps": dict(outcome.log.steps),
@@ -33,12 +33,12 @@ def pack(outcome: RoundOutcome) -> tuple[Tree, dict[str, Any]]:
 def unpack(
     tensors: Mapping[str, Any], facts: Mapping[str, Any], declared: Iterable[Sum], diagnostics: DiagnosticRequest | None
 ) -> RoundOutcome:
-    """Inverse of `pack`; how the sums add up is for the receiver to say, by what it has asked for."""
+    """Inverse of `pack`. How a sum is reduced is taken from what the receiver declared and asked for."""
     trees = unflatten(tensors)
 
-    def sums(kind: str, asked: Iterable[Sum]) -> Sums:
-        found: dict[str, Tree] = {name: trees.get(f"{kind}/{name}", {}) for name in facts["sent"][kind]}
-        return Sums(found, {each.name: each.reduce for each in asked if each.name in found})
+    def sums(kind: str, requested: Iterable[Sum]) -> Sums:
+        received: dict[str, Tree] = {name: trees.get(f"{kind}/{name}", {}) for name in facts["sent"][kind]}
+        return Sums(received, {sum_.name: sum_.reduce for sum_ in requested if sum_.name in received})
 
     every, first = ((), ()) if diagnostics is None else (diagnostics.every, diagnostics.first)
     observed = DiagnosticSums(sums(_EVERY, every), sums(_FIRST, first), facts["seconds"])

@@ -1,18 +1,18 @@
-"""A run over a given population, and the most memory it held; started by the benchmark `memory`."""
+"""A run over a given population, and its largest resident memory; started by the benchmark `memory`."""
 
 import resource
 import sys
 from pathlib import Path
 from typing import Any
 
-from fedblade.bench._child import report
+from benchmarks.fresh_process import write_result
 from fedblade.runs import execute, load_config
 
 _STATUS = Path("/proc/self/status")
 
 
 def main(folder: Path, population: int, per_round: int, rounds: int) -> None:
-    """Scaffold on digits: every client that has trained keeps a control variate as large as the model, on disk."""
+    """Train Scaffold on digits: every client that has trained has a control variate as large as the model, on disk."""
     settings: dict[str, Any] = {
         "partition": "drawn",
         "method": "scaffold",
@@ -26,13 +26,13 @@ def main(folder: Path, population: int, per_round: int, rounds: int) -> None:
         "device": "cpu",
     }
     history = execute(load_config("quickstart", settings)[0], out=folder / f"run-{population}").history
-    report(folder, mebibytes=peak_mebibytes(), round_seconds=[row["seconds"] for row in history])
+    write_result(folder, mebibytes=peak_mebibytes(), round_seconds=[record["seconds"] for record in history])
 
 
 def peak_mebibytes() -> float:
     """The largest resident memory of this process so far.
 
-    Linux is asked for the peak of this program's own memory; the resource usage counts the process it was forked from.
+    On Linux the process status has it; `getrusage` would also count the process that this one was forked from.
     """
     if _STATUS.is_file():
         for line in _STATUS.read_text(encoding="utf-8").splitlines():

@@ -1,7 +1,7 @@
-"""The digits workload through pfl-research in several processes of `torchrun`, imports and their meeting excluded.
+"""The federation on digits in pfl-research, in the processes of `torchrun`; started by `pfl`.
 
-The same network, batches of the same size, weights by samples. pfl averages parameters only, so the statistics of
-BatchNorm are those of the first process's clients, as they passed by.
+Imports and the first contact between the processes are not timed. Network, batch size and weights by samples are those
+of the other sides. pfl averages parameters only: BatchNorm has the running statistics that the first process collects.
 """
 
 import functools
@@ -24,11 +24,11 @@ from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 
-from fedblade.bench import _plain
+from benchmarks import plain_pytorch
 
 
-class PflNet(_plain.Net):
-    """The network with what pfl asks for: a loss, and metrics, which are left out because nothing else measures."""
+class PflNet(plain_pytorch.Net):
+    """The network with the loss and the metrics that pfl asks for; the metrics are a constant, as no side has any."""
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of a batch."""
@@ -36,40 +36,40 @@ class PflNet(_plain.Net):
         return torch.nn.functional.cross_entropy(self(x), y)
 
     def metrics(self, _x: Tensor, _y: Tensor) -> dict[str, Weighted]:
-        """Nothing, at no cost."""
+        """A constant that costs nothing."""
         return {"none": Weighted(0.0, 1)}
 
 
 def main(folder: Path) -> None:
-    """All rounds, from data in memory to the last update."""
+    """Time all rounds, from data in memory to the last update."""
     torch.set_num_threads(1)
-    work, (clients, test) = _plain.settings(folder), _plain.read(folder)
+    settings, (clients, test) = plain_pytorch.read_settings(folder), plain_pytorch.read_data(folder)
     torch.distributed.barrier()
     began = time.perf_counter()
     net = PflNet()
-    net.load_state_dict(_plain.new_net(work["seed"]).state_dict())
+    net.load_state_dict(plain_pytorch.new_net(settings["seed"]).state_dict())
     model = PyTorchModel(
         net,
-        functools.partial(torch.optim.SGD, momentum=work["momentum"]),
+        functools.partial(torch.optim.SGD, momentum=settings["momentum"]),
         torch.optim.SGD(net.parameters(), lr=1.0),
     )
     sampler = get_user_sampler("minimize_reuse", list(range(len(clients))))
     data = FederatedDataset(lambda user: Dataset(list(clients[user]), user_id=str(user)), sampler)
     backend = SimulatedBackend(training_data=data, val_data=data, postprocessors=[WeightByDatapoints()])
     rounds = NNAlgorithmParams(
-        central_num_iterations=work["rounds"],
-        evaluation_frequency=work["rounds"],
+        central_num_iterations=settings["rounds"],
+        evaluation_frequency=settings["rounds"],
         train_cohort_size=len(clients),
         val_cohort_size=0,
     )
     local = NNTrainHyperParams(
-        local_batch_size=work["batch_size"], local_num_epochs=work["epochs"], local_learning_rate=work["lr"]
+        local_batch_size=settings["batch_size"], local_num_epochs=settings["epochs"], local_learning_rate=settings["lr"]
     )
     FederatedAveraging().run(rounds, backend, model, local, send_metrics_to_platform=False)
     seconds = time.perf_counter() - began
     if os.environ["RANK"] == "0":
-        found = {"seconds": seconds, "accuracy": _plain.accuracy(net, test), "processes": int(os.environ["WORLD_SIZE"])}
-        (folder / "result.json").write_text(json.dumps(found), encoding="utf-8")
+        result = {"seconds": seconds, "accuracy": plain_pytorch.accuracy(net, test)}
+        (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
     torch.distributed.destroy_process_group()
 
 

@@ -1,12 +1,12 @@
-"""`scaling`: one process against two that share a cohort out, on the CPU."""
+"""`scaling`: one process against two that train the same cohort together, on the CPU."""
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_least
-from fedblade.bench._child import measured_alone
-from fedblade.bench._timing import alternate, median, paired_ratios
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_least
+from benchmarks.fresh_process import measure_in_fresh_process
+from benchmarks.timing import alternate, median, paired_ratios
 
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -22,23 +22,23 @@ def measure(
     model: str = "mobilenet_v2",
     clients: int = 8,
     rounds: int = 3,
-    usual: int = 3,
+    repetitions: int = 3,
     launcher: Sequence[str] = _TORCHRUN,
 ) -> Measured:
-    """Seconds per round of one process and of two, taking turns, each in fresh processes."""
+    """Seconds per round of one process and of two, taking turns, in fresh processes."""
     options.require_cpu()
     reached: dict[int, float] = {}
 
     def side(processes: int) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            found = measured_alone(
-                "fedblade.bench._scaling_run", model, str(clients), str(rounds), folder=Path(folder),
+            result = measure_in_fresh_process(
+                "benchmarks.processes.scaling", model, str(clients), str(rounds), folder=Path(folder),
                 launcher=launcher if processes > 1 else (), **_ONE_THREAD,
             )  # fmt: skip
-        reached[processes] = found["accuracy"]
-        return median(found["round_seconds"])
+        reached[processes] = result["accuracy"]
+        return median(result["round_seconds"])
 
-    one, two = alternate([lambda: side(1), lambda: side(2)], options.repetitions(usual))
+    one, two = alternate([lambda: side(1), lambda: side(2)], options.repetitions(repetitions))
     ratios = paired_ratios(one, two)
     medians = {"one process s/round": median(one), "two processes s/round": median(two)}
     note = f"accuracies at the end {reached[1]:.2f} and {reached[2]:.2f} %"

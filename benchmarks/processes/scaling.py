@@ -1,22 +1,21 @@
-"""Rounds of a heavy model, in one process or shared out over those of `torchrun`; started by `scaling`."""
+"""Rounds of a heavy model, in one process or in the processes of `torchrun`; started by `scaling`."""
 
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from fedblade.bench._child import report
+from benchmarks.fresh_process import write_result
 from fedblade.runs import execute, load_config
 from fedblade.runs.distributed import joined
 
-CORES = 2
-"""Cores that either side may use."""
+_CORES = 2
 
 
 def main(folder: Path, model: str, clients: int, rounds: int) -> None:
-    """Equal clients, all of them in every round, one after another on each rank, one thread each."""
+    """Train equal clients, all of them in every round; a rank trains its clients one after another."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
     settings: dict[str, Any] = {
         "partition": "iid",
         "model": model,
@@ -33,8 +32,8 @@ def main(folder: Path, model: str, clients: int, rounds: int) -> None:
     ranks = joined()
     result = execute(load_config("quickstart", settings)[0], ranks=ranks)
     if ranks is None or ranks.leads:
-        seconds = [row["seconds"] for row in result.history]
-        report(folder, round_seconds=seconds[1:] or seconds, accuracy=result.summary["final_accuracy"])
+        seconds = [record["seconds"] for record in result.history]
+        write_result(folder, round_seconds=seconds[1:] or seconds, accuracy=result.summary["final_accuracy"])
 
 
 if __name__ == "__main__":

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
-from fedblade.bench._gradients import Loss, gradient, milliseconds
-from fedblade.bench._one_thread import one_thread
-from fedblade.bench._timing import median, paired_ratios
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, Skipped, at_least, at_most
+from benchmarks.gradients import Loss, gradient, milliseconds
+from benchmarks.timing import median, one_thread, paired_ratios
 from fedblade.losses import feddecorr, lddecorr
 
 SIZES = ((64, 1280), (64, 512))
@@ -36,8 +35,8 @@ PAIRS: dict[str, tuple[Loss, Loss]] = {
 }
 
 
-def measure(options: Options, sizes: tuple[tuple[int, int], ...] = SIZES, usual: int = 7) -> Measured:
-    """Time and gradient error of both losses at each size, on the CPU and on a GPU where there is one."""
+def measure(options: Options, sizes: tuple[tuple[int, int], ...] = SIZES, repetitions: int = 7) -> Measured:
+    """Time and gradient error of both losses at every size, on the CPU and on a GPU where there is one."""
     for device in _DEVICES:
         try:
             options.require_cpu() if device == "cpu" else options.require_cuda()
@@ -48,7 +47,7 @@ def measure(options: Options, sizes: tuple[tuple[int, int], ...] = SIZES, usual:
             z = torch.randn(size, generator=torch.Generator().manual_seed(size[1])).relu().to(device)
             for name, (ours, paper) in PAIRS.items():
                 with one_thread():
-                    fast, slow = milliseconds([(ours, z), (paper, z)], options.repetitions(usual))
+                    fast, slow = milliseconds([(ours, z), (paper, z)], options.repetitions(repetitions))
                 ratios, label = paired_ratios(slow, fast), _label(name, size[1], device)
                 errors = {"ours error": _error(ours, paper, z), "paper error": _error(paper, paper, z)}
                 medians = {"ours ms": median(fast), "paper ms": median(slow)}

@@ -1,14 +1,14 @@
 """`float32`: how far the engines are apart after a step and after a round in single precision."""
 
-from fedblade.bench._base import Benchmark, Case, Measured, Options, Result, at_most
-from fedblade.bench._workload import Workload, drive
+from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_most
+from benchmarks.digits_federation import DigitsFederation, drive
 from fedblade.core.tree import Tree
 from fedblade.runs import prepare
 
 _WHAT = "largest |stacked − sequential| / (1 + |sequential|) over the global model, 20 equal clients, digits CNN"
 STEP_BOUND, ROUND_BOUND = 1e-6, 1e-5
-_STEP = Workload(rounds=1, batch_size=1024)
-_ROUND = Workload(rounds=1)
+_STEP = DigitsFederation(rounds=1, batch_size=1024)
+_ROUND = DigitsFederation(rounds=1)
 _RUNS = {
     "fedavg, one step": ("fedavg", _STEP, STEP_BOUND),
     "fedavg, one round": ("fedavg", _ROUND, ROUND_BOUND),
@@ -18,20 +18,20 @@ _RUNS = {
 
 
 def measure(options: Options) -> Measured:
-    """The largest difference of each case; nothing is timed, so one repetition says it all."""
+    """The largest difference of every case; nothing is timed, so there are no repetitions."""
     options.require_cpu()
-    for label, (method, work, _) in _RUNS.items():
+    for label, (method, federation, _) in _RUNS.items():
         stacked, sequential = (
-            drive(prepare(work.config(engine, method))).state for engine in ("stacked", "sequential")
+            drive(prepare(federation.config(engine, method))).state for engine in ("stacked", "sequential")
         )
         parts = ((stacked.params, sequential.params), (stacked.buffers, sequential.buffers))
         yield label, Result(max(difference(*part) for part in parts))
 
 
-def difference(found: Tree, expected: Tree) -> float:
+def difference(actual: Tree, expected: Tree) -> float:
     """The largest difference of two trees relative to 1 + |expected|."""
     gaps = (
-        ((found[name] - leaf).abs() / (1 + leaf.abs())).max()
+        ((actual[name] - leaf).abs() / (1 + leaf.abs())).max()
         for name, leaf in expected.items()
         if leaf.is_floating_point()
     )

@@ -17,10 +17,10 @@ def gradient(loss: Loss, z: Tensor) -> Tensor:
     return result
 
 
-def runner(loss: Loss, z: Tensor) -> Callable[[], object]:
-    """What to time: the calculation itself, or on a GPU the replay of its captured graph up to its end.
+def timed_function(loss: Loss, z: Tensor) -> Callable[[], object]:
+    """The calculation itself on a CPU; on a GPU the replay of its captured graph, until the GPU is done.
 
-    Eager on a GPU, any loss is the time to launch some forty kernels; the stacked engine replays.
+    Without a graph the GPU would wait for about forty kernel launches. The stacked engine replays graphs too.
     """
     if not z.is_cuda:
         return lambda: gradient(loss, z)
@@ -40,13 +40,13 @@ def runner(loss: Loss, z: Tensor) -> Callable[[], object]:
 
 
 def milliseconds(sides: Sequence[tuple[Loss, Tensor]], repetitions: int) -> list[list[float]]:
-    """Milliseconds of each loss at its point, taking turns; a repetition is the median of ten calls."""
-    runners = [runner(*side) for side in sides]
+    """Milliseconds of every loss at its tensor, taking turns; a repetition is the median of ten calls."""
+    functions = [timed_function(*side) for side in sides]
     times: list[list[float]] = [[] for _ in sides]
-    for run in runners * 2:
+    for run in functions * 2:
         run()
     for _ in range(repetitions):
-        for run, record in zip(runners, times, strict=True):
+        for run, record in zip(functions, times, strict=True):
             record.append(1e3 * statistics.median(_seconds(run) for _ in range(10)))
     return times
 

@@ -40,7 +40,7 @@ def at_most(bound: float) -> Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a benchmark: what it compares and the goal, if there is one."""
+    """One comparison of a benchmark: what is compared, and the goal if there is one."""
 
     label: str
     what: str
@@ -50,10 +50,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of a case: its value, the medians of the sides, named with their unit, and how it came about.
+    """The measured value of a case, and the median of every side, under a name that ends with the unit.
 
-    `values` holds one value per repetition, `note` what a reader must know. Where the sides turned out not to do the
-    same, `comparable` is False and no goal is met.
+    `values` has one value per repetition. `note` says what a reader must know. Where the sides did not do the same
+    work, `comparable` is False and the goal counts neither as met nor as missed.
     """
 
     value: float
@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A case of a benchmark with its result, or with the reason why there is none."""
 
     name: str
@@ -74,13 +74,13 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal was met; None where there is none, nothing was measured or the sides cannot be compared."""
+        """Whether the goal was met; None without a goal, without a result, or where the sides cannot be compared."""
         if self.case.goal is None or self.result is None or not self.result.comparable:
             return None
         return self.case.goal.met(self.result.value)
 
-    def table(self) -> dict[str, Any]:
-        """The row as plain values; `ratio` is None where the value is a time, a size or an error."""
+    def as_dict(self) -> dict[str, Any]:
+        """The row as plain values; `ratio` is None where the value is a time or a difference."""
         result = self.result
         value = None if result is None else result.value
         return {
@@ -102,17 +102,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may ask of every benchmark: repetitions of each side (None: its own number) and the device."""
+    """What a user may ask of every benchmark: the number of repetitions (None: the benchmark's default), the device."""
 
     repeat: int | None = None
     device: str = "auto"
 
-    def repetitions(self, usual: int) -> int:
-        """How often each side runs."""
-        return usual if self.repeat is None else self.repeat
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise Misconfigured(f"--device {self.device} is unknown. Choose auto, cpu or cuda.")
+
+    def repetitions(self, default: int) -> int:
+        """How often every side runs."""
+        return default if self.repeat is None else self.repeat
 
     def require_cuda(self) -> None:
-        """Skip what needs a GPU where there is none, or where the CPU was asked for."""
+        """Skip a benchmark that needs a GPU where there is none, or where the user asked for the CPU."""
         import torch
 
         if self.device == "cpu":
@@ -121,42 +125,37 @@ class Options:
             raise Skipped("needs a GPU; torch sees no CUDA device here")
 
     def require_cpu(self) -> None:
-        """Skip what is measured on the CPU where a GPU was asked for."""
+        """Skip a benchmark of the CPU where the user asked for a GPU."""
         if self.device not in ("auto", "cpu"):
             raise Skipped(f"is measured on the CPU; --device {self.device} was asked for")
 
 
 Measured = Iterable[tuple[str, Result | str]]
+"""Labels of cases, each with the result or with the reason why the case cannot run here."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A named family of cases. `measure` gives, by a case's label, its result or the reason why it cannot run here."""
+    """A named family of cases and the function that measures them."""
 
     name: str
     summary: str
     cases: tuple[Case, ...]
     measure: Callable[[Options], Measured]
 
-    def run(self, options: Options) -> list[Row]:
-        """A row for every case, measured or skipped, in order."""
-        found: dict[str, Result | str] = {}
+    def run(self, options: Options) -> list[TableRow]:
+        """A row for every case, measured or skipped, in the order of the cases."""
+        measured: dict[str, Result | str] = {}
         reason = "was not reached"
         try:
-            found.update(self.measure(options))
+            measured.update(self.measure(options))
         except Skipped as error:
             reason = str(error)
         except RunFailed as error:
             reason = f"failed: {error}"
-        return [self._row(case, found.get(case.label, reason)) for case in self.cases]
+        return [self._row(case, measured.get(case.label, reason)) for case in self.cases]
 
-    def _row(self, case: Case, found: Result | str) -> Row:
-        if isinstance(found, str):
-            return Row(self.name, case, None, found)
-        return Row(self.name, case, found)
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that benchmarks do not know."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise Misconfigured(f"--device {device} is unknown; expected auto, cpu or cuda.")
+    def _row(self, case: Case, result: Result | str) -> TableRow:
+        if isinstance(result, str):
+            return TableRow(self.name, case, None, result)
+        return TableRow(self.name, case, result)

@@ -1,4 +1,4 @@
-"""The whole of a digits run with this library, imports excluded; started by the benchmarks against other frameworks."""
+"""A whole run on digits with this library, without imports; started by `flower` and `pfl`."""
 
 import sys
 import time
@@ -6,26 +6,26 @@ from pathlib import Path
 
 import sklearn.datasets  # noqa: F401
 
-from fedblade.bench import _plain
-from fedblade.bench._child import report
-from fedblade.bench._workload import Workload, drive
+from benchmarks import plain_pytorch
+from benchmarks.digits_federation import DigitsFederation, drive
+from benchmarks.fresh_process import write_result
 from fedblade.core.registry import datasets, engines, methods, models, partitions
 from fedblade.runs import prepare
 
 
 def main(folder: Path) -> None:
-    """Data, partition, model, rounds and the evaluation at the end, all on the clock."""
-    work = Workload(**_plain.settings(folder))
+    """Time data, partition, model, rounds and the evaluation at the end."""
+    federation = DigitsFederation(**plain_pytorch.read_settings(folder))
     for registry in (datasets, engines, methods, models, partitions):
         registry.names()
     began = time.perf_counter()
-    history = drive(prepare(work.config("stacked"))).history
+    history = drive(prepare(federation.config("stacked"))).history
     seconds = time.perf_counter() - began
-    report(
+    write_result(
         folder,
         seconds=seconds,
         accuracy=history[-1]["test_accuracy"],
-        round_seconds=[row["seconds"] for row in history],
+        round_seconds=[record["seconds"] for record in history],
     )
 
 
