@@ -81,6 +81,51 @@ def test_imports_go_downwards():
     assert not wrong
 
 
+def names_imported(path: Path) -> set[str]:
+    """Every dotted name that a file imports from fedblade, down to the function or class."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.split(".")[0] == "fedblade" and name != "fedblade.__version__"}
+
+
+def door_of(name: str) -> str | None:
+    """The package that a private name belongs to, None for a public name: `fedblade.runs._setup.prepare` → `runs`."""
+    parts = name.split(".")[1:]
+    private = next((place for place, part in enumerate(parts) if part.startswith("_")), None)
+    return None if private is None or parts[0] == "_version" else ".".join(parts[:private])
+
+
+def test_underscores_bind():
+    """A private module is imported by modules of its own package alone; a subpackage belongs to its package."""
+    wrong = []
+    for package, path in package_files():
+        for name in names_imported(path):
+            door = door_of(name)
+            if door is not None and door.split(".")[0] != package:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_resource_files_belong_to_one_package():
+    """`resources.files(...)` names the package that the module itself is in."""
+    wrong = []
+    for package, path in package_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "files":
+                owner = ast.unparse(node.args[0]) if node.args else ""
+                if owner not in {f"'fedblade.{package}'", "__package__"}:
+                    wrong.append(f"{path.relative_to(ROOT)}: files({owner})")
+    assert not wrong
+
+
+def test_every_package_says_what_it_is_for():
+    assert all(ast.get_docstring(ast.parse(path.read_text())) for path in ROOT.rglob("__init__.py"))
+
+
 def test_the_core_needs_little():
     for package, path in package_files():
         if package == "core":
