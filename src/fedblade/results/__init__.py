@@ -8,28 +8,35 @@ from fedblade.results._folder import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
+    DEPLOYMENT,
     DIAGNOSTICS,
+    EVENTS,
     HISTORY,
     METRICS,
     MODEL,
     PARTITION,
+    READ,
     SUMMARY,
     RunDirectory,
+    run_folders,
 )
 from fedblade.results._format import MISSING, NAMED, duration, listing, percent, size
 from fedblade.results._groups import Curve, Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
+from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._last_rounds import last_heading, last_rounds, last_word, over_last
 from fedblade.results._order import published_names, setting_number
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATES, Partition, Round, RunRecord, number
 from fedblade.results._tables import comma_separated, latex, markdown
-from fedblade.results._unreadable import losses
+from fedblade.results._unreadable import unreadable_note
 
 __all__ = [
     "CHECKPOINTS",
     "CLIENTS",
     "CONFIG",
+    "DEPLOYMENT",
     "DIAGNOSTICS",
+    "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
     "MEAN_OF_OWN",
@@ -38,12 +45,14 @@ __all__ = [
     "MODEL",
     "NAMED",
     "PARTITION",
+    "READ",
     "STATES",
     "SUMMARY",
     "Array",
     "ComparisonRow",
     "Curve",
     "Group",
+    "Lines",
     "Partition",
     "Round",
     "RunDirectory",
@@ -69,7 +78,6 @@ __all__ = [
     "last_word",
     "latex",
     "listing",
-    "losses",
     "markdown",
     "measured_on",
     "number",
@@ -77,7 +85,10 @@ __all__ = [
     "own_sentence",
     "percent",
     "published_names",
+    "read_lines",
+    "read_object",
     "read_runs",
+    "run_folders",
     "setting_number",
     "side_of",
     "size",
@@ -85,5 +96,6 @@ __all__ = [
     "square",
     "suggest_threshold",
     "telling_keys",
+    "unreadable_note",
     "vector",
 ]
