@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
-from fedblade.engines.packing import unpack
 from fedblade.engines.nodes import Holding, Reply
 from fedblade.engines.nodes._hello import Refused, holdings_of
 from fedblade.engines.nodes._templates import Templates
+from fedblade.engines.packing import unpack
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.runs import diagnostic_request
 from support.node_runs import Far, config_of, trained
