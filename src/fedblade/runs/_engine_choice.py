@@ -37,7 +37,7 @@ The first text says what the engine does, the second text what to do instead of 
 LARGE_STEP = 6e8
 """Operations of a client's step from which a CPU is as busy with one client as with many."""
 _LOOKED_AT = 64
-"""Clients of which the largest lends its samples to the rehearsal."""
+"""Clients of which the largest lends its samples to the conformance check."""
 
 
 def choose_engine(
@@ -58,7 +58,7 @@ def choose_engine(
         chosen: Engine = _configured(name).make(problem)
         if isinstance(chosen, StackedEngine) and not _is_all_ours(config, model):
             try:
-                rehearse(chosen, start, planner, eligible, metrics)
+                check_conformance(chosen, start, planner, eligible, metrics)
             except Unsupported as error:
                 raise Unsupported(
                     f"engine 'stacked' cannot run this method: {error}. Use engine=sequential."
@@ -68,7 +68,7 @@ def choose_engine(
         _check_worth(config, problem, start, len(eligible))
         stacked = StackedEngine(problem)
         if not _is_all_ours(config, model):
-            rehearse(stacked, start, planner, eligible, metrics)
+            check_conformance(stacked, start, planner, eligible, metrics)
     except Unsupported as error:
         fallback: Engine = engines.get("sequential").make(problem)
         return fallback, (f"engine: sequential, because {error}",)
@@ -102,7 +102,7 @@ def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:
     return model is None and all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
 
 
-def rehearse(
+def check_conformance(
     engine: StackedEngine, start: ServerState, planner: Planner, eligible: IntArray, metrics: Sequence[Metric]
 ) -> None:
     """Raise `Unsupported` if a method, model or metric does not work for clients side by side."""
@@ -110,7 +110,7 @@ def rehearse(
     task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
     # Exact, whatever the run asks for, because numbers are compared.
     with float32_products(tf32=False):
-        engine.rehearse(start, task, metrics)
+        engine.check_conformance(start, task, metrics)
 
 
 def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:

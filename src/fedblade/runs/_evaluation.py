@@ -16,7 +16,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree
 from fedblade.diagnostics import num_samples
-from fedblade.engines.base import Holder
+from fedblade.engines.base import MeasuredClient
 from fedblade.runs._diagnostics import finish, finish_own
 from fedblade.runs._setup import Setup, shuffled
 
@@ -62,13 +62,13 @@ def evaluate(
     return Evaluation(row | _mean_of_own(setup, own), own, lists=found.lists)
 
 
-def holder(setup: Setup, state: ServerState, client: int, own: State | None) -> Holder:
+def holder(setup: Setup, state: ServerState, client: int, own: State | None) -> MeasuredClient:
     """A client with what it keeps and what it holds in the last finished round."""
     counts = setup.clients.train.counts(client, max(state.round - 1, 0))
-    return Holder(client, own, torch.from_numpy(np.ascontiguousarray(counts)).to(setup.test_order.device))
+    return MeasuredClient(client, own, torch.from_numpy(np.ascontiguousarray(counts)).to(setup.test_order.device))
 
 
-def _holder(setup: Setup, state: ServerState, client: int, store: ClientStore) -> Holder:
+def _holder(setup: Setup, state: ServerState, client: int, store: ClientStore) -> MeasuredClient:
     return holder(setup, state, client, store.get(client, state.round))
 
 
@@ -91,7 +91,7 @@ class OwnAccuracy(NamedTuple):
 
 
 def own_accuracies(
-    setup: Setup, state: ServerState, clients: Iterable[tuple[Holder, Tensor]], samples: Samples
+    setup: Setup, state: ServerState, clients: Iterable[tuple[MeasuredClient, Tensor]], samples: Samples
 ) -> Iterator[tuple[int, OwnAccuracy]]:
     """Accuracy of the clients' own models, each on the samples at its indices, in the order given.
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fedblade.engines.stacked import ROWS
+from fedblade.engines.stacked import GROUP_SIZE
 from fedblade.runs._memory import keep_freed_memory
 from fedblade.runs._operations import step_operations
 from fedblade.runs._setup import Setup
@@ -36,5 +36,5 @@ def fitting_threads(setup: Setup) -> Iterator[None]:
 def _operations(setup: Setup) -> float:
     """Operations of a step, of all clients that make it together."""
     federation = setup.config.federation
-    together = min(ROWS, federation.clients_per_round) if setup.engine.name == "stacked" else 1
+    together = min(GROUP_SIZE, federation.clients_per_round) if setup.engine.name == "stacked" else 1
     return together * step_operations(setup.problem, setup.start, setup.config.local.batch_size)
