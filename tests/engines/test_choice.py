@@ -22,7 +22,7 @@ from fedblade.engines._many_clients import ManyClients
 from fedblade.losses import CrossEntropy
 from fedblade.losses._masking import mean_of_real
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import Once, Silent, execute, prepare
+from fedblade.runs import RunListener, UniqueNotes, execute, prepare
 from fedblade.runs import _engine_choice as _engine
 from fedblade.studies import Cell, run_cells
 
@@ -60,7 +60,7 @@ def test_every_registered_method_is_stacked(name, dtype):
     """Without a rehearsal, because all of it is ours; it would pass one."""
     setup = build(name, engine="auto", dtype=dtype, **BATCH_NORM)
     assert (setup.engine.name, setup.notes) == ("stacked", ())
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, setup.metrics)
+    _engine.check_conformance(setup.engine, setup.start, setup.planner, setup.eligible, setup.metrics)
 
 
 def test_what_is_ours_is_not_rehearsed(monkeypatch):
@@ -415,7 +415,7 @@ def test_an_error_is_quoted_in_short():
 def measured(of):
     setup = build("fedavg", engine="stacked")
     metric = Metric((DataPass("seen", lambda view: {"x": of(view)}),), lambda _: {})
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [metric])
+    _engine.check_conformance(setup.engine, setup.start, setup.planner, setup.eligible, [metric])
 
 
 def test_a_metric_is_named():
@@ -469,7 +469,7 @@ def test_a_rehearsal_leaves_no_trace():
         assert torch.equal(auto.start.flat()[name], leaf), name
 
 
-class Listening(Silent):
+class Listening(RunListener):
     def __init__(self):
         self.notes = []
 
@@ -527,24 +527,26 @@ def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():
         def __getattr__(self, name):
             return lambda *given: calls.append((name, given))
 
-    once = Once(Everything(), set())
+    once = UniqueNotes(Everything(), set())
     once.on_start("setup", [])
     once.on_client(1, 2)
     once.on_round({"round": 1})
-    once.on_own_model(1, 3)
+    once.on_personal_model(1, 3)
     once.on_note("a")
     once.on_note("a")
     once.on_note("b")
     assert calls == [
-        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)), ("on_own_model", (1, 3)),
-        ("on_note", ("a",)), ("on_note", ("b",)),
+        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)),
+        ("on_personal_model", (1, 3)), ("on_note", ("a",)), ("on_note", ("b",)),
     ]  # fmt: skip
 
 
 def observed(of):
     setup = build("fedavg", engine="stacked")
     sums = (Sum("seen", lambda view: {"x": of(view)}, bound=1.0),)
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [Metric((), lambda _: {}, sums)])
+    _engine.check_conformance(
+        setup.engine, setup.start, setup.planner, setup.eligible, [Metric((), lambda _: {}, sums)]
+    )
 
 
 def test_what_a_metric_sees_of_clients_is_rehearsed():

@@ -17,7 +17,7 @@ from small_federation import (
 
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.heads import simplex_etf
-from fedblade.runs import Driver, Silent
+from fedblade.runs import Driver, RunListener
 
 METHODS = ["local_ce", "local_ce_etf", "local_dr"]
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
@@ -85,7 +85,7 @@ def disturbed(method, client):
     samples = setup.problem.samples
     samples.inputs[held] = 3 * samples.inputs[held].flip(0) + 1
     samples.labels[held] = (samples.labels[held] + 1) % NUM_CLASSES
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     return driver
 

@@ -11,12 +11,12 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import write_tensors
-from fedblade.runs import Silent, prepare
+from fedblade.runs import RunListener, prepare
 
 DATA = vectors()
 
 
-class StopAfterOne(Silent):
+class StopAfterOne(RunListener):
     def on_round(self, row):
         raise KeyboardInterrupt
 

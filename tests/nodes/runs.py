@@ -10,7 +10,7 @@ from fedblade.core.tree import tree_digest
 from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
-from fedblade.runs import Driver, Silent, load_config, prepare
+from fedblade.runs import Driver, RunListener, load_config, prepare
 
 SMALL = {
     "model": "mlp", "model.hidden": [12], "model.dim": 16, "num_clients": 5, "clients_per_round": 3, "rounds": 2,
@@ -32,7 +32,7 @@ def nodes(folder, clients=5):
 
 
 def trained(setup, directory=None):
-    driver = Driver(setup, directory, Silent())
+    driver = Driver(setup, directory, RunListener())
     driver.run()
     return driver
 

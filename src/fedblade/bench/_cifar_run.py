@@ -8,10 +8,10 @@ from pathlib import Path
 from fedblade.bench._child import report
 from fedblade.bench.cifar import setting
 from fedblade.config.overrides import parse_assignment
-from fedblade.runs import Driver, RoundRecord, Silent, prepare
+from fedblade.runs import Driver, RoundRecord, RunListener, prepare
 
 
-class Rounds(Silent):
+class Rounds(RunListener):
     """Reports, at the end of every round, the time of that moment and the seconds of training."""
 
     def __init__(self, folder: Path, began: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedblade.config.run_config import RunConfig
-from fedblade.runs import Driver, Setup, Silent, load_config, prepare
+from fedblade.runs import Driver, RunListener, Setup, load_config, prepare
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Workload:
 
 def drive(setup: Setup) -> Driver:
     """A run from the setup's start to its last round, nothing written."""
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     return driver
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
-from fedblade.config.run_config import OBJECT, check_tables, knob_tables
+from fedblade.config.run_config import FROM_PYTHON, check_tables, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, setting, without_knobs
 from fedblade.config.validation import no_knob
@@ -26,7 +26,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
+def apply_overrides(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
     """`raw` with overrides put in. Parts are chosen first, because they decide which knobs exist."""
     check_tables(raw)
     config: Raw = copy.deepcopy(dict(raw))
@@ -104,8 +104,8 @@ def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for kind, settings in NAMED.items():
         if kind == "method":
             continue
-        name = config.get(kind, {}).get("name", OBJECT)
-        knobs = () if name == OBJECT else REGISTRIES[kind].get(name).knobs()
+        name = config.get(kind, {}).get("name", FROM_PYTHON)
+        knobs = () if name == FROM_PYTHON else REGISTRIES[kind].get(name).knobs()
         yield from ((f"{kind}.{key}", key) for key in (*settings.model_fields, *knobs))
 
 

@@ -31,12 +31,12 @@ from fedblade.core.method import Method
 from fedblade.core.registry import Entry
 from fedblade.methods import Composition, compose
 
-OBJECT = "object"
+FROM_PYTHON = "object"
 """Name of a data set or model that was passed from Python instead of chosen by name."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPart:
     """A registered part with its checked knobs."""
 
     name: str
@@ -63,12 +63,12 @@ class RunConfig:
     """Everything that determines a run. Two runs with equal tables and data give equal results."""
 
     general: General
-    dataset: Chosen
+    dataset: ChosenPart
     dataset_settings: DatasetSettings
-    partition: Chosen
+    partition: ChosenPart
     partition_settings: PartitionSettings
     federation: Federation
-    model: Chosen
+    model: ChosenPart
     model_settings: ModelSettings
     local: Local
     optimizer: Optimizer
@@ -109,7 +109,7 @@ class RunConfig:
         return tomli_w.dumps(self.table())
 
 
-def resolve(raw: Mapping[str, Any]) -> RunConfig:
+def complete_config(raw: Mapping[str, Any]) -> RunConfig:
     """Check nested tables (a file, a preset, a resumed run) and fill in every default."""
     check_keys("", raw, (*General.model_fields, *ORDER))
     check_tables(raw)
@@ -144,25 +144,25 @@ def knob_tables(name: str) -> dict[str, Any]:
     return knobs
 
 
-def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
+def _choose(kind: str, raw: dict[str, Any]) -> tuple[ChosenPart, Section]:
     """A part by its name, with its knobs and the section's own settings checked.
 
     A knob goes before a setting of the same name: `model.init` of a ResNet-20 is the ResNet's own.
     """
     name = _name(kind, raw)
     settings_model = NAMED[kind]
-    entry = None if name == OBJECT else REGISTRIES[kind].get(name)
+    entry = None if name == FROM_PYTHON else REGISTRIES[kind].get(name)
     knobs = _knobs(entry) if entry else {}
     check_keys(kind, raw, (*settings_model.model_fields, *knobs))
     own = {k: v for k, v in raw.items() if k in settings_model.model_fields and k not in knobs}
     settings = validate(settings_model, own, kind)
     model = knob_model(name, knobs)
     checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
-    chosen = Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind)
+    chosen = ChosenPart(name, entry, {key: getattr(checked, key) for key in knobs}, kind)
     return chosen, _with_start(settings, chosen) if isinstance(settings, ModelSettings) else settings
 
 
-def _with_start(settings: ModelSettings, model: Chosen) -> ModelSettings:
+def _with_start(settings: ModelSettings, model: ChosenPart) -> ModelSettings:
     """Where the model's first weights come from, "auto" decided."""
     if settings.init == "given" and not model.is_own:
         raise Misconfigured(
