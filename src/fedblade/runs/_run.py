@@ -56,17 +56,8 @@ def run(
     model = _take_object(overrides, "model", own_module)
     ranks = join_ranks()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
-    job = RunJob(
-        checked,
-        None if out is None else Path(out),
-        resume=resume,
-        listener=NoteLogger() if listener is None else listener,
-        profile=profile,
-        dataset=dataset,
-        model=model,
-        ranks=ranks,
-    )
-    return job.execute()
+    folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
+    return RunJob(checked, folder, resume, listener, profile, dataset, model, ranks).execute()
 
 
 def execute(
@@ -81,8 +72,7 @@ def execute(
 ) -> Result:
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
-    job = RunJob(config, folder, resume=resume, listener=listener, profile=profile, dataset=dataset, model=model)
-    return job.execute()
+    return RunJob(config, folder, resume, listener, profile, dataset, model).execute()
 
 
 def follow_run(ranks: Ranks, out: Path | None) -> Result:

@@ -36,7 +36,7 @@ class Setup:
     are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
     the test set is not used. `eligible` are the clients with data, and `evaluated_clients` those of them whose personal
-    models are measured. `metrics` starts with `accuracy`. `notes` are for the user, before the first round.
+    models are measured. `metrics` starts with accuracy. `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -51,7 +51,6 @@ class Setup:
     test: Samples
     test_order: Tensor
     test_groups: IntArray | None
-    accuracy: Metric
     metrics: tuple[Metric, ...]
     start: ServerState
     notes: tuple[str, ...] = ()
@@ -60,6 +59,11 @@ class Setup:
     def method(self) -> Method:
         """The method of the run."""
         return self.problem.method
+
+    @property
+    def accuracy(self) -> Metric:
+        """The metric `accuracy`, which every run measures."""
+        return self.metrics[0]
 
     @property
     def personal_test_samples(self) -> Samples:
@@ -81,19 +85,13 @@ def prepare(
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
-    train = to_samples(dataset, dataset.train, device, dtype, augment)
-    streams = Streams(config.general.seed)
-    if config.evaluation.on == "validation":
-        clients, order = hold_out_validation(config, clients)
-        test, groups = replace(train, augment=None, reader=None), dataset.train.groups
-    else:
-        test, groups = to_samples(dataset, dataset.test, device, dtype, None), dataset.test.groups
-        order = streams.numpy("eval").permutation(len(test))
+    train, streams = to_samples(dataset, dataset.train, device, dtype, augment), Streams(config.general.seed)
+    clients, test, order, groups = _hold_out_test(config, dataset, train, clients)
     problem, start, model_notes = _build_problem(config, dataset, train, streams, model)
     eligible = _eligible(config, clients)
     planner = _build_planner(config, problem, clients, streams, eligible)
-    accuracy, *others = (metrics_registry.get(name).make() for name in _metric_names(config))
-    engine, engine_notes = choose_engine(config, problem, start, planner, eligible, (accuracy, *others), model)
+    metrics = _make_metrics(config)
+    engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
         config=config,
         dataset=dataset,
@@ -106,17 +104,29 @@ def prepare(
         evaluated_clients=choose_evaluated_clients(config.general.seed, eligible),
         test=test,
         test_order=torch.from_numpy(order).to(device),
-        test_groups=None if groups is None else groups[order],
-        accuracy=accuracy,
-        metrics=(accuracy, *others),
+        test_groups=groups,
+        metrics=metrics,
         start=start,
         notes=(*dataset.notes, *model_notes, *engine_notes),
     )
 
 
-def _metric_names(config: RunConfig) -> tuple[str, ...]:
+def _hold_out_test(
+    config: RunConfig, dataset: Dataset, train: Samples, clients: ClientTests
+) -> tuple[ClientTests, Samples, IntArray, IntArray | None]:
+    """The split without validation samples, and the samples that the model is measured on: their order and groups."""
+    if config.evaluation.on == "validation":
+        clients, order = hold_out_validation(config, clients)
+        test, groups = replace(train, augment=None, reader=None), dataset.train.groups
+    else:
+        test = to_samples(dataset, dataset.test, train.labels.device, train.dtype, None)
+        order, groups = Streams(config.general.seed).numpy("eval").permutation(len(test)), dataset.test.groups
+    return clients, test, order, None if groups is None else groups[order]
+
+
+def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
     """Accuracy first, then the metrics of the configuration, without repetitions."""
-    return tuple(dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+    return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
 
 
 def _eligible(config: RunConfig, clients: ClientTests) -> IntArray:

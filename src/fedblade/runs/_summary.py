@@ -62,14 +62,21 @@ def summarise(
         "accuracy_of": setup.method.accuracy_of,
         **personal,
         "evaluated_on": config.evaluation.on,
-        "seconds": sum(record["seconds"] for record in history),
-        **_last(history, "exchange_seconds"),
-        "bytes_up": sum(record["bytes_up"] for record in history),
-        "bytes_down": sum(record["bytes_down"] for record in history),
+        **_totals(history),
         "flags": flags(history),
         "revisions": _revisions(setup),
         "versions": _versions(),
         "status": status,
+    }
+
+
+def _totals(history: list[RoundRecord]) -> dict[str, float]:
+    """Seconds and bytes over all rounds."""
+    return {
+        "seconds": sum(record["seconds"] for record in history),
+        **_last(history, "exchange_seconds"),
+        "bytes_up": sum(record["bytes_up"] for record in history),
+        "bytes_down": sum(record["bytes_down"] for record in history),
     }
 
 

@@ -128,7 +128,7 @@ def test_operators_are_limited_in_number_and_in_time(small_run, tmp_path, monkey
         for each in (short, everything)
     ]
     assert 0 <= numbers[0] < numbers[1] / 3
-    monkeypatch.setattr(_profile, "_MOST_BYTES", 10)
+    monkeypatch.setattr(_profile, "_MAX_BYTES", 10)
     none = small_run(**STATEFUL, out=tmp_path / "none", profile=True)
     assert not any(event.get("cat") == "cpu_op" for event in read(none.profile.trace)["traceEvents"])
 
