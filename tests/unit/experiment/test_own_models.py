@@ -21,7 +21,7 @@ from fedblade.methods import Composition
 from fedblade.methods._compose import compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
-from fedblade.runs import Driver, RunListener, _personal, execute, load_config, prepare, tuning_stages
+from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages
 from fedblade.runs._summary import summarise
 from fedblade.runs._tuning import GAPA_EPOCHS, measure_clients, spread
 
@@ -210,7 +210,7 @@ def test_own_models_are_measured_after_each_stage():
 def test_chunks_do_not_change_results(chunk, monkeypatch):
     method = replace(FEDPER, own=Own(tuning={"pers_etf": TWO_STAGES}))
     _, expected = ran(method, protocol="pers_etf")
-    monkeypatch.setattr(_personal, "CHUNK", chunk)
+    monkeypatch.setattr(_tuning, "CHUNK", chunk)
     _, found = ran(method, protocol="pers_etf")
     assert found.clients == expected.clients
 
@@ -355,7 +355,7 @@ def test_gapa_keeps_the_first_of_equal_models():
     still = replace(PLAIN, phases=(Phase(sgd=Sgd(lr=0.0)),))
     _, driver = ran(still, protocol="gapa")
     assert len({row["test_accuracy"] for row in driver.history}) == 1
-    assert driver._own.best[0].round == 1
+    assert driver._personal_models.best[0].round == 1
 
 
 def test_gapa_measures_the_models_that_clients_have_each_round():
