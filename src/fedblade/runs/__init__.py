@@ -4,7 +4,7 @@
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
 - Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
   `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
-  `count_work`, `guess_work`) and its device (`find_device`).
+  `count_work`, `guess_work`), its device (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `UniqueNotes`.
 - Runs on disk: `ReuseCheck`, `code_difference`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
@@ -15,6 +15,7 @@ from fedblade.core.listener import RoundRecord, RunListener
 from fedblade.runs._device import find_device
 from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver
+from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import measured_client
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
@@ -32,6 +33,7 @@ from fedblade.runs._tuning import tuning_stages
 from fedblade.runs._work import Work, count_work, guess_work
 
 __all__ = [
+    "STARTED_ENGINES",
     "Driver",
     "Result",
     "ReuseCheck",
@@ -48,6 +50,7 @@ __all__ = [
     "count_work",
     "diagnostic_request",
     "download_bytes",
+    "engine_summaries",
     "execute",
     "find_device",
     "folder_name",

@@ -7,13 +7,13 @@ import numpy as np
 
 from fedblade import protocols
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import NonFinite
+from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.listener import RoundRecord, RunListener
 from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
-from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
+from fedblade.core.tree import tree_bytes
 from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
@@ -110,7 +110,7 @@ class Driver:
         with timed("server"):
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), cohort, traffic)
-        _refuse_non_finite(state, setup.problem.shared)
+        refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - started - outcome.observed.seconds
 
         # 3. The new model is measured. After the last round, some methods change the model once more.
@@ -156,7 +156,7 @@ class Driver:
             return state, {}
         started = time.perf_counter()
         state = run_exchanges(setup, self._store, "after_run", state, setup.eligible, traffic)
-        _refuse_non_finite(state, setup.problem.shared)
+        refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - started
         with timed("evaluate"):
             measured = evaluate(setup, state, self._store, setup.metrics, {}).record
@@ -211,14 +211,3 @@ class Driver:
 
 def _default_store(directory: RunDirectory | None) -> ClientStore:
     return MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
-
-
-def _refuse_non_finite(state: ServerState, shared: frozenset[str]) -> None:
-    """Stop before a broken model is measured, recorded or saved."""
-    statistics = tree_select(state.buffers, shared)
-    for name, tree in (("parameters", state.params), ("statistics", statistics), *state.extra.items()):
-        if not tree_is_finite(tree):
-            raise NonFinite(
-                f"the server's {name} became non-finite in round {state.round}. "
-                f"Lower the learning rate (optimizer.lr) or the strength of the server's step."
-            )

@@ -95,6 +95,7 @@ class RunJob:
                     setup = self._build()
                     directory.open(comparable_table(directory, config), resume=self.resume)
                     record_partition(directory, setup, self.model)
+                    directory.write_fields(described for metric in setup.metrics for described in metric.fields)
                     setup, store = self._with_ranks(setup, directory)
                 settings = dotted(config.table())
                 with attached_trackers(config.general.trackers, directory.path, settings, self.listener) as listener:

@@ -10,7 +10,8 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.neck import Neck
-from fedblade.core.network import Network, build_network, drawn_from
+from fedblade.core.network import Network
+from fedblade.core.network_building import BodyOptions, build_network, drawn_from
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.models import Adapted, as_backbone, own_module, redraw
@@ -71,9 +72,7 @@ def assemble_network(
         num_classes,
         example,
         Streams(config.general.seed),
-        norm_stats=settings.norm_stats,
-        necks=necks,
-        autocast=torch.bfloat16 if config.general.autocast == "bf16" else None,
+        BodyOptions(settings.norm_stats, necks, torch.bfloat16 if config.general.autocast == "bf16" else None),
     )
     prefix = "body." * (1 + len(necks)) + "module."
     cut_off = frozenset(prefix + name for name in adapted[0].cut_names)

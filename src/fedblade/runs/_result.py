@@ -9,7 +9,7 @@ from torch import nn
 
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, DIAGNOSTICS, SUMMARY, RunDirectory
+from fedblade.results import CLIENTS, DIAGNOSTICS, RunDirectory
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
@@ -51,8 +51,8 @@ def driver_result(setup: Setup, driver: Driver, path: Path | None) -> Result:
 
 def stored_result(directory: RunDirectory, model: nn.Module | None) -> Result | None:
     """The result of a run that ended before, read from its folder; None if the run has not finished."""
-    summary = directory.read_json(SUMMARY)
-    if summary is None or summary.get("status") != "finished":
+    summary = directory.finished_summary()
+    if summary is None:
         return None
     return Result(
         directory.history(),

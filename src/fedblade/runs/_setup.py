@@ -18,7 +18,7 @@ from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
@@ -120,7 +120,8 @@ def _hold_out_test(
         test, groups = replace(train, augment=None, reader=None), dataset.train.groups
     else:
         test = to_samples(dataset, dataset.test, train.labels.device, train.dtype, None)
-        order, groups = Streams(config.general.seed).numpy("eval").permutation(len(test)), dataset.test.groups
+        order = Streams(config.general.seed).numpy(Stream.EVALUATION_ORDER).permutation(len(test))
+        groups = dataset.test.groups
     return clients, test, order, None if groups is None else groups[order]
 
 

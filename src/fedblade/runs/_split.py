@@ -5,7 +5,7 @@ import numpy as np
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.plan import IntArray
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.data import Dataset
 from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
 
@@ -51,12 +51,12 @@ def hold_out_validation(config: RunConfig, clients: ClientTests) -> tuple[Client
 
 def shuffled(seed: int, indices: IntArray) -> IntArray:
     """The samples in a fixed random order. Every batch then mixes classes, which batch statistics depend on."""
-    return Streams(seed).numpy("eval", 1).permutation(indices)
+    return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
 
 
 def choose_evaluated_clients(seed: int, eligible: IntArray) -> IntArray:
     """The clients whose personal models are measured: all, or a random choice in a large population."""
     if len(eligible) <= MAX_EVALUATED_CLIENTS:
         return eligible
-    chosen = Streams(seed).numpy("measured").choice(len(eligible), MAX_EVALUATED_CLIENTS, replace=False)
-    return np.sort(eligible[chosen])
+    places = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), MAX_EVALUATED_CLIENTS, replace=False)
+    return np.sort(eligible[places])
