@@ -36,7 +36,7 @@ def compare(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import next_run_folder, shown
+    from fedblade.runs import next_run_folder, progress_listener
     from fedblade.studies import plan_comparison, run_cells
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -50,7 +50,7 @@ def compare(
     cells = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
     console = Console()
     with resumable(folder, given=out is not None):
-        failed = run_cells(cells, lambda label: shown(console, quiet=quiet, label=label))
+        failed = run_cells(cells, lambda label: progress_listener(console, quiet=quiet, label=label))
         report = _publish(console, [cell.folder for cell in cells], folder, threshold)
     conclude(report, failed, len({cell.folder for cell in cells}))
 
