@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
@@ -177,8 +177,8 @@ _ALIGNMENT = _by_side(DataPass("alignment", _of_alignment, anchored=True), 2.0)
 _FEATURE_DRIFT = _by_side(DataPass("feature_drift", _of_feature_drift, anchored=True), 1e6)
 
 
-def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tree]], Found]:
-    def finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tree]], MetricResult]:
+    def finish(totals: Mapping[str, Tree]) -> MetricResult:
         sums = totals[declared.name]
         return {
             f"{name}_{side}": quotient(sums["means"][place, number], sums["clients"][place])

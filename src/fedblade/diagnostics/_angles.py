@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
@@ -132,7 +132,7 @@ _CLASSIFIERS = Sum("classifier_angles", _of_classifiers, bound=180.0)
 _MEANS = Sum("class_mean_angles", _of_means, bound=180.0, measured=(_CLASS_DIRECTIONS,))
 
 
-def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
+def _finish_classifiers(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_CLASSIFIERS.name], totals[CLASS_VECTORS.name]
     together = (sums["shares"] * angle_matrix(measured["total"] / measured["count"])).sum((-2, -1))
     return {
@@ -142,7 +142,7 @@ def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
     }
 
 
-def _finish_means(totals: Mapping[str, Tree]) -> Found:
+def _finish_means(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_MEANS.name], totals[_CLASS_DIRECTIONS.name]
     shares = pair_shares((measured["count"] > 0).to(torch.float64))
     found = {

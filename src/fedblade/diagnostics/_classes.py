@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -57,7 +57,7 @@ def _of(view: StepView) -> Tree:
     return {"confusion": members(view.labels, num_classes, real).mT @ predicted}
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     confusion = totals[_PASS.name]["confusion"]
     accuracy = as_lists(100 * confusion.diagonal() / confusion.sum(1))
     return {
