@@ -28,14 +28,14 @@ _FIELDS = (
         "The worst tenth of the clients",
         "accuracy, worst tenth of clients (%)",
         "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with "
-        "its mix of labels can expect of these accuracies by class.",
+        "its mix of labels can expect of the accuracies by class.",
     ),
     _percent_field(
         "client_accuracy_mean",
         "Mean accuracy over clients",
         "accuracy, mean over clients (%)",
-        "Every client counts the same here, however many samples it has. Estimated from its mix of labels, as for the "
-        "worst tenth.",
+        "Every client counts the same, however many samples it has. Estimated: what a client with its mix of labels "
+        "can expect of the accuracies by class.",
     ),
 )
 """The run itself works out the two accuracies over clients, from `class_accuracy` and the clients' labels."""

@@ -47,7 +47,7 @@ _FIELDS = (
         "nc_error_centred",
         "Neural-collapse error, centred",
         "nc_error, centred",
-        "The same error when prototypes are seen from the centre of all. Lower is better.",
+        "The neural-collapse error when prototypes are seen from the centre of all prototypes. Lower is better.",
         short="neural-collapse error, centred",
         main=False,
     ),

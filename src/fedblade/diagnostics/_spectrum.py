@@ -142,15 +142,16 @@ _PROJECTED_FIELDS = (
         "erank_proj",
         "Effective rank after the projection",
         "effective rank, projected",
-        "The same for the features as the classifier receives them, after the projection of methods that have one. A "
-        "projection may have fewer dimensions, so set methods with one only against each other.",
+        "The effective rank of the features as the classifier receives them, after the projection of methods that have "
+        "one. A projection may have fewer dimensions, so set methods with one only against each other.",
         main=True,
     ),
     _rank_field(
         "erank_proj_correlation",
         "Effective rank, projected, correlation",
         "effective rank of correlation, projected",
-        "The same for the features as the classifier receives them, after the projection of methods that have one.",
+        "The effective rank after the projection of methods that have one, when every projected feature is first "
+        "brought to the same variance. Higher means less collapse.",
         main=False,
     ),
 )
