@@ -111,10 +111,14 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
 def telling_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
     """As few of the keys as tell the same configurations apart as all keys do.
 
-    The first few keys are taken if they suffice; otherwise every key that tells more configurations apart.
+    The first few keys are taken if they suffice; otherwise every key that tells more configurations apart. Keys that
+    some configuration lacks are left out if the others suffice, because older runs lack newer settings.
     """
+    enough = count_distinct(configs, keys)
+    common = [key for key in keys if all(key in config for config in configs)]
+    keys = common if count_distinct(configs, common) == enough else keys
     few = list(keys[:_LABEL_KEYS])
-    if count_distinct(configs, few) == count_distinct(configs, keys):
+    if count_distinct(configs, few) == enough:
         return few
     needed: list[str] = []
     for key in keys:
