@@ -85,7 +85,7 @@ class _Rounds:
             if (state.st_mtime_ns, state.st_size) == self._stamp:
                 return []
             self._stamp = (state.st_mtime_ns, state.st_size)
-            rows = [row for row in self._directory.rows(HISTORY) if int(row["round"]) > self._shown]
+            rows = [row for row in self._directory.records(HISTORY) if int(row["round"]) > self._shown]
         except OSError:
             return []
         self._shown = max((int(row["round"]) for row in rows), default=self._shown)
