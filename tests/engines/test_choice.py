@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from small_federation import BATCH_NORM, CNN, build, configure, images, vectors
 from torch import nn
 
 import fedblade
@@ -22,9 +21,10 @@ from fedblade.engines._many_clients import ManyClients
 from fedblade.losses import CrossEntropy
 from fedblade.losses._masking import mean_of_real
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import Once, Silent, execute, prepare
+from fedblade.runs import RunListener, UniqueNotes, execute, prepare
 from fedblade.runs import _engine_choice as _engine
 from fedblade.studies import Cell, run_cells
+from support.small_federation import BATCH_NORM, CNN, build, configure, images, vectors
 
 NAMED = [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names())]
 
@@ -469,7 +469,7 @@ def test_a_check_leaves_no_trace():
         assert torch.equal(auto.start.flat()[name], leaf), name
 
 
-class Listening(Silent):
+class Listening(RunListener):
     def __init__(self):
         self.notes = []
 
@@ -527,17 +527,17 @@ def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():
         def __getattr__(self, name):
             return lambda *given: calls.append((name, given))
 
-    once = Once(Everything(), set())
+    once = UniqueNotes(Everything(), set())
     once.on_start("setup", [])
     once.on_client(1, 2)
     once.on_round({"round": 1})
-    once.on_own_model(1, 3)
+    once.on_personal_model(1, 3)
     once.on_note("a")
     once.on_note("a")
     once.on_note("b")
     assert calls == [
-        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)), ("on_own_model", (1, 3)),
-        ("on_note", ("a",)), ("on_note", ("b",)),
+        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)),
+        ("on_personal_model", (1, 3)), ("on_note", ("a",)), ("on_note", ("b",)),
     ]  # fmt: skip
 
 

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conformance import LR, check_two_rounds
-from own_modules import FROZEN, half_frozen
-from small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import MOMENTUM
@@ -18,7 +15,11 @@ from fedblade.engines import _slots
 from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import float32_products, prepare
+from fedblade.runs import prepare
+from fedblade.runs._device import float32_products
+from support.conformance import LR, check_two_rounds
+from support.own_modules import FROZEN, half_frozen
+from support.small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -138,7 +139,7 @@ def test_captured_steps_agree_in_float32_within_its_arithmetic(method, model):
 def test_the_global_model_is_measured_alike(model, dtype):
     """The kernels of the stacked layers and larger batches, against the plain layers."""
     found, wanted = (
-        setup.engine.measure(setup.start, setup.test, setup.test_order, setup.metrics[0].passes)
+        setup.engine.measure(setup.start, setup.test, setup.test_order, setup.accuracy.passes)
         for setup in (
             build("fedavg", images(40, 150), device="cuda", model=model, engine=engine, dtype=dtype)
             for engine in ("stacked", "sequential")

@@ -2,10 +2,21 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import fedblade
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.outcome import adapt_client
+from fedblade.core.passes import PassData, PassModel, run_passes
+from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.views import StepView
+from fedblade.methods.spherefed import _MOMENTS, spherefed
+from fedblade.results import RunDirectory
+from fedblade.runs._checkpoints import Checkpoints
+from support.small_federation import (
     BATCH_NORM,
     DIM,
     NUM_CLASSES,
@@ -17,17 +28,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-import fedblade
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
-from fedblade.core.passes import PassData, PassModel, run_passes
-from fedblade.core.problem import PERSONAL, receive
-from fedblade.core.views import StepView
-from fedblade.methods.spherefed import _MOMENTS, spherefed
-from fedblade.results import RunDirectory
-from fedblade.runs._checkpoints import Checkpoints
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

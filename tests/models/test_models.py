@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 import torch
-from model_cases import CASES
 from torch.func import functional_call
 
 from fedblade.core.errors import Misconfigured
@@ -14,6 +13,7 @@ from fedblade.core.streams import Streams
 from fedblade.heads import LinearHead
 from fedblade.models import Backbone, as_backbone
 from fedblade.models.resnet import ResNet
+from support.model_cases import CASES
 
 A, B = {"shortcut": "A"}, {"shortcut": "B"}
 

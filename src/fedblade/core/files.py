@@ -6,13 +6,16 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured, RunFailed
 
+BINARY = getattr(os, "O_BINARY", 0)
+"""Keeps Windows from changing line ends; other systems have no such flag."""
+
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a file so that a reader sees the old or the new content, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
     # Not mkstemp: only the owner can read its files, and results get the permissions of the user's umask.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -44,7 +47,9 @@ def cannot_write(path: Path, error: OSError) -> RunFailed:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the folder to disk, so that the new name survives a power cut."""
+    """Write the folder to disk, so that the new name survives a power cut. Windows needs no such call."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

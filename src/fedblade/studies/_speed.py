@@ -3,15 +3,14 @@
 import time
 from dataclasses import dataclass, replace
 
-from fedblade.config.run_config import Chosen, RunConfig
+from fedblade.config.run_config import ChosenPart, RunConfig
 from fedblade.core.cohort import Cohort
 from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.timeline import wait_for
 from fedblade.data import Dataset
 from fedblade.engines.stacked import GROUP_SIZE
-from fedblade.runs import Setup, find_device, prepare
-from fedblade.studies._work import Work
+from fedblade.runs import Setup, Work, find_device, prepare
 
 _PROBE_BATCHES = 3
 _PROBE_CLIENTS = 8
@@ -63,7 +62,7 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     cohort = min(clients, most, config.federation.num_clients if everyone else config.federation.clients_per_round)
     even = replace(
         config,
-        partition=Chosen("iid", partitions.get("iid"), {}),
+        partition=ChosenPart("iid", partitions.get("iid"), {}),
         federation=config.federation.model_copy(
             update={"num_clients": clients, "clients_per_round": cohort, "rounds": 1}
         ),
