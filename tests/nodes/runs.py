@@ -7,9 +7,9 @@ from typing import Any
 from local_post import LocalPost
 
 from fedblade.core.tree import tree_digest
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
+from fedblade.flower.app import Deployment
 from fedblade.runs import Driver, Silent, load_config, prepare
 
 SMALL = {

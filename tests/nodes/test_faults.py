@@ -10,7 +10,7 @@ from runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes import Reply
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.results import RunDirectory
 
 

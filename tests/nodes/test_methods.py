@@ -4,7 +4,7 @@ import pytest
 from runs import SMALL, Far, alone, config_of, digest
 
 from fedblade.core.registry import methods
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.runs import load_config
 
 

@@ -8,9 +8,9 @@ from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
-from fedblade.flower._app import split_tables
-from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
+from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.flower.app import split_tables
 from fedblade.runs._model_inputs import model_facts
 
 

@@ -8,8 +8,8 @@ import pytest
 from runs import EVERYONE, QUICK, Far, alone, config_of, digest, nodes, trained
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
+from fedblade.flower.app import Deployment
 
 
 def test_two_nodes_for_one_client_are_refused_at_the_start(tmp_path):
