@@ -4,14 +4,14 @@ import json
 
 import pytest
 import torch
-from own_modules import classifier, half_frozen
-from small_federation import DIM, NUM_CLASSES, assert_different, assert_same_bits, configure, vectors
 from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import write_tensors
 from fedblade.runs import Silent, prepare
+from support.own_modules import classifier, half_frozen
+from support.small_federation import DIM, NUM_CLASSES, assert_different, assert_same_bits, configure, vectors
 
 DATA = vectors()
 

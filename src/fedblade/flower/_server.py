@@ -19,9 +19,9 @@ from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster,
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
+from fedblade.results import DEPLOYMENT, EVENTS
 from fedblade.runs import Setup, prepare
 
-_IDENTITY = "deployment.json"
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
 
@@ -68,7 +68,7 @@ def deployed_setup(
 
 def run_token(folder: Path) -> str:
     """The name by which nodes know the run; a resumed run has the same name."""
-    path = folder / _IDENTITY
+    path = folder / DEPLOYMENT
     if path.is_file():
         try:
             return str(json.loads(path.read_text(encoding="utf-8"))["token"])
@@ -150,7 +150,7 @@ def journal_of(folder: Path) -> Journal:
     def note(event: Mapping[str, Any]) -> None:
         pending.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
         if folder.is_dir():
-            with (folder / "deployment.jsonl").open("a", encoding="utf-8") as file:
+            with (folder / EVENTS).open("a", encoding="utf-8") as file:
                 file.writelines(pending)
             pending.clear()
 

@@ -18,7 +18,7 @@ from fedblade.core.untrusted_text import printable
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app import ENGINE
 from fedblade.flower.app_folder import AppFolder
-from fedblade.results import HISTORY, SUMMARY, RunDirectory
+from fedblade.results import EVENTS, HISTORY, RunDirectory
 from fedblade.runs import RoundRecord, RunListener, Setup
 
 _POLL_SECONDS = 0.25
@@ -41,8 +41,8 @@ def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, 
         listener.on_note(f"Flower run {run_id}")
         with _stopping(superlink, run_id):
             final = _show_until_end(superlink, run_id, config, directory, listener)
-    summary = directory.read_json(SUMMARY)
-    if summary is not None and summary.get("status") == _FINISHED and final["status"] == "finished:completed":
+    summary = directory.finished_summary()
+    if summary is not None and final["status"] == "finished:completed":
         return summary
     raise RunFailed(_failure(final, out))
 
@@ -53,7 +53,7 @@ def _show_until_end(
     """Show rounds as they are written, until Flower says that the run has ended; Flower's description of the run."""
     history = directory.history()
     listener.on_start(_as_setup(config), history)
-    rounds, events = _NewRounds(directory, len(history)), _NewEvents(directory.path / "deployment.jsonl")
+    rounds, events = _NewRounds(directory, len(history)), _NewEvents(directory.path / EVENTS)
     asked_at = answered_at = time.monotonic()
     while True:
         run: dict[str, Any] | None = None

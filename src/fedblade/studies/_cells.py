@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.results import SUMMARY, RunDirectory
+from fedblade.results import RunDirectory
 from fedblade.runs import Once, RunListener, Today, check_folder, code_difference, execute
 
 
@@ -22,12 +22,8 @@ class Cell:
 
 def is_finished(run: Cell) -> bool:
     """Whether a run is on disk as a whole, made by today's code; its data are compared before runs start."""
-    return _has_ended(run) and code_difference(RunDirectory(run.folder), run.config) is None
-
-
-def _has_ended(run: Cell) -> bool:
-    summary = RunDirectory(run.folder).read_json(SUMMARY)
-    return summary is not None and summary.get("status") == "finished"
+    directory = RunDirectory(run.folder)
+    return directory.finished_summary() is not None and code_difference(directory, run.config) is None
 
 
 def outdated(runs: Sequence[Cell]) -> dict[Path, str]:

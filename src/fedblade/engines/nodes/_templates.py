@@ -8,7 +8,6 @@ import torch
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.lengths import epoch_batches, phase_epochs, phase_steps
 from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState, unflatten
@@ -133,16 +132,5 @@ def expected_work(tasks: Cohort, client: int) -> ExpectedWork:
     planner = tasks.planner
     counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
     phases = planner.phases if tasks.phases is None else tasks.phases
-    num_samples = counts.sum().long().reshape(1).numpy()
-    batches, singletons = epoch_batches(
-        num_samples, planner.batch_size, planner.last_batch, skip_singletons=planner.skip_singletons
-    )
-    steps = [int(phase_steps(phase, batches)[0]) for phase in phases]
-    skipped = sum(int((phase_epochs(phase, batches) * singletons)[0]) for phase in phases)
-    weights = {
-        "samples": float(counts.sum()) / planner.mean_samples,
-        "uniform": 1.0,
-        "batches": float(sum(number for phase, number in zip(phases, steps, strict=True) if phase.track is None)),
-    }
-    weight = weights[planner.weighting] if any(steps) else 0.0
-    return ExpectedWork(counts, sum(steps), skipped, weight)
+    work = planner.workload(int(counts.sum()), phases)
+    return ExpectedWork(counts, sum(work.steps), work.skipped_singletons, work.weight)

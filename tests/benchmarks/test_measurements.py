@@ -1,0 +1,188 @@
+"""Each benchmark on a tiny setting: every case is measured, and the numbers are those of the sides."""
+
+import math
+
+import pytest
+import torch
+
+from benchmarks.benchmark import Options
+from benchmarks.timing import alternate, paired_ratios
+from benchmarks.workloads import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics
+from fedblade.losses import balanced_cross_entropy
+from fedblade.losses import lddecorr as lddecorr_loss
+
+ONCE = Options(repeat=1)
+
+
+def results(measured):
+    found = dict(measured)
+    assert found
+    return found
+
+
+def assert_ratio(result, slow, fast):
+    assert result.value == pytest.approx(result.medians[slow] / result.medians[fast])
+    assert 0 < result.value < math.inf
+
+
+def test_sides_take_turns():
+    order = []
+
+    def side(name, seconds):
+        return lambda: order.append(name) or seconds
+
+    found = alternate([side("a", 1.0), side("b", 4.0)], 3)
+    assert "".join(order) == "ababab"
+    assert found == [[1.0] * 3, [4.0] * 3]
+    assert paired_ratios([6.0, 8.0], [2.0, 4.0]) == [3.0, 2.0]
+
+
+def test_digits(tiny):
+    found = results(digits.measure_digits(ONCE, tiny))
+    assert found.keys() == {digits.SEQUENTIAL.label, digits.PLAIN.label}
+    assert_ratio(found[digits.SEQUENTIAL.label], "sequential s/round", "stacked s/round")
+    assert_ratio(found[digits.PLAIN.label], "plain loop s/round", "stacked s/round")
+
+
+def test_quickstart():
+    found = results(digits.measure_quickstart(ONCE, rounds=1, epochs=1, clients_per_round=2))
+    assert_ratio(found[digits.QUICKSTART.label], "sequential s/round", "stacked s/round")
+
+
+def test_float32(monkeypatch, tiny):
+    monkeypatch.setattr(float32, "_RUNS", {"fedblade, one round": ("fedblade", tiny, float32.ROUND_BOUND)})
+    (result,) = results(float32.measure(ONCE)).values()
+    assert 0 < result.value <= float32.ROUND_BOUND
+
+
+def test_a_difference_is_relative_and_leaves_counters_out():
+    expected = {"a": torch.tensor([1.0, -3.0]), "n": torch.tensor([7])}
+    found = {"a": torch.tensor([1.5, -3.4]), "n": torch.tensor([9])}
+    assert float32.difference(found, expected) == pytest.approx(0.25)
+    assert float32.difference({}, {}) == 0
+
+
+def test_lddecorr():
+    found = results(lddecorr.measure(Options(repeat=1, device="cpu"), sizes=((64, 512),)))
+    label = "lddecorr 64×512, cpu"
+    assert_ratio(found[label], "paper ms", "ours ms")
+    assert found[f"{label}, gradient"].value < 1e-5 < found[label].medians["paper error"]
+    assert found["lddecorr 64×1280, cuda"] == "needs a GPU; --device cpu was asked for"
+
+
+def test_the_papers_arithmetic_is_that_of_the_library():
+    z = torch.randn(16, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for ours, paper in lddecorr.PAIRS.values():
+        torch.testing.assert_close(ours(z), paper(z))
+
+
+def test_losses():
+    found = results(losses.measure(Options(repeat=1, device="cpu"), batch=8))
+    assert list(found) == [case.label for case in losses.BENCHMARKS[0].cases]
+    for result in found.values():
+        assert list(result.medians) == ["L_sup ms", "L_FA ms", "L_PA ms", "L_LDDecorr ms"]
+        assert result.value == pytest.approx(sum(result.medians.values()))
+
+
+def test_terms_are_the_losses_at_given_points():
+    sides = losses.terms(8, 16, 4, "cpu")
+    logits = sides["L_sup"][1]
+    labels = torch.arange(8) % 4
+    assert sides["L_sup"][0](logits) == balanced_cross_entropy(logits, labels, torch.full((4,), 2))
+    assert sides["L_LDDecorr"][0](sides["L_LDDecorr"][1]) == lddecorr_loss(sides["L_FA"][1])
+    for term, point in sides.values():
+        leaf = point.clone().requires_grad_()
+        term(leaf).backward()
+        assert leaf.grad.abs().sum() > 0
+
+
+def test_memory():
+    found = results(memory.measure(ONCE, many=2000, few=20, per_round=3, rounds=2))
+    result = found[memory.MANY.label]
+    assert_ratio(result, "2000 MiB", "20 MiB")
+    assert 50 < result.medians["20 MiB"] < 20_000
+    assert "s per round" in result.note
+
+
+CPU = {
+    "dataset": "digits", "dataset.augment": "none", "model": "mlp", "model.dim": 8,
+    "partition": "iid", "num_clients": 4, "clients_per_round": 2, "epochs": 1, "device": "cpu",
+}  # fmt: skip
+
+
+def timed(*seconds):
+    """What a process reports of rounds that took so long, with a second of evaluation each."""
+    return {"first": 20.0, "later": [each + 1 for each in seconds[1:]], "seconds": list(seconds)}
+
+
+def test_rounds_of_cifar_are_compared_one_by_one():
+    sides = {"fedblade": timed(9, 2, 3, 4), "fedetf": timed(8, 1, 2), "bf16": timed(9, 1, 1.5, 2)}
+    found = dict(cifar.seconds_per_round(sides))
+    assert found[cifar.TF32.label].value == 3
+    assert found[cifar.BF16.label].value == 1.5
+    assert found[cifar.FEDETF.label].values == [2.0, 1.5]
+    assert found[cifar.FIRST.label].value == 20
+    assert found[cifar.WHOLE.label].value == 20 + 199 * 4
+    both = cifar.compare_engines(sides["fedblade"], timed(90, 20, 60))
+    assert both.values == [10.0, 20.0]
+    assert both.value == 15.0
+    measured = cifar.compare_metrics(sides["fedblade"], timed(9, 2.75, 5))
+    assert measured.values == [1.25, 1.5]
+    assert measured.value == 1.375
+    assert measured.medians == {"accuracy s/round": 3.5, "default s/round": 4.875}
+
+
+@pytest.mark.slow
+def test_cifar(any_device):
+    found = results(cifar.measure(any_device, rounds=2, few=2, **CPU))
+    assert found.keys() == {case.label for case in cifar.CASES}
+    assert_ratio(found[cifar.ENGINES.label], "sequential s/round", "stacked s/round")
+    assert_ratio(found[cifar.FEDETF.label], "fedblade s/round", "fedetf s/round")
+    assert_ratio(found[cifar.METRICS.label], "default s/round", "accuracy s/round")
+    start, pace = found[cifar.FIRST.label].value, found[cifar.WHOLE.label].medians["s/round with evaluation"]
+    assert found[cifar.WHOLE.label].value == pytest.approx(start + 199 * pace)
+
+
+def test_cifar_is_the_setting_of_the_paper():
+    config = cifar.setting(3, "fedblade", "stacked", {})
+    table = config.table()
+    assert (table["model"]["name"], table["dataset"]["name"], table["partition"]["alpha"]) == (
+        "mobilenet_v2", "cifar10", 0.05,
+    )  # fmt: skip
+    federation, local = table["federation"], table["local"]
+    assert (federation["num_clients"], federation["clients_per_round"], federation["rounds"]) == (100, 20, 3)
+    assert (local["epochs"], local["batch_size"]) == (5, 64)
+    assert (table["evaluation"]["every"], table["engine"], table["tf32"]) == (3, "stacked", True)
+    other = cifar.setting(3, "fedetf", "stacked", {})
+    assert (other.method.name, other.general.seed) == ("fedetf", config.general.seed)
+
+
+@pytest.mark.parametrize("benchmark", [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS])
+def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchmark):
+    for row in benchmark.run(Options(device="cuda")):
+        assert row.as_dict()["skipped"] == "is measured on the CPU; --device cuda was asked for"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_missing_is_named():
+    for row in cifar.BENCHMARKS[0].run(Options()):
+        assert row.as_dict()["skipped"] == "needs a GPU; torch sees no CUDA device here"
+
+
+def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for row in cifar.BENCHMARKS[0].run(any_device):
+        assert "needs CIFAR-10" in row.as_dict()["skipped"]
+        assert "fedblade data cifar10" in row.as_dict()["skipped"]
+
+
+def test_metrics():
+    """The default metrics are measured for the method with the longest rounds and for the one with the shortest."""
+    found = results(metrics.measure(ONCE, rounds=1, epochs=1, clients_per_round=2))
+    assert found.keys() == {case.label for case in metrics.BENCHMARKS[0].cases}
+    for case in (metrics.DEFAULT, metrics.PLAIN):
+        assert str(case.goal) == "≤ 1.1"
+        assert_ratio(found[case.label], "default s/round", "accuracy s/round")
+    assert "FedAvg" in metrics.PLAIN.what
