@@ -104,12 +104,12 @@ def execute(
     if ranks is None:
         refuse_ranks()
     with threads_for(ranks):
-        if ranks is not None and not ranks.leads:
+        if ranks is not None and not ranks.is_rank_0:
             return received_result(folder, *follow(ranks, config, folder, dataset, model))
         with ending_together(ranks):
             result = _carried_out(config, folder, resume, listener or Silent(), profile, build, today, model, ranks)
             if ranks is not None:
-                ranks.tell(*sent_result(result))
+                ranks.broadcast(*sent_result(result))
         return result
 
 

@@ -140,7 +140,10 @@ MEASURES = {
     "everything turned": (tensors("", lambda t: -t), "not a whole number of samples"),
     "no sample": (tensors("", torch.zeros_like), "no sample is said to be measured"),
     "half a sample": (tensors("/count", lambda t: t + 0.5), "not a whole number of samples"),
-    "endless samples": (tensors("/count", lambda t: t * 0 + 1e10), "no number of samples from 0 to 1000000000"),
+    "endless samples": (
+        tensors("/count", lambda t: t * 0 + 1e10),
+        "not a whole number of samples from 0 to 1000000000",
+    ),
     "endless numbers": (tensors("", lambda t: t * 0 + 1e308), "reaches 1e+308; the largest allowed is 1e+30"),
     "an endless loss": (tensors("/loss", lambda t: t * 0 + 1e308), "the largest allowed is 1e+30"),
     "a loss below zero": (tensors("/loss", lambda t: -t), "below zero"),
@@ -290,7 +293,7 @@ def test_how_long_updates_may_be_is_a_setting(tmp_path):
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
 
     def refusal(max_norm):
-        templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms(max_norm=max_norm))
+        templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms(max_norm=max_norm, table="flower"))
         return templates.of_training(setup.start, cohort, setup.method.sums, None, 0.1).refusal(reply, asked)
 
     assert refusal(1.0) is None

@@ -21,7 +21,16 @@ from fedblade.core.state import ClientStore
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.data import Dataset
 from fedblade.engines.distributed import DistributedEngine
-from fedblade.engines.ranks import Part, Ranks, described, join, launched, raise_described, refuse_errors, serve
+from fedblade.engines.ranks import (
+    Ranks,
+    RankWorker,
+    describe_error,
+    join,
+    launched,
+    raise_described_error,
+    raise_first_error,
+    serve,
+)
 from fedblade.results import RunDirectory
 from fedblade.runs._precision import float32_products
 from fedblade.runs._setup import Setup, find_device, prepare
@@ -55,17 +64,17 @@ def refuse_ranks() -> None:
 
 def lead_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
     """Rank 0's run, built by all ranks at once and compared."""
-    ranks.tell({"kind": "prepare"})
+    ranks.broadcast({"kind": "prepare"})
     return _common_setup(ranks, config, dataset, model)
 
 
 def lead_store(ranks: Ranks, config: RunConfig, setup: Setup, directory: RunDirectory | None) -> Led:
     """Rank 0's run with all ranks as its engine, once they have found where clients' states are kept."""
     facts = describe_store(ranks, config, directory)
-    ranks.tell({"kind": "store", "facts": facts})
+    ranks.broadcast({"kind": "store", "facts": facts})
     check_store(ranks, config, directory, facts)
-    part = _part(ranks, config, setup, open_store(ranks, config, directory), owned=is_owned(config, directory))
-    engine = DistributedEngine(part)
+    worker = _worker(ranks, config, setup, open_store(ranks, config, directory), owned=is_owned(config, directory))
+    engine = DistributedEngine(worker)
     note = f"{ranks.world} ranks share every cohort out; rank 0 measures and writes"
     return Led(replace(setup, engine=engine, notes=(*setup.notes, note)), engine.store)
 
@@ -76,11 +85,11 @@ def follow(
     """Serve rank 0 until it ends the run: this rank's view of it, the message with the result, and the model."""
     directory = None if out is None else RunDirectory(out)
     setup: Setup | None = None
-    part: Part | None = None
+    worker: RankWorker | None = None
     with contextlib.ExitStack() as inside:
         inside.enter_context(ending_together(ranks))
         while True:
-            message, tree = ranks.listen()
+            message, tree = ranks.receive_broadcast()
             if message["kind"] == "end":
                 break
             try:
@@ -91,16 +100,16 @@ def follow(
                 elif message["kind"] == "store" and setup is not None:
                     check_store(ranks, config, directory, message["facts"])
                     store = open_store(ranks, config, directory)
-                    part = _part(ranks, config, setup, store, owned=is_owned(config, directory))
-                elif part is not None:
-                    serve(part, message, tree)
+                    worker = _worker(ranks, config, setup, store, owned=is_owned(config, directory))
+                elif worker is not None:
+                    serve(worker, message, tree)
             except Exception:
                 # Rank 0 knows what all ranks agreed to fail with, and ends the run.
                 if ranks.broken:
                     raise
     if "error" in message:
         leave_after_rank_0()
-        raise_described(None, message["error"])
+        raise_described_error(None, message["error"])
     return setup or prepare(_inner(ranks, config), dataset, model), message["result"], tree
 
 
@@ -114,9 +123,11 @@ def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, mode
         setup = prepare(inner, dataset, model)
     except Exception as error:
         failed = error
-    facts = _facts(setup) if failed is None and setup is not None else described(failed or RuntimeError("no setup"))
+    facts = (
+        _facts(setup) if failed is None and setup is not None else describe_error(failed or RuntimeError("no setup"))
+    )
     everyone = ranks.gather(facts)
-    refuse_errors(ranks, everyone, failed)
+    raise_first_error(ranks, everyone, failed)
     for rank, theirs in enumerate(everyone):
         for key, value in everyone[0]["same"].items():
             if theirs["same"][key] != value:
@@ -172,15 +183,15 @@ def _facts(setup: Setup) -> dict[str, Any]:
     return {"same": same, "host": socket.gethostname()}
 
 
-def _part(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> Part:
-    return Part(
+def _worker(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> RankWorker:
+    return RankWorker(
         ranks=ranks,
         engine=setup.engine,
         problem=setup.problem,
         planner=setup.planner,
         start=setup.start,
         store=store,
-        watched={each.name: each for metric in setup.metrics for each in metric.local},
+        diagnostic_sums={sum_.name: sum_ for metric in setup.metrics for sum_ in metric.local},
         samples=setup.test,
         indices=setup.test_order,
         order=config.distributed.order,
