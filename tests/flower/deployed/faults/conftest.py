@@ -139,13 +139,13 @@ class Federation:
         """End a node, and all it has started, as if its machine lost power."""
         home = f"FLWR_HOME={self.app.node(number) / 'home'}".encode()
         for process in _processes.running(self.app):
-            if home in _processes._environment_of(Path("/proc") / str(process)):
+            if home in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
                 os.kill(process, signal.SIGKILL)
 
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""
         for process in _processes.running(self.app):
-            if b"_supervise" in (Path("/proc") / str(process) / "cmdline").read_bytes():
+            if b"_supervisor" in (Path("/proc") / str(process) / "cmdline").read_bytes():
                 os.kill(process, signal.SIGKILL)
 
     def digest(self, folder: Path | None = None) -> str:

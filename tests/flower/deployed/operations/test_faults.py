@@ -133,7 +133,7 @@ def test_what_is_up_is_not_started_twice(federation):
 def test_down_needs_no_supervisor(federation):
     federation.up(2)
     (supervisor,) = (
-        process for process in federation.processes if "_supervise" in Path(f"/proc/{process}/cmdline").read_text()
+        process for process in federation.processes if "_supervisor" in Path(f"/proc/{process}/cmdline").read_text()
     )
     os.kill(supervisor, signal.SIGKILL)
     assert federation.call("down") == "ended\n"
