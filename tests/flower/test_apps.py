@@ -107,7 +107,7 @@ def test_every_failure_of_a_run_is_put_down(error, reason, monkeypatch, tmp_path
 
     config = load_config(None, {})[0]
     monkeypatch.setattr(server_app, "read_app", lambda _: (config, Deployment()))
-    monkeypatch.setattr(server_app, "execute", fails)
+    monkeypatch.setattr(server_app.RunJob, "execute", fails)
     # Flower's own wrapper asks for a task that it runs in.
     app = server_app.server_app(tmp_path)
     given = SimpleNamespace(run_config={"run-dir": str(tmp_path), "resume": False})

@@ -1,5 +1,6 @@
 """Certificates as TLS sees them, and keys as Flower reads them."""
 
+import datetime
 import socket
 import ssl
 import threading
@@ -83,7 +84,9 @@ def test_the_server_certificate_signs_no_other(certs):
 
 
 def test_certificates_last_as_long_as_asked(certs):
-    assert 9.9 < certificates.days_left(certs) < 10.1
+    certificate = x509.load_pem_x509_certificate((certs / "server.crt").read_bytes())
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    assert 9.9 < left / datetime.timedelta(days=1) < 10.1
 
 
 def test_private_keys_are_the_owners(certs):
@@ -115,14 +118,6 @@ def test_one_file_in_the_way_is_enough(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["node-2"]
 
 
-def test_further_node_keys_leave_the_first_alone(tmp_path):
-    certificates.make_certificates(tmp_path / "certs", nodes=1)
-    before = (tmp_path / "certs" / "node-1").read_bytes()
-    certificates.add_node_keys(tmp_path / "certs", 3)
-    assert (tmp_path / "certs" / "node-1").read_bytes() == before
-    assert (tmp_path / "certs" / "node-3.pub").is_file()
-
-
 @pytest.mark.parametrize("host", ["https://flower.example.org", "host:8000", "", "two words"])
 def test_a_host_that_is_none_is_refused_before_anything_is_written(tmp_path, host):
     with pytest.raises(Misconfigured, match="neither a host name nor an IP address"):
@@ -142,15 +137,3 @@ def test_certificates_for_longer_than_a_date_can_say_are_refused(tmp_path, days)
         certificates.make_certificates(tmp_path / "certs", days=days)
     assert not (tmp_path / "certs").exists()
     certificates.make_certificates(tmp_path / "certs", days=36500)
-
-
-def test_a_public_key_without_its_private_one_is_made_again(tmp_path):
-    """As left by a command that was killed between the two."""
-    certificates.make_certificates(tmp_path / "certs", nodes=2)
-    kept, before = ((tmp_path / "certs" / f"node-{number}.pub").read_bytes() for number in (1, 2))
-    (tmp_path / "certs" / "node-2").unlink()
-    certificates.add_node_keys(tmp_path / "certs", 2)
-    assert (tmp_path / "certs" / "node-1.pub").read_bytes() == kept
-    private = serialization.load_ssh_private_key((tmp_path / "certs" / "node-2").read_bytes(), None)
-    assert try_load_public_key(tmp_path / "certs" / "node-2.pub") == public_key_to_bytes(private.public_key())
-    assert (tmp_path / "certs" / "node-2.pub").read_bytes() != before

@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
 from fedblade.flower import following
 from fedblade.flower.app_folder import AppFolder
-from fedblade.runs import Silent, load_config
+from fedblade.runs import RunListener, load_config
 
 Step = Callable[[], dict[str, Any]]
 
@@ -46,14 +46,14 @@ class Link:
         self.stopped.append(number)
 
 
-class Heard(Silent):
+class Heard(RunListener):
     """Remembers what it was shown."""
 
     def __init__(self) -> None:
         self.started, self.rounds, self.notes = -1, [], []
 
-    def on_start(self, setup, history) -> None:
-        assert setup.engine.name == "flower"
+    def on_start(self, run, history) -> None:
+        assert "engine flower" in run.description
         self.started = len(history)
 
     def on_round(self, row) -> None:
@@ -65,8 +65,7 @@ class Heard(Silent):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch) -> None:
-    for name in ("_POLL_SECONDS", "_STATUS_SECONDS"):
-        monkeypatch.setattr(following, name, 0.0)
+    monkeypatch.setattr(following, "_POLL_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower import certificates, local_federation
+from fedblade.flower import local_federation
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower.app_folder import AppFolder, find_app
 from fedblade.flower.federation_status import status_of
@@ -116,17 +116,6 @@ def test_how_many_clients_there_are_is_read_from_the_app(app):
     assert local_federation._num_clients(app) == 7
 
 
-@pytest.mark.parametrize("left", [["ca.crt"], ["ca.crt", "ca.key", "server.crt"], ["node-1.pub"]])
-def test_certificates_that_were_left_half_made_are_made_again(app, left):
-    local_federation._make_keys(app.certificates, 1)
-    for path in app.certificates.iterdir():
-        if path.name not in left:
-            path.unlink()
-    local_federation._make_keys(app.certificates, 1)
-    names = ["ca.crt", "ca.key", "node-1", "node-1.pub", "server.crt", "server.key"]
-    assert sorted(path.name for path in app.certificates.iterdir()) == names
-
-
 def test_nodes_get_their_clients_and_places_from_files(app):
     spaced = AppFolder(app.path / "my app 'x'")
     spaced.path.mkdir()
@@ -137,25 +126,17 @@ def test_nodes_get_their_clients_and_places_from_files(app):
     assert found == {"clients": "0,2", "state-dir": str(spaced.node(1) / "state")}
 
 
-def test_keys_outlive_a_local_federation_and_logs_do_not(app):
+def test_old_keys_logs_and_databases_are_removed(app):
     local_federation._write_files(app, recorded(ProcessRecord(3, "0")))
     key = (app.certificates / "node-1").read_bytes()
     app.logs.mkdir()
     for left in (app.database, app.local / "state.db-wal", app.logs / "node-1.log"):
         left.write_text("old")
     local_federation._write_files(app, recorded(ProcessRecord(3, "0"), ProcessRecord(4, "1")))
-    assert (app.certificates / "node-1").read_bytes() == key
+    assert (app.certificates / "node-1").read_bytes() != key
     assert (app.certificates / "node-2.pub").is_file()
     assert not list(app.local.glob("state.db*"))
     assert not app.logs.exists()
-
-
-def test_certificates_about_to_expire_are_made_again(app):
-    certificates.make_certificates(app.certificates, nodes=1, days=1)
-    before = (app.certificates / "ca.crt").read_bytes()
-    local_federation._make_keys(app.certificates, 1)
-    assert (app.certificates / "ca.crt").read_bytes() != before
-    assert certificates.days_left(app.certificates) > 300
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path):

@@ -149,13 +149,13 @@ def run(
     from fedblade.flower.app import read_app
     from fedblade.flower.following import follow
     from fedblade.results import RunDirectory
-    from fedblade.runs import check_folder, next_run_folder, shown
+    from fedblade.runs import check_folder, next_run_folder, progress_listener
 
     config, _ = read_app(app.path)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as listener:
+    with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(_sentence(summary))

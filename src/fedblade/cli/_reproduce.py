@@ -40,7 +40,7 @@ def reproduce(
 
     from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import shown
+    from fedblade.runs import progress_listener
     from fedblade.studies import plan_reproduction, planned_cells, refuse_outdated, run_cells
 
     changes = opt.overrides(assignments, engine=engine, device=device)
@@ -61,7 +61,7 @@ def reproduce(
     if plan.runs and not runs:
         raise Misconfigured(next(iter(plan.absent.values())))
     with resumable(plan.folder, given=out is not None):
-        failed = run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+        failed = run_cells(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
         report = _publish(console, plan, failed)
     conclude(report, failed, len(runs))
 

@@ -25,12 +25,10 @@ from fedblade.flower._node_setup import (
 )
 from fedblade.runs import (
     Setup,
-    fitting_threads,
-    float32_products,
-    holder,
-    own_samples,
+    compute_settings,
+    measured_client,
     plan_phases,
-    stages_after_run,
+    tuning_stages,
 )
 
 Answer = tuple[dict[str, Any], Tree]
@@ -64,7 +62,7 @@ class Node:
             "measure": self._measure,
         }
         setup = self._setup(facts, client)
-        with fitting_threads(setup), float32_products(tf32=setup.config.general.tf32):
+        with compute_settings(setup):
             answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
         return answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
@@ -135,7 +133,7 @@ class Node:
 
     def _tune(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         """Train the client's personal model on the next stage of the protocol, and save it."""
-        stages, stage = stages_after_run(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
+        stages, stage = tuning_stages(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
         if stage >= len(stages):
             raise Misconfigured(
                 f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
@@ -159,11 +157,11 @@ class Node:
         samples, indices = setup.test, setup.test_order
         if self.data is None and "indices" in tensors:
             indices = tensors["indices"].to(indices.device)
-            samples = samples if facts["part"] == "test" else own_samples(setup)
+            samples = samples if facts["part"] == "test" else setup.personal_test_samples
         if facts["own"]:
             store, stage = self._store(facts, client), int(facts["stage"])
             state = _personal_state(self._tuned_states(facts), store, client, stage)
-            measured = holder(setup, server, client, state)
+            measured = measured_client(setup, server, client, state)
             ((_, totals),) = setup.engine.measure_own(server, [(measured, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)

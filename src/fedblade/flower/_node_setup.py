@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedblade.config.run_config import resolve
+from fedblade.config.run_config import complete_config
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured
@@ -28,14 +28,14 @@ def node_setup(config: str, num_classes: int, data: str | None, device: str, cli
     table: dict[str, Any] = json.loads(config)
     local = {"engine": "sequential", "device": device, "trackers": []}
     if data is None or client is None:
-        return prepare(resolve(table | local))
+        return prepare(complete_config(table | local))
     # The node knows only this client, so it cannot draw a cohort of several.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     dataset = own_dataset(data, num_classes)
     for note in dataset.notes:
         _log.warning(note)
     clients = own_clients(dataset, client, table["federation"]["num_clients"])
-    return prepare(resolve(table | local), dataset, clients=clients)
+    return prepare(complete_config(table | local), dataset, clients=clients)
 
 
 def one_client_cohort(setup: Setup, client: int, facts: Facts) -> Cohort:

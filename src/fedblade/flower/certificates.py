@@ -51,37 +51,9 @@ def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, d
     _write(folder / CA_KEY, _pem(authority_key), _PRIVATE)
     _write(folder / SERVER_CERTIFICATE, server.public_bytes(serialization.Encoding.PEM), _PUBLIC)
     _write(folder / SERVER_KEY, _pem(server_key), _PRIVATE)
-    add_node_keys(folder, nodes)
-    return [folder / name for name in names]
-
-
-def add_node_keys(folder: Path, nodes: int) -> None:
-    """Make the keys of the first `nodes` nodes, as far as they are missing: ECDSA over P-384, as OpenSSH stores it."""
     for number in range(1, nodes + 1):
-        path = folder / node_key(number)
-        if path.exists():
-            continue
-        key = ec.generate_private_key(ec.SECP384R1())
-        encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
-        private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
-        public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        public_path = path.with_name(f"{path.name}.pub")
-        # The public key is written first, so that every private key has one. A public key alone comes from a command
-        # that was killed.
-        public_path.unlink(missing_ok=True)
-        _write(public_path, public + b"\n", _PUBLIC)
-        _write(path, private, _PRIVATE)
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether a folder holds the authority and the server's certificate, with both keys."""
-    return all((folder / name).is_file() for name in _FILES)
-
-
-def days_left(folder: Path) -> float:
-    """For how many more days the server's certificate in a folder is valid."""
-    certificate = x509.load_pem_x509_certificate((folder / SERVER_CERTIFICATE).read_bytes())
-    return (certificate.not_valid_after_utc - _now()) / datetime.timedelta(days=1)
+        _write_node_key(folder / node_key(number))
+    return [folder / name for name in names]
 
 
 def _alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
@@ -171,6 +143,16 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def _write_node_key(path: Path) -> None:
+    """Write a private key and its public key: ECDSA over P-384, in the format of OpenSSH."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
+    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
+    public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    _write(path.with_name(f"{path.name}.pub"), public + b"\n", _PUBLIC)
+    _write(path, private, _PRIVATE)
 
 
 def _make_folder(folder: Path) -> None:

@@ -6,8 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
 
@@ -18,11 +17,10 @@ from fedblade.core.untrusted_text import printable
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app import ENGINE
 from fedblade.flower.app_folder import AppFolder
-from fedblade.results import EVENTS, HISTORY, RunDirectory
-from fedblade.runs import RoundRecord, RunListener, Setup
+from fedblade.results import EVENTS, RunDirectory
+from fedblade.runs import RunListener, overview_of
 
-_POLL_SECONDS = 0.25
-_STATUS_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _LOST_SECONDS = 60.0
 """How long a SuperLink may be unreachable; its supervisor starts it again within seconds."""
 _STOP_SECONDS = 20.0
@@ -52,47 +50,27 @@ def _show_until_end(
 ) -> dict[str, Any]:
     """Show rounds as they are written, until Flower says that the run has ended; Flower's description of the run."""
     history = directory.history()
-    listener.on_start(_as_setup(config), history)
-    rounds, events = _NewRounds(directory, len(history)), _NewEvents(directory.path / EVENTS)
-    asked_at = answered_at = time.monotonic()
+    where = f"engine {ENGINE} on its nodes"
+    listener.on_start(overview_of(config, config.dataset.name, where, config.federation.clients_per_round), history)
+    num_shown, events = len(history), _NewEvents(directory.path / EVENTS)
+    answered_at = time.monotonic()
     while True:
         run: dict[str, Any] | None = None
-        if time.monotonic() - asked_at >= _STATUS_SECONDS:
-            try:
-                run = superlink.run(run_id)
-                answered_at = time.monotonic()
-            except RunFailed:
-                if time.monotonic() - answered_at > _LOST_SECONDS:
-                    raise
-            asked_at = time.monotonic()
+        try:
+            run = superlink.run(run_id)
+            answered_at = time.monotonic()
+        except RunFailed:
+            if time.monotonic() - answered_at > _LOST_SECONDS:
+                raise
         for text in events.read():
             listener.on_note(text)
-        for record in rounds.read():
-            listener.on_round(record)
+        for record in directory.history():
+            if record["round"] > num_shown:
+                listener.on_round(record)
+                num_shown = record["round"]
         if run is not None and str(run["status"]).startswith(_FINISHED):
             return run
         time.sleep(_POLL_SECONDS)
-
-
-class _NewRounds:
-    """Reads the rounds that the server adds to the history, after the first `num_shown`."""
-
-    def __init__(self, directory: RunDirectory, num_shown: int) -> None:
-        self._directory, self._num_shown = directory, num_shown
-        self._file_stamp: tuple[int, int] | None = None
-
-    def read(self) -> list[RoundRecord]:
-        """The rounds since the last call; the file is read again only when it has changed."""
-        try:
-            file = (self._directory.path / HISTORY).stat()
-            if (file.st_mtime_ns, file.st_size) == self._file_stamp:
-                return []
-            self._file_stamp = (file.st_mtime_ns, file.st_size)
-            records = [record for record in self._directory.rows(HISTORY) if int(record["round"]) > self._num_shown]
-        except OSError:
-            return []
-        self._num_shown = max((int(record["round"]) for record in records), default=self._num_shown)
-        return records
 
 
 class _NewEvents:
@@ -152,18 +130,3 @@ def _failure(run: dict[str, Any], out: Path) -> str:
     if not reason or reason == "N/A":
         reason = f"Flower says '{run['status']}', and the run's summary does not say that it finished"
     return f"the run in '{out}' failed: {reason}. To go on with it, add --resume --out {shlex.quote(str(out))}"
-
-
-def _as_setup(config: RunConfig) -> Setup:
-    """The parts of a setup that listeners read, for a run that is set up in another process."""
-    return cast(
-        "Setup",
-        SimpleNamespace(
-            config=config,
-            dataset=SimpleNamespace(name=config.dataset.name),
-            engine=SimpleNamespace(name=ENGINE),
-            test_order=SimpleNamespace(device="its nodes"),
-            method=SimpleNamespace(participation="sampled"),
-            eligible=(),
-        ),
-    )

@@ -97,12 +97,12 @@ def _clients_of_nodes(num_clients: int, nodes: int | None) -> list[str]:
 
 
 def _write_files(app: AppFolder, record: FederationRecord) -> None:
-    """Write the record and the settings of the nodes. Old logs and the SuperLink's database go, keys stay."""
-    for old in (app.logs, app.record, *app.local.glob(f"{app.database.name}*")):
+    """Write keys, the record and the settings of the nodes; old logs, keys and databases are removed."""
+    for old in (app.logs, app.certificates, app.record, *app.local.glob(f"{app.database.name}*")):
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     app.local.mkdir(mode=0o700, exist_ok=True)
     if record.secure:
-        _make_keys(app.certificates, len(record.nodes))
+        certificates.make_certificates(app.certificates, nodes=len(record.nodes))
     authority = app.certificates / certificates.CA_CERTIFICATE if record.secure else None
     write_connection(app, f"{LOOPBACK}:{record.superlink.port}", authority)
     for number, node in enumerate(record.nodes, start=1):
@@ -111,14 +111,6 @@ def _write_files(app: AppFolder, record: FederationRecord) -> None:
         settings = {"clients": node.clients, "state-dir": str(folder / "state")}
         write_atomic(folder / "node.toml", tomli_w.dumps(settings))
     write_record(app, record)
-
-
-def _make_keys(folder: Path, nodes: int) -> None:
-    """Make certificates and node keys, as far as they are missing, incomplete or about to expire."""
-    if not certificates.is_complete(folder) or certificates.days_left(folder) < 1:
-        shutil.rmtree(folder, ignore_errors=True)
-        certificates.make_certificates(folder)
-    certificates.add_node_keys(folder, nodes)
 
 
 def _wait_started(app: AppFolder, exit_status: Callable[[], int | None]) -> None:

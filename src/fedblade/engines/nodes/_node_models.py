@@ -13,7 +13,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines.base import Holder, OwnStates
+from fedblade.engines.base import MeasuredClient, OwnStates
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._state_notes import read_note, with_tuning_stage
@@ -69,7 +69,7 @@ class NodeModels:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         part: str,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, _Totals]]:
@@ -79,12 +79,12 @@ class NodeModels:
         """
         group: list[_Measurement] = []
         num_clients = num_measured = 0
-        for holder, indices in clients:
-            note = read_note(holder.state)
+        for client, indices in clients:
+            note = read_note(client.state)
             num_clients += 1
             if note.stage is not None:
                 facts = {"part": part, "used": note.used, "stage": note.stage}
-                group.append(_Measurement(holder.client, facts, {"indices": indices.cpu()}))
+                group.append(_Measurement(client.client, facts, {"indices": indices.cpu()}))
             if len(group) == _AT_A_TIME:
                 measured = self._own_measured(server, group, passes)
                 num_measured += len(measured)

@@ -123,16 +123,15 @@ def test_a_node_that_lost_its_disk_is_counted(federation):
     assert [row.get("count_lost_states", 0) for row in federation.rows()] == [0, 1]
 
 
-def test_two_nodes_for_one_client_are_refused_by_name(federation):
+def test_two_nodes_for_one_client_are_refused_by_name(federation, tmp_path):
     federation.make()
     federation.call("up")
     app = federation.app
-    certificates.add_node_keys(app.certificates, 4)
+    certificates.make_certificates(tmp_path / "more keys", nodes=1)
+    key = tmp_path / "more keys" / certificates.node_key(1)
     with SuperLink(app) as superlink:
-        second = superlink.register(app.certificates / f"{certificates.node_key(4)}.pub")
-        with another_node(
-            federation, app.certificates / "ca.crt", app.certificates / certificates.node_key(4), clients="0"
-        ):
+        second = superlink.register(key.with_name(f"{key.name}.pub"))
+        with another_node(federation, app.certificates / "ca.crt", key, clients="0"):
             wait_for(lambda: superlink.nodes()[second] == "online", 60)
             error = federation.ended(federation.run(), status=1)
     first = federation.record.nodes[0].node_id

@@ -151,9 +151,13 @@ def test_a_local_federation_without_keys(federation):
     assert federation.processes == []
 
 
-def test_what_cannot_start_leaves_nothing_behind(federation):
-    certificates.make_certificates(federation.app.certificates)
-    (federation.app.certificates / "server.key").write_text("no key")
+def test_what_cannot_start_leaves_nothing_behind(federation, tmp_path, monkeypatch):
+    broken = tmp_path / "broken" / "sitecustomize.py"
+    broken.parent.mkdir()
+    broken.write_text(
+        "import os, sys\nif any('flower-superlink' in argument for argument in sys.orig_argv):\n    os._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
     error = federation.call("up", status=1)
     assert error.startswith("error: the SuperLink ended with status")
     assert error.count("\n") == 1
