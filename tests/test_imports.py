@@ -161,6 +161,8 @@ def test_light_imports_do_not_load_torch():
         "fedblade.watch",
         "fedblade.figures",
         "fedblade.cli",
+        "fedblade.flower.federation_status",
+        "fedblade.flower.local_federation",
         "fedblade.protocols",
         "fedblade.hardness",
     ):

@@ -40,7 +40,7 @@ def run(
         return requested_config(source, changes, where or (), out=out, resume=resume)
 
     ranks = join_ranks()
-    if ranks is not None and not ranks.leads:
+    if ranks is not None and not ranks.is_rank_0:
         _follow(lambda: follow_run(ranks, out))
     config = agreed_config(ranks, asked)
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))

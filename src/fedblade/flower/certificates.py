@@ -1,4 +1,4 @@
-"""A certificate authority, the server's certificate and the keys by which nodes are known."""
+"""Makes a certificate authority, the server's certificate and the keys by which the SuperLink knows its nodes."""
 
 import datetime
 import ipaddress
@@ -16,78 +16,54 @@ try:
 except ImportError as error:
     raise MissingExtra("cryptography", "flower", "making certificates") from error
 
-CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = _ALWAYS = ("ca.crt", "ca.key", "server.crt", "server.key")
-_LOCAL = ("localhost", "127.0.0.1")
-_OWNER, _EVERYONE = 0o600, 0o644
-_MOST_DAYS = 36500
+CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = _FILES = ("ca.crt", "ca.key", "server.crt", "server.key")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1")
+_PRIVATE, _PUBLIC = 0o600, 0o644
+_MAX_DAYS = 36500
+_MAX_LISTED = 4
 
 
 def node_key(number: int) -> str:
-    """File of a node's private key, numbered from 1; the public one has `.pub` after it."""
+    """File of a node's private key, numbered from 1; the file of the public key has the ending `.pub`."""
     return f"node-{number}"
 
 
-def make_certs(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: int = 365) -> list[Path]:
-    """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; nothing is replaced."""
-    names = list(_ALWAYS)
+def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: int = 365) -> list[Path]:
+    """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; replace no file."""
+    names = list(_FILES)
     names += [name for number in range(1, nodes + 1) for name in (node_key(number), f"{node_key(number)}.pub")]
-    there = [name for name in names if (folder / name).exists()]
-    if there:
+    existing = [name for name in names if (folder / name).exists()]
+    if existing:
+        more = " …" if len(existing) > _MAX_LISTED else ""
         raise Misconfigured(
-            f"'{folder}' already holds {', '.join(there[:4])}{' …' if len(there) > 4 else ''}, and keys in use are not "
-            f"replaced. Choose another folder; keys of further nodes may come from there too, whatever its authority."
+            f"'{folder}' already holds {', '.join(existing[:_MAX_LISTED])}{more}, and keys in use are not replaced. "
+            f"Choose another folder. Keys for more nodes may come from another folder too, because node keys do not "
+            f"depend on the authority."
         )
-    if not 0 < days <= _MOST_DAYS:
-        raise Misconfigured(f"--days {days} is not between 1 and {_MOST_DAYS}. Give how long certificates are valid.")
+    if not 0 < days <= _MAX_DAYS:
+        raise Misconfigured(f"--days {days} is not between 1 and {_MAX_DAYS}. Give how long certificates are valid.")
     subject_names = _alternative_names(hosts)
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _authority(authority_key, days)
     server = _server(server_key, authority, authority_key, subject_names, days)
     _make_folder(folder)
-    _write(folder / CA_CERTIFICATE, authority.public_bytes(serialization.Encoding.PEM), _EVERYONE)
-    _write(folder / CA_KEY, _pem(authority_key), _OWNER)
-    _write(folder / SERVER_CERTIFICATE, server.public_bytes(serialization.Encoding.PEM), _EVERYONE)
-    _write(folder / SERVER_KEY, _pem(server_key), _OWNER)
-    add_node_keys(folder, nodes)
+    _write(folder / CA_CERTIFICATE, authority.public_bytes(serialization.Encoding.PEM), _PUBLIC)
+    _write(folder / CA_KEY, _pem(authority_key), _PRIVATE)
+    _write(folder / SERVER_CERTIFICATE, server.public_bytes(serialization.Encoding.PEM), _PUBLIC)
+    _write(folder / SERVER_KEY, _pem(server_key), _PRIVATE)
+    for number in range(1, nodes + 1):
+        _write_node_key(folder / node_key(number))
     return [folder / name for name in names]
 
 
-def add_node_keys(folder: Path, nodes: int) -> None:
-    """Make those of the first `nodes` keys that are not there yet: ECDSA over P-384, as OpenSSH writes it."""
-    for number in range(1, nodes + 1):
-        path = folder / node_key(number)
-        if path.exists():
-            continue
-        key = ec.generate_private_key(ec.SECP384R1())
-        encoding, nothing = serialization.Encoding, serialization.NoEncryption()
-        private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, nothing)
-        public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        published = path.with_name(f"{path.name}.pub")
-        # Written first, so that a private key always has its public one; one without is left from a killed command.
-        published.unlink(missing_ok=True)
-        _write(published, public + b"\n", _EVERYONE)
-        _write(path, private, _OWNER)
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether a folder holds the authority and the server's certificate, with both keys."""
-    return all((folder / name).is_file() for name in _ALWAYS)
-
-
-def days_left(folder: Path) -> float:
-    """For how long the server's certificate in a folder is still valid."""
-    certificate = x509.load_pem_x509_certificate((folder / SERVER_CERTIFICATE).read_bytes())
-    return (certificate.not_valid_after_utc - _now()) / datetime.timedelta(days=1)
-
-
 def _alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
-    found: list[x509.GeneralName] = []
-    for host in dict.fromkeys((*_LOCAL, *hosts)):
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys((*_LOCAL_HOSTS, *hosts)):
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(host)))
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            found.append(_host_name(host))
-    return x509.SubjectAlternativeName(found)
+            names.append(_host_name(host))
+    return x509.SubjectAlternativeName(names)
 
 
 def _host_name(host: str) -> x509.DNSName:
@@ -146,7 +122,7 @@ def _server(
 def _builder(
     subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    # An hour ago, because clocks of machines differ.
+    # The certificate is valid from an hour ago, because the clocks of machines differ.
     begins = _now() - datetime.timedelta(hours=1)
     return (
         x509.CertificateBuilder()
@@ -169,6 +145,16 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
+def _write_node_key(path: Path) -> None:
+    """Write a private key and its public key: ECDSA over P-384, in the format of OpenSSH."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
+    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
+    public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    _write(path.with_name(f"{path.name}.pub"), public + b"\n", _PUBLIC)
+    _write(path, private, _PRIVATE)
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -177,7 +163,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a new file that nobody else could read in between."""
+    """Write a new file whose mode is set from the start, so that nobody else can read it in between."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

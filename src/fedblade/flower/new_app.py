@@ -1,4 +1,4 @@
-"""A ready Flower app around a configuration."""
+"""Writes a ready Flower app for a configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,22 +12,22 @@ from fedblade.config.schema import NAMED
 from fedblade.config.validation import plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
-from fedblade.flower._app import FILE, TABLE, Deployment, split_tables
-from fedblade.flower._place import OWN
 from fedblade.flower._server import check_deployable
+from fedblade.flower.app import TABLE, Deployment, split_tables
+from fedblade.flower.app_folder import CONFIG, LOCAL
 from fedblade.presets.catalogue import read_config
 from fedblade.runs import folder_name
 
 PARTS = "own_parts"
-"""Package of an app with the user's files that parts of the run are taken from; Flower packs no folder `parts`."""
-_LONGEST_NAME = 40
+"""Package of an app for the user's own files, such as a method. (Flower does not pack a folder called `parts`.)"""
+_MAX_NAME = 40
 _PYPROJECT = """\
 [project]
 name = "{name}"
 version = "1.0.0"
 description = "{method} as a federation of {clients} clients"
 license = "Apache-2.0"
-# Flower would install what stands here while a run starts. fedblade is installed with the SuperLink and the nodes.
+# Flower would install the packages listed here when a run starts. Install fedblade with the SuperLink and the nodes.
 dependencies = []
 
 [tool.flwr.app]
@@ -38,7 +38,7 @@ serverapp = "server_app:app"
 clientapp = "client_app:app"
 
 [tool.flwr.app.config]
-# Folder of the run where the SuperLink runs, and whether the run in it goes on.
+# Folder of the run on the machine of the SuperLink, and whether the run in it is resumed.
 run-dir = "runs/flower"
 resume = false
 """
@@ -52,7 +52,7 @@ from fedblade.flower.server_app import server_app
 app = server_app(Path(__file__).parent)
 '''
 _CLIENT = '''\
-"""What every node does: its configuration says for which clients, and with which data."""
+"""The client of the run; the configuration of a node names its clients and its data."""
 
 from fedblade.flower.client_app import app
 
@@ -61,56 +61,57 @@ __all__ = ["app"]
 _README = """\
 # {method} with Flower
 
-`fedblade.toml` is the run ({clients} clients, {rounds} rounds); its table `[flower]` says on which terms nodes take
-part. All other files stay as they are. Files of your own that the run needs (a method, a model) are in `{parts}`; a
-module that they import is installed everywhere, or lies beside this file.
+`fedblade.toml` describes the run ({clients} clients, {rounds} rounds); its table `[flower]` has the terms of the
+deployment. Do not change the other files. Your own files that the run needs (a method, a model) are in `{parts}`.
+Modules that they import must be installed everywhere, or be put beside this file.
 
-## Rehearse on this machine
+## Try it on this machine
 
     fedblade flower up .
     fedblade flower run .
     fedblade flower status .
     fedblade flower down .
 
-`up` starts a SuperLink and nodes that share the {clients} clients, over TLS and with node keys; everything it writes
-is in `{own}`. While it is up, `FLWR_HOME={own}/home flwr run .` starts a run too.
+`up` starts a local federation: a SuperLink and nodes that share the {clients} clients, with TLS and node keys. All its
+files are in `{local}`. While it is up, `FLWR_HOME={local}/home flwr run .` starts a run too.
 
 ## Deploy
 
     fedblade flower certs certs --host flower.example.org --nodes {clients}
 
-says what goes to whom. Where nodes have data of their own, set `data = "nodes"` (`flower.data`) and `num_classes`, the
-number of classes of all of them together, under `[flower]` in `fedblade.toml`; `fedblade flower up` is for `data =
-"shares"` alone. Node keys are registered with `flwr supernode register`, nodes are started with `flower-supernode
---node-config 'clients="0" data="/path/to/samples.npz"'`, the run with `flwr run .`, which returns 0 even for a run that
-fails: `flwr list` tells. Set `FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
+makes certificates and keys, and says which machine needs which file. If nodes have their own data, set `data = "nodes"`
+(`flower.data`) and `num_classes`, the number of classes of all nodes together, under `[flower]` in `fedblade.toml`;
+`fedblade flower up` is only for `data = "shares"`. Register node keys with `flwr supernode register`, start nodes with
+`flower-supernode --node-config 'clients="0" data="/path/to/samples.npz"'`, and start the run with `flwr run .`. That
+command returns 0 even if the run fails; `flwr list` shows the status of the run. Set
+`FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
 """
 
 
 def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
-    """Write an app for a preset or file with changes into an empty or new folder; keys `flower.…` are its terms."""
+    """Write an app for a preset or file with overrides into an empty or new folder; keys `flower.…` are the terms."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
     config, deployment = app_config(source, overrides)
     check_deployable(config)
-    tables, own_files = _with_own_files(config.table())
+    tables, user_files = _with_user_files(config.table())
     facts = {
         "name": _project_name(config.method.name),
         "method": tables["method"]["name"],
         "clients": config.federation.num_clients,
         "rounds": config.federation.rounds,
-        "own": OWN,
+        "local": LOCAL,
         "parts": PARTS,
     }
     files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        FILE: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
+        CONFIG: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),
-        # Flower leaves out of the app what git is told to leave out.
-        ".gitignore": f"{OWN}/\ncerts/\nruns/\n__pycache__/\n",
-    } | own_files
+        # Flower does not pack files that .gitignore lists.
+        ".gitignore": f"{LOCAL}/\ncerts/\nruns/\n__pycache__/\n",
+    } | user_files
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
@@ -122,7 +123,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
 
 
 def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
-    """The run and the terms of its deployment that a preset or file and changes ask for."""
+    """The run and the terms of its deployment, from a preset or file with overrides."""
     prefix = f"{TABLE}."
     given = read_config(source)
     terms = given.pop(TABLE, {})
@@ -134,33 +135,33 @@ def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunCon
     return split_tables(raw | {TABLE: {**terms, **changes}})
 
 
-def _with_own_files(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The tables with parts from files of the user's as modules of the app, and these files by their new names.
+def _with_user_files(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The tables with references to the user's files turned into modules of the app, and the files by their new names.
 
-    A path means nothing on another machine, while modules of an app are found wherever Flower runs it.
+    A path is not valid on another machine, but Python finds the modules of an app wherever Flower runs it.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
 
-    def moved(name: str) -> str:
-        place, _, rest = name.rpartition(":")
-        if not place.endswith(".py"):
+    def as_module(name: str) -> str:
+        file, _, attribute = name.rpartition(":")
+        if not file.endswith(".py"):
             return name
-        path = Path(place).resolve()
+        path = Path(file).resolve()
         if not path.stem.isidentifier() or path.stem == "__init__":
             raise Misconfigured(f"'{path}' cannot be a module of the app. Rename the file, such as my_method.py.")
-        other = found.setdefault(path.stem, path)
+        other = paths.setdefault(path.stem, path)
         if other != path:
             raise Misconfigured(f"'{other}' and '{path}' have the same name, and the app holds both. Rename one.")
-        return f"{PARTS}.{path.stem}:{rest}"
+        return f"{PARTS}.{path.stem}:{attribute}"
 
-    named = {kind: table[kind] | {"name": moved(table[kind]["name"])} for kind in NAMED}
-    evaluation = table["evaluation"] | {"metrics": [moved(name) for name in table["evaluation"]["metrics"]]}
-    files = {f"{PARTS}/{stem}.py": path.read_bytes() for stem, path in found.items()}
-    package = {f"{PARTS}/__init__.py": b'"""Parts of the run from files of the user\'s."""\n'} if files else {}
+    named = {kind: table[kind] | {"name": as_module(table[kind]["name"])} for kind in NAMED}
+    evaluation = table["evaluation"] | {"metrics": [as_module(name) for name in table["evaluation"]["metrics"]]}
+    files = {f"{PARTS}/{stem}.py": path.read_bytes() for stem, path in paths.items()}
+    package = {f"{PARTS}/__init__.py": b'"""The user\'s own files that the run needs."""\n'} if files else {}
     return table | named | {"evaluation": evaluation}, package | files
 
 
 def _project_name(method: str) -> str:
-    """A name as Flower allows it: letters, digits and hyphens."""
+    """A name that Flower allows: letters, digits and hyphens."""
     plain_name = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder_name(method))
-    return f"fedblade-{plain_name}"[:_LONGEST_NAME].rstrip("-")
+    return f"fedblade-{plain_name}"[:_MAX_NAME].rstrip("-")
