@@ -14,6 +14,7 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
+from fedblade.results import read_runs
 from fedblade.runs import RunListener
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,6 +42,13 @@ def test_own_parts_work_by_reference():
     assert result.model.features(_images()).shape == (3, 32)
     with pytest.raises(fedblade.core.errors.Misconfigured, match="smoothing"):
         fedblade.run(method=f"{file}:smooth", smothing=0.3, **SMALL)
+
+
+def test_an_own_metric_is_measured_and_described(tmp_path):
+    result = fedblade.run(metrics=[f"{EXAMPLES / 'own_parts.py'}:confidence"], out=tmp_path / "run", **SMALL)
+    assert all(0.1 <= row["confidence"] <= 1 for row in result.history)
+    (record,) = read_runs([tmp_path / "run"])
+    assert record.fields["confidence"].label == "How sure the model is"
 
 
 def test_own_parts_combine_with_built_in_regularisers():

@@ -1,4 +1,4 @@
-"""A run's folder: configuration, history and results, written so that a kill at any moment loses nothing."""
+"""The folder of a run. All files are written so that a kill at any moment loses no finished round."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.j
 CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
 DIAGNOSTICS, METRICS = "diagnostics.jsonl", "metrics.json"
 DEPLOYMENT, EVENTS = "deployment.json", "deployment.jsonl"
-"""Of a deployed run: what its nodes know it by, and what happened to its nodes."""
-READ = (CONFIG, METRICS, PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, SUMMARY)
-"""Every file that a record of the run is read from."""
+"""Only deployed runs have these: how nodes recognise the run, and what happened to the nodes."""
+RECORD_FILES = (CONFIG, METRICS, PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, SUMMARY)
+"""The files that the record of a run is read from."""
 
 _LOG = logging.getLogger("fedblade")
 
@@ -48,7 +48,7 @@ def _holds_run(files: Sequence[str]) -> bool:
 
 
 class RunDirectory:
-    """One run on disk, held by one process at a time."""
+    """The folder of one run. Only one process at a time may open it; everybody may read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,18 +61,18 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the saved states."""
+        """The folder of the saved states."""
         return self.path / CHECKPOINTS
 
     def stored_config(self) -> dict[str, Any]:
-        """The configuration the run was started with."""
+        """The configuration that the run was started with."""
         try:
             return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise CorruptFile(f"'{self.path / CONFIG}' cannot be read: {error}. Start a new run elsewhere.") from error
 
     def check(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Refuse a folder that cannot take this run, without touching it."""
+        """Refuse a folder that this run cannot use; nothing is changed."""
         if self.path.exists() and not self.path.is_dir():
             raise Misconfigured(f"'{self.path}' is a file; expected a folder for --out.")
         if self.exists:
@@ -87,46 +87,46 @@ class RunDirectory:
             )
 
     def open(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Take the folder for a run with this configuration, new or, with `resume`, begun."""
+        """Lock the folder for a run with this configuration; with `resume` the run may have begun before."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Misconfigured(
                 f"cannot make the folder '{self.path}': {error.strerror}. Choose another --out."
             ) from error
-        self._take_lock()
+        self._lock_folder()
         self.check(config, resume=resume)
         if not self.exists:
             self.write(CONFIG, tomli_w.dumps(config))
         self.checkpoints.mkdir(exist_ok=True)
-        # Not the folders below: there is one for every client that has state, and the store sweeps those it writes to.
+        # Not in the folders below: every client with state has one, and its store removes such files by itself.
         for folder in (self.path, self.checkpoints):
-            for left in folder.glob(".*.tmp"):
-                left.unlink(missing_ok=True)
+            for unfinished in folder.glob(".*.tmp"):
+                unfinished.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let other processes have the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def write(self, name: str, content: str) -> None:
-        """Write a text file of the run atomically; a full disk stops the run and leaves the old file."""
+        """Write a text file atomically; a full disk stops the run and leaves the old file."""
         try:
             write_atomic(self.path / name, content)
         except OSError as error:
             raise cannot_write(self.path / name, error) from error
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write a JSON file; numbers that JSON cannot hold become null."""
+        """Write a JSON file; NaN and infinities become null."""
         self.write(name, json.dumps(_json_safe(value), indent=2) + "\n")
 
     def write_fields(self, fields: Iterable[Field]) -> None:
-        """Describe the numbers that the run's metrics write, for everything that shows them."""
+        """Store the descriptions of the numbers that the run's metrics write."""
         self.write_json(METRICS, descriptions(fields))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the run, or None if it is not there or torn."""
+        """The object in a JSON file, None if there is no such file or it is broken."""
         try:
             return parse_object((self.path / name).read_bytes())
         except OSError:
@@ -138,7 +138,7 @@ class RunDirectory:
         return summary if summary is not None and summary.get("status") == "finished" else None
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """Add one whole line, or none: what a full disk took of it is cut off again."""
+        """Add one line. If the disk is full, the part that was written is cut off again."""
         path = self.path / name
         line = (json.dumps(_json_safe(row)) + "\n").encode()
         try:
@@ -165,20 +165,20 @@ class RunDirectory:
         return found.objects
 
     def rewrite(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Replace a file of lines, so that lines to come follow whole ones."""
+        """Replace a file of lines."""
         self.write(name, "".join(json.dumps(_json_safe(row)) + "\n" for row in rows))
 
     def history(self) -> list[dict[str, Any]]:
-        """The rounds on record."""
+        """The rounds in the history, see `rows`."""
         return self.rows(HISTORY)
 
     def rounds_on_record(self) -> int:
-        """How many rounds are on record, from the first one on, until one is missing."""
+        """The number of rounds in the history before the first one that is missing."""
         known = {row["round"] for row in self.history()}
         return next(count for count in range(len(known) + 1) if count + 1 not in known)
 
     def cut_history(self, rounds: int) -> list[dict[str, Any]]:
-        """Keep the first `rounds` rounds, so that rounds done again are not written twice."""
+        """Remove the rounds after the first `rounds`, which will be done again, and return the others."""
         rows = [row for row in self.history() if row["round"] <= rounds]
         if len(rows) != rounds:
             raise CorruptFile(
@@ -198,9 +198,9 @@ class RunDirectory:
                     f"Resume with the same configuration, or choose another --out."
                 )
 
-    def _take_lock(self) -> None:
-        """Hold the folder until `close`; the operating system lets go of it when the process is killed."""
-        # Late: everything that only reads runs does without it.
+    def _lock_folder(self) -> None:
+        """Lock the folder until `close`; if the process is killed, the operating system unlocks it."""
+        # Late, because whatever only reads runs does not need it.
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
@@ -214,11 +214,11 @@ class RunDirectory:
 
 
 def _json_safe(value: Any) -> Any:
-    """NaN and infinities as None, everything else unchanged."""
+    """The value with None for NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _json_safe(each) for key, each in value.items()}
+        return {key: _json_safe(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_json_safe(each) for each in value]
+        return [_json_safe(entry) for entry in value]
     return value

@@ -1,4 +1,4 @@
-"""Turn groups of runs into the rows of a comparison table."""
+"""Compares groups of runs: one row of numbers per group."""
 
 import math
 import statistics
@@ -19,13 +19,13 @@ _PERCENT = 100
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One line of the comparison: means over seeds, with the sample standard deviation (n−1), None for one seed.
+    """One row of the comparison: means over seeds, with the sample standard deviation (n−1), None for one seed.
 
-    Means are over the finished runs, or over all runs while none is finished (`finished == 0`). `ranked_mean` is what
-    methods are ranked by: the last ten rounds, or, where the model is `calibrated` at the end of the run, that model. A
-    rank is 1 for the highest mean among complete groups of the same setting, and None where ranking would mislead.
-    `own_mean` is of the clients' own models on samples of their own with `tests_apart`, else on the whole test set.
-    `ranked_seeds` and `final_seeds` have the accuracy of each seed.
+    Means are over the finished runs, or over all runs while none is finished (`finished == 0`). Methods are ranked by
+    `ranked_mean`: the mean over the last ten rounds or, if the model is `calibrated` at the end of the run, the
+    accuracy of the calibrated model. A rank is 1 for the highest mean among complete groups of the same setting, and
+    None where ranking would mislead. `own_mean` is the accuracy of the clients' own models, with `tests_apart` on the
+    samples of the client, otherwise on the whole test set. `ranked_seeds` and `final_seeds` have one accuracy per seed.
     """
 
     label: str
@@ -61,40 +61,40 @@ class ComparisonRow:
 
     @property
     def evaluations(self) -> tuple[tuple[int, int], ...]:
-        """Evaluated rounds and all rounds of each seed."""
+        """The number of evaluated rounds and of all rounds, per seed."""
         return tuple(zip(self.rounds_evaluated, self.rounds_done, strict=True))
 
     @property
     def rounds_to_mean(self) -> float | None:
-        """Mean round at which the threshold was reached, None unless every seed reached it."""
-        reached = [hit for hit in self.rounds_to if hit is not None]
+        """The mean round at which the threshold was reached, None unless all seeds reached it."""
+        reached = [round_ for round_ in self.rounds_to if round_ is not None]
         return statistics.fmean(reached) if reached and len(reached) == len(self.rounds_to) else None
 
     @property
     def rounds_to_text(self) -> str:
-        """The mean round, or `T+` with the number of rounds T when a seed never got there."""
+        """The mean round, or `T+` with the number of rounds T when a seed never reached the threshold."""
         if self.rounds_to_mean is None:
             return f"{max(self.rounds_done, default=0)}+"
         return f"{self.rounds_to_mean:.1f}".removesuffix(".0")
 
     @property
     def rounds_to_seeds_text(self) -> tuple[str, ...]:
-        """The round per seed, `T+` where the seed never got there."""
+        """The round per seed, `T+` where the seed never reached the threshold."""
         pairs = zip(self.rounds_to, self.rounds_done, strict=True)
-        return tuple(f"{done}+" if hit is None else str(hit) for hit, done in pairs)
+        return tuple(f"{done}+" if reached is None else str(reached) for reached, done in pairs)
 
 
 def comparison_rows(paths: Sequence[Path], threshold: float | None = None) -> list[ComparisonRow]:
-    """Rows of the comparison table, one per method and setting, of all runs at or below `paths`.
+    """Compare all runs at or below `paths`: one row per method and setting.
 
-    `threshold` is the accuracy in percent for "rounds to"; by default that of `suggest_threshold`.
+    `threshold` is the accuracy in percent for "rounds to"; by default `suggest_threshold` chooses it.
     """
     groups = group_runs(read_runs(paths))
     return compare(groups, suggest_threshold(groups) if threshold is None else check_threshold(threshold))
 
 
 def check_threshold(threshold: float) -> float:
-    """The same accuracy in percent, or an error where it is none that a run could reach."""
+    """The given accuracy in percent, or an error where no run could reach it."""
     if not 0 < threshold <= _PERCENT:
         raise Misconfigured(
             f"the threshold is {threshold:g}; expected an accuracy in percent, above 0 and at most 100, such as 90."
@@ -104,11 +104,11 @@ def check_threshold(threshold: float) -> float:
 
 def suggest_threshold(groups: Sequence[Group]) -> float:
     """The largest multiple of 5 % that at least half of the runs reach."""
-    best = [_peak(run) for group in groups for run in group.counted]
-    peaks = [peak for peak in best if peak is not None]
-    if not peaks:
+    best = [_best_accuracy(run) for group in groups for run in group.counted]
+    reached = [accuracy for accuracy in best if accuracy is not None]
+    if not reached:
         return _DEFAULT_THRESHOLD
-    middle = statistics.median_low(sorted(peaks))
+    middle = statistics.median_low(sorted(reached))
     return float(max(_THRESHOLD_STEP, math.floor(middle / _THRESHOLD_STEP) * _THRESHOLD_STEP))
 
 
@@ -116,8 +116,9 @@ def compare(groups: Sequence[Group], threshold: float) -> list[ComparisonRow]:
     """One row per group, in the same order."""
     rows = [_row(group, threshold) for group in groups]
     ranks = _ranks(groups, [row.ranked_mean for row in rows])
-    final = _ranks(groups, [row.final_mean for row in rows])
-    return [replace(row, rank=a, final_rank=b) for row, a, b in zip(rows, ranks, final, strict=True)]
+    final_ranks = _ranks(groups, [row.final_mean for row in rows])
+    ranked = zip(rows, ranks, final_ranks, strict=True)
+    return [replace(row, rank=rank, final_rank=final_rank) for row, rank, final_rank in ranked]
 
 
 def _row(group: Group, threshold: float) -> ComparisonRow:
@@ -170,19 +171,22 @@ def _mean(runs: Sequence[RunRecord], value: Callable[[RunRecord], float | None])
     return _spread([value(run) for run in runs])[0]
 
 
-def _peak(run: RunRecord) -> float | None:
-    return max((r.accuracy for r in run.history if r.accuracy is not None), default=None)
+def _best_accuracy(run: RunRecord) -> float | None:
+    return max((round_.accuracy for round_ in run.history if round_.accuracy is not None), default=None)
 
 
 def _ranks(groups: Sequence[Group], means: Sequence[float | None]) -> list[int | None]:
-    """Place of each complete group among those of its setting; None for the rest and for a group on its own."""
-    fields: dict[object, list[float]] = {}
-    for group, mean in zip(groups, means, strict=True):
-        if mean is not None and group.finished == len(group.runs):
-            fields.setdefault(group.setting, []).append(mean)
+    """The rank of every complete group within its setting; None for other groups and for the only one of a setting."""
+    complete = [mean if group.finished == len(group.runs) else None for group, mean in zip(groups, means, strict=True)]
+    rivals: dict[object, list[float]] = {}
+    for group, mean in zip(groups, complete, strict=True):
+        if mean is not None:
+            rivals.setdefault(group.setting, []).append(mean)
     ranks: list[int | None] = []
-    for group, mean in zip(groups, means, strict=True):
-        field = fields.get(group.setting, [])
-        ranked = mean is not None and group.finished == len(group.runs) and len(field) > 1
-        ranks.append(1 + sum(other > mean for other in field) if ranked and mean is not None else None)
+    for group, mean in zip(groups, complete, strict=True):
+        in_setting = rivals.get(group.setting, [])
+        if mean is None or len(in_setting) == 1:
+            ranks.append(None)
+        else:
+            ranks.append(1 + sum(other > mean for other in in_setting))
     return ranks
