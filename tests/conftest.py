@@ -23,6 +23,9 @@ import torch  # noqa: E402
 import fedblade  # noqa: E402
 from fedblade.runs import Result  # noqa: E402
 
+# Failed assertions in tests/support are explained like those of the tests.
+pytest.register_assert_rewrite("support")
+
 torch.set_num_threads(1)
 # A change must not fail over an example that another change would not have drawn; fresh examples are for long runs.
 hypothesis.settings.register_profile("steady", derandomize=True)
