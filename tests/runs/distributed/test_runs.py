@@ -49,6 +49,7 @@ def until(launch, folder, rounds):
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("store", "victim"),
     [("shared", 1), pytest.param("rank", 1, marks=pytest.mark.slow), pytest.param("rank", 0, marks=pytest.mark.slow)],
