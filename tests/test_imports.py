@@ -38,11 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"core", "hardness", "protocols", "results"},
     "figures": {"core", "protocols", "report", "results", "config", "presets"},
     "watch": {"core", "protocols", "report", "results"},
-    "bench": {"core", "data", "config", "runs", "losses"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
     "cli": {
         "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
-        "watch", "bench", "flower",
+        "watch", "flower",
     },
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}
@@ -134,7 +133,7 @@ def test_the_core_needs_little():
 
 
 def test_flower_stays_where_it_is_used():
-    outside = [path for package, path in package_files() if package not in {"flower", "bench"}]
+    outside = [path for package, path in package_files() if package != "flower"]
     wrong = [path for path in outside if any(name.split(".")[0] == "flwr" for name in imports_of(path))]
     assert not wrong
     inside = [path for package, path in package_files() if package == "flower"]

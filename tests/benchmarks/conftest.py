@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedblade.bench._base import Options
-from fedblade.bench._workload import Workload
+from benchmarks.benchmark import Options
+from benchmarks.digits_federation import DigitsFederation
 
 
 @pytest.fixture
 def tiny():
-    return Workload(rounds=2, clients=4, batch_size=256)
+    return DigitsFederation(rounds=2, clients=4, batch_size=256)
 
 
 @dataclass(frozen=True)

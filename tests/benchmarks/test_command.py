@@ -1,12 +1,14 @@
 """`fedblade bench`: names, the table, JSON and Markdown, and what is said of rows that cannot run."""
 
 import json
+import re
 import warnings
 
 import pytest
 
-from fedblade.bench import _registry, markdown
-from fedblade.bench._base import Benchmark, Case, Result, Skipped, at_least, at_most
+from benchmarks import markdown, runner
+from benchmarks.benchmark import Benchmark, Case, Result, Skipped, at_least, at_most
+from benchmarks.fresh_process import CHECKOUT
 from fedblade.core.errors import RunFailed
 
 FAST = Case("a fast case", "one thing over another", at_least(2))
@@ -26,7 +28,7 @@ def measure(options):
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     made = Benchmark("made", "made up", (FAST, SMALL, TIME, HEAVY), measure)
-    monkeypatch.setattr(_registry, "BENCHMARKS", {**_registry.BENCHMARKS, "made": made})
+    monkeypatch.setattr(runner, "BENCHMARKS", {**runner.BENCHMARKS, "made": made})
 
 
 @pytest.fixture
@@ -42,6 +44,22 @@ def bench(capsys):
         return status, captured.out, captured.err
 
     return run
+
+
+def test_a_bare_installation_says_where_the_benchmarks_are(bench, monkeypatch, tmp_path):
+    monkeypatch.setattr("fedblade.cli._bench.__file__", str(tmp_path / "site-packages/fedblade/cli/_bench.py"))
+    monkeypatch.chdir(tmp_path)
+    status, out, err = bench("made")
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert [word for word in (str(tmp_path), "Clone the repository", "`fedblade bench`") if word not in err] == []
+    monkeypatch.chdir(CHECKOUT)
+    assert bench("made")[0] == 0, "the root of a checkout has them"
+
+
+def test_benchmarks_use_public_modules_only():
+    imported = re.compile(r"^\s*(?:from|import) (fedblade[\w.]*)", re.MULTILINE)
+    for file in (CHECKOUT / "benchmarks").rglob("*.py"):
+        assert "._" not in "".join(imported.findall(file.read_text(encoding="utf-8"))), file
 
 
 def test_who_watches_is_told_what_is_measured(bench, monkeypatch):
@@ -81,7 +99,7 @@ def test_the_table_fits_a_terminal_and_names_what_was_skipped(bench):
 
 
 def test_every_real_label_fits_its_column():
-    for benchmark in _registry.BENCHMARKS.values():
+    for benchmark in runner.BENCHMARKS.values():
         assert len(benchmark.name) <= 10
         assert len({case.label for case in benchmark.cases}) == len(benchmark.cases)
         for case in benchmark.cases:
@@ -115,7 +133,7 @@ def test_a_side_that_breaks_is_listed_with_its_last_words():
         yield
 
     (row,) = Benchmark("broken", "breaks", (FAST,), broken).run(None)
-    assert row.table()["skipped"] == "failed: it fell over"
+    assert row.as_dict()["skipped"] == "failed: it fell over"
 
 
 def test_sides_that_cannot_be_compared_meet_no_goal():
@@ -123,7 +141,7 @@ def test_sides_that_cannot_be_compared_meet_no_goal():
         yield FAST.label, Result(30.0, comparable=False)
 
     (row,) = Benchmark("unequal", "compares pears", (FAST,), unequal).run(None)
-    assert (row.table()["ratio"], row.met) == (30.0, None)
+    assert (row.as_dict()["ratio"], row.met) == (30.0, None)
 
 
 def test_markdown_has_the_command_of_each_row(bench):

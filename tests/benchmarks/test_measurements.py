@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from fedblade.bench import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics_cost
-from fedblade.bench._base import Options
-from fedblade.bench._timing import alternate, paired_ratios
+from benchmarks.benchmark import Options
+from benchmarks.timing import alternate, paired_ratios
+from benchmarks.workloads import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics
 from fedblade.losses import balanced_cross_entropy
 from fedblade.losses import lddecorr as lddecorr_loss
 
@@ -118,16 +118,16 @@ def timed(*seconds):
 
 def test_rounds_of_cifar_are_compared_one_by_one():
     sides = {"fedblade": timed(9, 2, 3, 4), "fedetf": timed(8, 1, 2), "bf16": timed(9, 1, 1.5, 2)}
-    found = dict(cifar.paces(sides))
+    found = dict(cifar.seconds_per_round(sides))
     assert found[cifar.TF32.label].value == 3
     assert found[cifar.BF16.label].value == 1.5
     assert found[cifar.FEDETF.label].values == [2.0, 1.5]
     assert found[cifar.FIRST.label].value == 20
     assert found[cifar.WHOLE.label].value == 20 + 199 * 4
-    both = cifar.engines(sides["fedblade"], timed(90, 20, 60))
+    both = cifar.compare_engines(sides["fedblade"], timed(90, 20, 60))
     assert both.values == [10.0, 20.0]
     assert both.value == 15.0
-    measured = cifar.watched(sides["fedblade"], timed(9, 2.75, 5))
+    measured = cifar.compare_metrics(sides["fedblade"], timed(9, 2.75, 5))
     assert measured.values == [1.25, 1.5]
     assert measured.value == 1.375
     assert measured.medians == {"accuracy s/round": 3.5, "default s/round": 4.875}
@@ -139,7 +139,7 @@ def test_cifar(any_device):
     assert found.keys() == {case.label for case in cifar.CASES}
     assert_ratio(found[cifar.ENGINES.label], "sequential s/round", "stacked s/round")
     assert_ratio(found[cifar.FEDETF.label], "fedblade s/round", "fedetf s/round")
-    assert_ratio(found[cifar.WATCHED.label], "default s/round", "accuracy s/round")
+    assert_ratio(found[cifar.METRICS.label], "default s/round", "accuracy s/round")
     start, pace = found[cifar.FIRST.label].value, found[cifar.WHOLE.label].medians["s/round with evaluation"]
     assert found[cifar.WHOLE.label].value == pytest.approx(start + 199 * pace)
 
@@ -161,13 +161,13 @@ def test_cifar_is_the_setting_of_the_paper():
 @pytest.mark.parametrize("benchmark", [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS])
 def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchmark):
     for row in benchmark.run(Options(device="cuda")):
-        assert row.table()["skipped"] == "is measured on the CPU; --device cuda was asked for"
+        assert row.as_dict()["skipped"] == "is measured on the CPU; --device cuda was asked for"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_missing_is_named():
     for row in cifar.BENCHMARKS[0].run(Options()):
-        assert row.table()["skipped"] == "needs a GPU; torch sees no CUDA device here"
+        assert row.as_dict()["skipped"] == "needs a GPU; torch sees no CUDA device here"
 
 
 def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
@@ -175,15 +175,15 @@ def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for row in cifar.BENCHMARKS[0].run(any_device):
-        assert "needs CIFAR-10" in row.table()["skipped"]
-        assert "fedblade data cifar10" in row.table()["skipped"]
+        assert "needs CIFAR-10" in row.as_dict()["skipped"]
+        assert "fedblade data cifar10" in row.as_dict()["skipped"]
 
 
 def test_metrics():
     """The default metrics are measured for the method with the longest rounds and for the one with the shortest."""
-    found = results(metrics_cost.measure(ONCE, rounds=1, epochs=1, clients_per_round=2))
-    assert found.keys() == {case.label for case in metrics_cost.BENCHMARKS[0].cases}
-    for case in (metrics_cost.DEFAULT, metrics_cost.PLAIN):
+    found = results(metrics.measure(ONCE, rounds=1, epochs=1, clients_per_round=2))
+    assert found.keys() == {case.label for case in metrics.BENCHMARKS[0].cases}
+    for case in (metrics.DEFAULT, metrics.PLAIN):
         assert str(case.goal) == "≤ 1.1"
         assert_ratio(found[case.label], "default s/round", "accuracy s/round")
-    assert "FedAvg" in metrics_cost.PLAIN.what
+    assert "FedAvg" in metrics.PLAIN.what

@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from fedblade.core.local import train as train_locally
 from fedblade.core.neck import Neck
-from fedblade.core.network import build_network, norm_names
+from fedblade.core.network import norm_names
+from fedblade.core.network_building import BodyOptions, build_network
 from fedblade.core.phase import Phase
 from fedblade.core.problem import receive
 from fedblade.core.streams import Streams
@@ -22,7 +23,7 @@ EXAMPLE = torch.zeros(1, 6, dtype=torch.float64)
 
 def network_of(*necks, head=None, seed=0):
     return build_network(
-        lambda: Mlp((6,), (8,), 10, "batch"), head or LinearHead(), 3, EXAMPLE, Streams(seed), necks=necks
+        lambda: Mlp((6,), (8,), 10, "batch"), head or LinearHead(), 3, EXAMPLE, Streams(seed), BodyOptions(necks=necks)
     )
 
 
@@ -97,7 +98,12 @@ def test_a_neck_with_a_norm_cannot_train_on_one_sample():
     bare = build_network(lambda: Mlp((6,), (8,), 10, "none"), LinearHead(), 3, EXAMPLE, Streams(0))[0]
     assert not bare.skips_singletons
     necked = build_network(
-        lambda: Mlp((6,), (8,), 10, "none"), LinearHead(), 3, EXAMPLE, Streams(0), necks=[Neck(4, norm="batch")]
+        lambda: Mlp((6,), (8,), 10, "none"),
+        LinearHead(),
+        3,
+        EXAMPLE,
+        Streams(0),
+        BodyOptions(necks=[Neck(4, norm="batch")]),
     )[0]
     assert necked.skips_singletons
 

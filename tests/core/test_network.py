@@ -5,7 +5,8 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.neck import Neck
-from fedblade.core.network import build_network, norm_names
+from fedblade.core.network import norm_names
+from fedblade.core.network_building import BodyOptions, build_network
 from fedblade.core.streams import Streams
 from fedblade.core.tree import tree_clone
 from fedblade.core.views import HeadOutput, HeadTensors
@@ -21,7 +22,7 @@ def mlp():
 
 
 def build(make=mlp, head=None, example=EXAMPLE, seed=0, **options):
-    return build_network(make, head or LinearHead(), 3, example, Streams(seed), **options)
+    return build_network(make, head or LinearHead(), 3, example, Streams(seed), BodyOptions(**options))
 
 
 def test_the_body_is_the_same_under_every_head():

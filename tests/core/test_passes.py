@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedblade.core.passes import PASS_BATCH, chunks, run_passes
+from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks, run_passes
 from fedblade.core.sums import DataPass
 from fedblade.payloads import CLASS_FEATURES
 from support.small_federation import BATCH_NORM, build, tasks
@@ -22,8 +22,8 @@ def test_passes_add_up_over_batches_in_float64():
     samples, network, start = setup.problem.samples, setup.problem.network, setup.start
     indices = torch.arange(len(samples))
     assert len(indices) > PASS_BATCH
-    model = (start.params, start.buffers, start.fixed)
-    total = run_passes([CLASS_FEATURES], network, model, samples, indices, counts=torch.zeros(5))["class_features"]
+    model = PassModel(start.params, start.buffers, start.fixed, counts=torch.zeros(5))
+    total = run_passes([CLASS_FEATURES], network, model, PassData(samples, indices))["class_features"]
     features = network.features(start.params, start.buffers, samples.batch(indices)[0], training=False).double()
     assert total["sum"].dtype == torch.float64
     for label in range(5):
@@ -35,11 +35,12 @@ def test_passes_add_up_over_batches_in_float64():
 def test_a_pass_uses_running_statistics_and_leaves_them():
     setup = build(**BATCH_NORM)
     start, network = setup.start, setup.problem.network
-    model = (start.params, {n: v.clone() for n, v in start.buffers.items()}, start.fixed)
+    buffers = {n: v.clone() for n, v in start.buffers.items()}
+    model = PassModel(start.params, buffers, start.fixed, counts=torch.zeros(5))
     seen = []
     look = DataPass("look", lambda view: seen.append(view.features) or {"n": torch.ones(())})
-    run_passes([look], network, model, setup.problem.samples, tasks(setup)[0].indices, counts=torch.zeros(5))
-    assert all(torch.equal(model[1][name], leaf) for name, leaf in start.buffers.items())
+    run_passes([look], network, model, PassData(setup.problem.samples, tasks(setup)[0].indices))
+    assert all(torch.equal(buffers[name], leaf) for name, leaf in start.buffers.items())
     inputs, _ = setup.problem.samples.batch(tasks(setup)[0].indices)
     assert torch.equal(seen[0], network.features(start.params, start.buffers, inputs, training=False))
     assert not seen[0].requires_grad
@@ -50,10 +51,8 @@ def test_several_passes_share_one_forward():
     calls = []
     forward = setup.problem.network.body.register_forward_hook(lambda *_: calls.append(1))
     passes = [DataPass(name, lambda view: {"n": view.labels.sum()}) for name in ("a", "b")]
-    model = (setup.start.params, setup.start.buffers, setup.start.fixed)
-    totals = run_passes(
-        passes, setup.problem.network, model, setup.problem.samples, torch.arange(10), counts=torch.zeros(5)
-    )
+    model = PassModel(setup.start.params, setup.start.buffers, setup.start.fixed, counts=torch.zeros(5))
+    totals = run_passes(passes, setup.problem.network, model, PassData(setup.problem.samples, torch.arange(10)))
     forward.remove()
     assert calls == [1]
     assert totals["a"] == totals["b"] == {"n": torch.tensor(20.0, dtype=torch.float64)}
@@ -63,10 +62,7 @@ def test_no_pass_no_forward():
     setup = build()
     calls = []
     forward = setup.problem.network.body.register_forward_hook(lambda *_: calls.append(1))
-    model = (setup.start.params, setup.start.buffers, setup.start.fixed)
-    assert (
-        run_passes([], setup.problem.network, model, setup.problem.samples, torch.arange(10), counts=torch.zeros(5))
-        == {}
-    )
+    model = PassModel(setup.start.params, setup.start.buffers, setup.start.fixed, counts=torch.zeros(5))
+    assert run_passes([], setup.problem.network, model, PassData(setup.problem.samples, torch.arange(10))) == {}
     forward.remove()
     assert calls == []

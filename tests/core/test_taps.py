@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train
 from fedblade.core.neck import Neck
-from fedblade.core.network import build_network
+from fedblade.core.network_building import BodyOptions, build_network
 from fedblade.core.problem import receive
 from fedblade.core.streams import Streams
 from fedblade.core.terms import Term, TermValue
@@ -42,7 +42,7 @@ class Staged(nn.Module):
 
 
 def network_of(make=Staged, example=IMAGE, **options):
-    return build_network(make, LinearHead(), 3, example, Streams(0), **options)
+    return build_network(make, LinearHead(), 3, example, Streams(0), BodyOptions(**options))
 
 
 def some(count=7):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedblade.core.errors import Unsupported
-from fedblade.core.network import build_network
+from fedblade.core.network_building import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
 from fedblade.engines.layers._body import StackedBody

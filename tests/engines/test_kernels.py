@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from fedblade.engines.layers._pointwise import patches, pointwise
-from fedblade.runs import float32_products
+from fedblade.runs._device import float32_products
 from support.gpu import NEEDS_GPU
 
 KINDS = {torch.float32: 3e-5, torch.bfloat16: 3e-2}

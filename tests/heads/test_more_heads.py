@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.network import build_network
+from fedblade.core.network_building import build_network
 from fedblade.core.registry import heads as registry
 from fedblade.core.streams import Streams
 from fedblade.heads import (

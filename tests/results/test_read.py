@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.results import losses, read_runs
+from fedblade.results import read_runs, unreadable_note
 
 
 def test_finds_runs_at_any_depth_once_and_in_order(make_run, tmp_path):
@@ -133,7 +133,6 @@ def test_missing_path_a_file_and_an_empty_folder_are_refused(make_run, tmp_path)
         ("partition.json", '{"counts": [[1, 2], [3]]}', "is not a table of counts"),
         ("partition.json", '{"counts": []}', "is not a table of counts"),
         ("partition.json", '{"counts": [[-1]]}', "is not a table of counts"),
-        ("history.jsonl", '{"round": 1}\n{"rou\n{"round": 3}\n', "line 2 of"),
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(make_run, name: str, content: str, says: str):
@@ -165,10 +164,20 @@ def test_what_cannot_be_read_is_left_out_and_named(make_run):
         "lines 2, 3 of mine/diagnostics.jsonl",
         "line 2 of mine/clients.jsonl",
     )
-    assert losses([record]) == (
+    assert unreadable_note([record]) == (
         "Left out, because it cannot be read: test_accuracy of round 2 in mine/history.jsonl; seconds of round 3 in "
         "mine/history.jsonl; lines 2, 3 of mine/diagnostics.jsonl; line 2 of mine/clients.jsonl."
     )
+
+
+def test_a_broken_round_is_left_out_and_named(make_run):
+    run = make_run(folder="mine")
+    (run / "history.jsonl").write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+
+    (record,) = read_runs([run])
+
+    assert [round_.number for round_ in record.history] == [1, 3]
+    assert record.left_out == ("line 2 of mine/history.jsonl",)
 
 
 def test_many_losses_are_counted(make_run):
@@ -177,7 +186,7 @@ def test_many_losses_are_counted(make_run):
     bad = {"round": 1, "a": "x", "b": "x", "c": "x", "d": "x"}
     (run / "history.jsonl").write_text(json.dumps(bad) + "\n")
 
-    said = losses(read_runs([run]))
+    said = unreadable_note(read_runs([run]))
 
     assert said.endswith("d of round 1 in mine/history.jsonl; and 1 more.")
     assert "lines 1, 2, 3, 4, … of mine/diagnostics.jsonl" in read_runs([run])[0].left_out
@@ -190,4 +199,4 @@ def test_a_torn_last_line_is_no_loss(make_run):
             file.write('{"round": 3, "te')
 
     assert read_runs([run])[0].left_out == ()
-    assert losses(read_runs([run])) == ""
+    assert unreadable_note(read_runs([run])) == ""

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
-from fedblade.runs import load_config, prepare
+from fedblade.runs import Work, count_work, guess_work, load_config, prepare, training_split
 from fedblade.studies import Estimate, _cost, estimate
 from fedblade.studies._cost import duration
 from fedblade.studies._speed import Speed, _shares, probe
-from fedblade.studies._work import Work, count_work, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 

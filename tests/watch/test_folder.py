@@ -35,13 +35,22 @@ def test_a_torn_last_line_is_not_a_round_yet(run, folder):
 def test_what_cannot_be_read_keeps_what_was_read_before_and_mends_itself(run, folder):
     run.rounds(3)
     folder.refresh()
-    run.write("history.jsonl", '{"round": 1}\n{"rou\n{"round": 3}\n', at=run.start + 50)
+    run.write("partition.json", "[]", at=run.start + 50)
     folder.refresh()
     assert folder.runs[0].record.rounds_done == 3
-    assert "line 2" in folder.problems[0]
+    assert "is not a JSON object" in folder.problems[0]
     run.rounds(5)
+    run.write("partition.json", "{}", at=run.start + 51)
     folder.refresh()
     assert (folder.runs[0].record.rounds_done, folder.problems) == (5, [])
+
+
+def test_a_broken_round_is_left_out_and_does_not_hide_the_others(run, folder):
+    run.write("history.jsonl", '{"round": 1}\n{"rou\n{"round": 3}\n', at=run.start + 50)
+    folder.refresh()
+    assert folder.problems == []
+    assert folder.runs[0].record.rounds_done == 3
+    assert folder.runs[0].record.left_out == ("line 2 of run/history.jsonl",)
 
 
 def test_a_broken_run_does_not_hide_the_others(make_run, tmp_path):

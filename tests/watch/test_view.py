@@ -38,9 +38,9 @@ def test_a_run_in_progress(run, width, tail):
     assert "training 0:34, 1.50 s per round · about 0:54 left\n" in re.sub(" +\n", "\n", text)
     assert re.search(r"test accuracy, % +now 86.96 · last ten 86.12", text)
     assert re.search(r"test loss +now 0.08696", text)
-    assert re.search(r"erank_feature +33  ▁.*█", text)
-    assert re.search(r"drift_norm +0.5  ▄{20}", text)
-    assert "update_cosine" not in text
+    assert re.search(r"effective rank, features +33  ▁.*█", text)
+    assert re.search(r"client drift \(norm\) +0.5  ▄{16,20}", text)
+    assert "cosine of updates" not in text
     assert re.search(r"^health  idle clients 1 in the last round$", text, re.MULTILINE)
     assert "scale clamped" not in text
     assert "up 23 kB · down 46 kB" in text
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_named(run):
 @pytest.mark.parametrize("width", [*WIDTHS, 99, 100, 119, 120])
 def test_no_sparkline_is_cut(run, width):
     lines = drawn(run.path, run.rounds(60), width)
-    rows = [line for line in lines if line.startswith(("erank_feature", "nc_error"))]
+    rows = [line for line in lines if line.startswith(("client drift", "effective rank"))]
     assert len(rows) == 2
     assert not any("…" in row for row in rows)
 

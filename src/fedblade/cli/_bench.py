@@ -1,12 +1,13 @@
-"""`fedblade bench`: the benchmarks, each as a ratio in one run, with its goal."""
+"""`fedblade bench`: speed and memory as ratios in one run, next to their goals."""
 
+import importlib
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from fedblade.bench._base import Benchmark
+_RUNNER = "benchmarks/runner.py"
 
 
 def bench(
@@ -18,22 +19,34 @@ def bench(
     repeat: Annotated[
         int | None, typer.Option("--repeat", min=1, metavar="N", help="Repetitions of each side.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda: where to measure.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="Where to measure: auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Measure speed and memory against the goals; what cannot run here is listed with the reason."""
-    from fedblade.bench import _render
-    from fedblade.bench._base import Options, check_device
-    from fedblade.bench._registry import chosen, run
+    """Measure speed and memory against the goals; what cannot run here is listed with the reason.
 
-    check_device(device)
-    wanted = chosen(name)
-    rows = run(wanted, Options(repeat, device), _say)
-    found = _render.tables(rows)
-    show = _render.as_json if as_json else _render.as_markdown if as_markdown else _render.as_text
-    typer.echo(show(found))
+    The benchmarks are in the folder `benchmarks` of the repository and not in the installed package.
+    """
+    checkout = str(_find_checkout())
+    if checkout not in sys.path:
+        sys.path.insert(0, checkout)
+    runner = importlib.import_module("benchmarks.runner")
+    style = "json" if as_json else "markdown" if as_markdown else "text"
+    typer.echo(runner.run_as_text(name, repeat=repeat, device=device, style=style, on_start=_announce))
 
 
-def _say(each: "Benchmark") -> None:
-    """Tell who is waiting what is measured now."""
+def _find_checkout() -> Path:
+    """The root of the repository: around the code that is running, or else the current folder."""
+    from fedblade.core.errors import Misconfigured
+
+    for folder in (*Path(__file__).parents, Path.cwd()):
+        if (folder / _RUNNER).is_file() and (folder / "src" / "fedblade").is_dir():
+            return folder
+    raise Misconfigured(
+        f"the benchmarks are not part of the installed package, and '{Path.cwd()}' has no {_RUNNER}. "
+        "Clone the repository of fedblade and run `fedblade bench` from its root."
+    )
+
+
+def _announce(line: str) -> None:
+    """Tell a person at a terminal what is measured now."""
     if sys.stderr.isatty():
-        typer.echo(f"{each.name}: {each.summary} …", err=True)
+        typer.echo(line, err=True)

@@ -8,15 +8,13 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import Unsupported
 from fedblade.core.phase import Phase
 from fedblade.core.problem import Problem
-from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Engine, Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import Engine, MeasuredClient, OnClient, OwnStates, RoundOutcome
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._gathering import Gathering, Question
 from fedblade.engines.nodes._models import NodeModels
@@ -81,7 +79,7 @@ class DeployedEngine:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
@@ -92,12 +90,3 @@ class DeployedEngine:
 def _names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:
     """The sums that diagnostics ask for, by name."""
     return [] if diagnostics is None else [each.name for each in getattr(diagnostics, kind)]
-
-
-@engines.register()
-def flower(problem: Problem) -> Engine:  # noqa: ARG001 - what every engine is made from
-    """Clients on other machines, through Flower: `fedblade flower init` makes an app of a configuration."""
-    raise Unsupported(
-        "engine 'flower' runs inside a Flower app. Make one with `fedblade flower init DIR CONFIG.toml` and start it "
-        "with `fedblade flower run DIR`."
-    )

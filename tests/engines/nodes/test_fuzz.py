@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fedblade._version import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
-from fedblade.engines._wire import unpack
 from fedblade.engines.nodes import Holding, Reply
 from fedblade.engines.nodes._hello import Refused, holdings_of
 from fedblade.engines.nodes._templates import Templates
+from fedblade.engines.packing import unpack
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.runs import diagnostic_request
 from support.node_runs import Far, config_of, trained
@@ -49,7 +49,7 @@ def honest(tmp_path_factory):
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
     templates = Templates(setup.problem, SequentialEngine(setup.problem))
     template = templates.of_training(setup.start, cohort, declared, diagnostics, 0.1)
-    measures = templates.of_passes(setup.start, setup.metrics[0].passes)
+    measures = templates.of_passes(setup.start, setup.accuracy.passes)
     made = {"template": template, "declared": declared, "diagnostics": diagnostics, "measures": measures}
     made["model"] = setup.start.params
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}

@@ -90,8 +90,8 @@ def on_ranks(work, world):
 
 def outcome(client, *, first=False):
     """What one client sends."""
-    torch.manual_seed(client)
-    row = torch.randn(2, 3, dtype=torch.float64)
+    # Ranks are threads here, and torch's global generator is shared by all threads.
+    row = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(client))
     trees = {
         "delta": {"w": row, "b": row[0, 0]},
         "steps": {"n": row.abs().sum()},

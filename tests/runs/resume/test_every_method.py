@@ -3,13 +3,13 @@
 import pytest
 
 from fedblade.core.registry import methods, regularisers
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 from support.sample import sampled
 
 NAMES = [*methods.names(), "fedprox+lddecorr", "moon+feddecorr", *(f"fedlc+{name}" for name in regularisers.names())]
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     """Raises when a round has been recorded."""
 
     def __init__(self, round_):
