@@ -17,6 +17,7 @@ from fedblade.core.registry import methods
 from fedblade.core.sums import Sum
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedprox import fedprox
+from support.for_every import for_every
 
 COMBINATIONS = ["fedavg+feddecorr", "fedprox+feddecorr+lddecorr", "fedetf-ft"]
 PAPERS = resources.files("fedblade.presets") / "files" / "papers"
@@ -105,7 +106,7 @@ def test_state_in_bytes():
     assert alone.accuracy_of == "personal"
 
 
-@pytest.mark.parametrize("name", [*methods.names(), *COMBINATIONS])
+@for_every([*methods.names(), *COMBINATIONS])
 def test_knobs_have_the_librarys_defaults(name):
     text = "\n".join(f"{knob.key} = {_toml(knob.default)}" for knob in card(name).knobs)
     assert tomllib.loads(text) == knob_tables(name)

@@ -4,20 +4,19 @@ import re
 import tomllib
 from itertools import pairwise
 
-import pytest
-
 from fedblade.cards import card, plain_text
 from fedblade.cards._knobs import Knob
 from fedblade.cards._markdown import index, page
 from fedblade.cards._text import _knobs
 from fedblade.config.run_config import knob_tables
 from fedblade.core.registry import methods
+from support.for_every import for_every
 
 NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
 HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_text_fits_a_terminal_and_has_every_section(name):
     text = plain_text(card(name))
     assert max(map(len, text.splitlines())) <= 80
@@ -32,7 +31,7 @@ def test_text_fits_a_terminal_and_has_every_section(name):
     assert "\n\nDeployed, a client sends its number of samples per class" in page(card(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_knobs_can_be_pasted_into_a_configuration(name):
     knobs = plain_text(card(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
     assert tomllib.loads("\n".join(line.strip() for line in knobs.splitlines())) == knob_tables(name)
@@ -47,7 +46,7 @@ def test_many_values_of_presets_become_a_comment_above_the_knob():
     assert tomllib.loads("\n".join(lines)) == {"beta": 0.9, "kind": "a"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_tables_of_a_page_are_well_formed(name):
     text = page(card(name))
     assert text.startswith(f"# {name}\n")

@@ -24,6 +24,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.runs import RunListener, UniqueNotes, execute, prepare
 from fedblade.runs import _engine_choice as _engine
 from fedblade.studies import Cell, run_cells
+from support.sample import sampled
 from support.small_federation import BATCH_NORM, CNN, build, configure, images, vectors
 
 NAMED = [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names())]
@@ -55,7 +56,7 @@ def choice(method, data=None, **changes):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", sampled(NAMED))
 def test_every_registered_method_is_stacked(name, dtype):
     """Without a conformance check, because all of it is ours; it would pass one."""
     setup = build(name, engine="auto", dtype=dtype, **BATCH_NORM)

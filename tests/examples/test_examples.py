@@ -65,6 +65,7 @@ def test_the_even_odd_partition_splits_by_parity():
     assert table.sum() == 120
 
 
+@pytest.mark.thorough
 def test_own_parts_script_runs_from_the_command_line(capsys):
     load("own_parts").main()
     printed = capsys.readouterr().out
@@ -72,6 +73,7 @@ def test_own_parts_script_runs_from_the_command_line(capsys):
     assert "two moons" in printed
 
 
+@pytest.mark.thorough
 def test_own_loop_shows_that_decorrelation_opens_the_spectrum():
     module = load("own_loop")
     plain_accuracy, plain_rank = module.train(0.0)
@@ -147,6 +149,7 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     assert (totals[2] == 3 * totals[0]).all()
 
 
+@pytest.mark.thorough
 def test_the_new_method_script_compares_with_fedavg(capsys):
     load("new_method").main(rounds=2, seeds=(1, 2))
     first, second = capsys.readouterr().out.splitlines()
@@ -155,6 +158,7 @@ def test_the_new_method_script_compares_with_fedavg(capsys):
     assert first.split()[1:3] != second.split()[1:3]
 
 
+@pytest.mark.thorough
 def test_the_new_method_runs_by_reference_from_the_command_line(tmp_path):
     command = [sys.executable, "-m", "fedblade", "run", "--set", "method=examples/new_method.py:relative"]
     sizes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
@@ -163,6 +167,7 @@ def test_the_new_method_runs_by_reference_from_the_command_line(tmp_path):
     assert (out / "model.safetensors").is_file()
 
 
+@pytest.mark.thorough
 def test_an_installed_package_announces_its_parts(tmp_path):
     """The same metadata that pip writes for `examples/plugin_package`, on the path of a fresh process."""
     info = tmp_path / "fedblade_hello-0.1.0.dist-info"

@@ -1,4 +1,4 @@
-"""FedRCL (card 2.15)."""
+"""FedRCL."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
+"""Settings of single cells, written out by hand from the texts of the papers."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from fedblade.runs import tuning_stages
 from fedblade.studies._pending import readiness
 from fedblade.studies._reproduction import cell_name
 from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
+from support.for_every import for_every
 
 EXPECTED = [
     ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {
@@ -264,7 +265,7 @@ def test_a_derived_preset_has_the_runs_of_its_source():
     assert len(names("fb-t3") & source) == 12
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_gradients_are_clipped_as_by_the_methods_authors(name):
     """At 20 for FedGELA and its parts and at 10 for FedRCL; FedDr+ runs FedGELA on short class vectors without."""
     clips = {"fedgela": 20.0, "fedge": 20.0, "fedla": 20.0, "fedrcl": 10.0}
