@@ -90,4 +90,3 @@ class DeployedEngine:
 def _names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:
     """The sums that diagnostics ask for, by name."""
     return [] if diagnostics is None else [each.name for each in getattr(diagnostics, kind)]
-

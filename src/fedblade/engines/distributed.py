@@ -147,4 +147,3 @@ def _changing(server: ServerState, start: ServerState) -> Tree:
 def _first_to_step(cohort: Cohort) -> int | None:
     """The lowest id of the clients that train; one task is planned, more only where clients have no step."""
     return next((task.client for task in cohort if task.num_steps), None)
-

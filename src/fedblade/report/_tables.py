@@ -1,12 +1,11 @@
-"""The tables of the page: results, runs, configuration and versions."""
+"""The tables of the page: results, runs, health counters, configuration and versions."""
 
 from collections.abc import Mapping, Sequence
 
 from fedblade import protocols
 from fedblade.core.words import plural
+from fedblade.report._blocks import Block, Cell, Column, Details, Paragraph, Section, Table
 from fedblade.report._health import health
-from fedblade.report._html import Column, details, name_cell, paragraph, section, table
-from fedblade.report._svg import escape
 from fedblade.results import (
     MISSING,
     ComparisonRow,
@@ -24,12 +23,11 @@ from fedblade.results import (
     size,
 )
 
-_MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
 _DAGGER = "†"
 _CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 
-def results(rows: Sequence[ComparisonRow]) -> str:
+def results(rows: Sequence[ComparisonRow]) -> Section:
     """The comparison table with the best and second best marked."""
     own = any(row.own_mean is not None for row in rows)
     columns = [
@@ -43,10 +41,10 @@ def results(rows: Sequence[ComparisonRow]) -> str:
         Column("up / down per round"),
     ]
     body = [_result_cells(index, row, own=own) for index, row in enumerate(rows)]
-    return section("results", "Results", table("Comparison over seeds", columns, body), *_result_notes(rows))
+    return Section("results", "Results", [Table("Comparison over seeds", columns, body), Paragraph(_notes(rows))])
 
 
-def runs(groups: Sequence[Group]) -> str:
+def runs(groups: Sequence[Group]) -> Section:
     """One line per run."""
     counts = [(run.rounds_evaluated, run.rounds_done) for group in groups for run in group.runs]
     columns = [
@@ -63,79 +61,68 @@ def runs(groups: Sequence[Group]) -> str:
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {_CALIBRATED}; {over_last(counts)} and the best one are before it."
-    return section("runs", "Runs", table("Every run", columns, body), paragraph(note), health(groups))
+    return Section("runs", "Runs", [Table("Every run", columns, body), Paragraph(note), *health(groups)])
 
 
-def configuration(groups: Sequence[Group]) -> str:
+def configuration(groups: Sequence[Group]) -> Section:
     """Settings all groups share, then the keys in which they differ."""
     merged = [_merged([flatten(run.config) for run in group.runs]) for group in groups]
     differing = differing_keys(merged)
     keys = dict.fromkeys(key for config in merged for key in config)
     shared = [[_code(key), _code(merged[0][key])] for key in keys if key not in differing]
-    parts = []
+    blocks: list[Block] = []
     if differing:
         heads = [Column("key", numeric=False), *(Column(group.label, numeric=False) for group in groups)]
         body = [[_code(key), *(_code(config.get(key, MISSING)) for config in merged)] for key in differing]
-        parts.append(
-            details(
-                f"{plural(len(differing), 'key')} in which the groups differ",
-                table("Differing settings", heads, body),
-                opened=True,
-            )
-        )
+        summary = f"{plural(len(differing), 'key')} in which the groups differ"
+        blocks.append(Details(summary, [Table("Differing settings", heads, body)], opened=True))
     if shared:
         heads = [Column("key", numeric=False), Column("value", numeric=False)]
-        parts.append(
-            details(f"{plural(len(shared), 'setting')} common to all runs", table("Common settings", heads, shared))
-        )
-    return section("configuration", "Configuration", *(parts or [paragraph("No run has a config.toml.")]))
+        summary = f"{plural(len(shared), 'setting')} common to all runs"
+        blocks.append(Details(summary, [Table("Common settings", heads, shared)]))
+    return Section("configuration", "Configuration", blocks or [Paragraph("No run has a config.toml.")])
 
 
-def versions(groups: Sequence[Group]) -> str:
+def versions(groups: Sequence[Group]) -> Section:
     """Which versions made the numbers."""
     merged = _merged([_versions(run) for group in groups for run in group.runs])
-    rows = [[escape(key), _code(value)] for key, value in merged.items()]
+    rows = [[Cell(key), _code(value)] for key, value in merged.items()]
     heads = [Column("package", numeric=False), Column("version", numeric=False)]
-    content = table("Versions", heads, rows) if rows else paragraph("No run has recorded its versions yet.")
-    return section("versions", "Versions", content)
+    content = Table("Versions", heads, rows) if rows else Paragraph("No run has recorded its versions yet.")
+    return Section("versions", "Versions", [content])
 
 
-def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
+def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[Cell]:
     several = len(row.rounds_to) > 1
-    per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
-    pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
-    dagger = _DAGGER if row.calibrated else ""
+    per_seed = " · ".join(row.rounds_to_seeds_text) if several and any(row.rounds_to) else ""
+    pooled = f"pooled ± {percent(row.last10_pooled_std)}" if several and not row.calibrated else ""
+    mark = _DAGGER if row.calibrated else ""
     return [
-        name_cell(index, row.label) + _tags(row),
-        str(len(row.seeds)),
-        _marked(row.ranked_mean, row.ranked_std, row.rank) + (dagger or pooled),
-        _marked(row.final_mean, row.final_std, row.final_rank) + dagger,
-        *([_marked(row.own_mean, row.own_std, None)] if own else []),
-        escape(row.rounds_to_text) + per_seed,
-        *([] if own else [duration(row.seconds_per_round)]),
-        f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
+        Cell(row.label, index, tags=_tags(row)),
+        Cell(str(len(row.seeds))),
+        Cell(percent(row.ranked_mean), rank=row.rank, spread=_spread(row.ranked_std), mark=mark, small=pooled),
+        Cell(percent(row.final_mean), rank=row.final_rank, spread=_spread(row.final_std), mark=mark),
+        *([Cell(percent(row.own_mean), spread=_spread(row.own_std))] if own else []),
+        Cell(row.rounds_to_text, small=per_seed),
+        *([] if own else [Cell(duration(row.seconds_per_round))]),
+        Cell(f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}"),
     ]
 
 
-def _tags(row: ComparisonRow) -> str:
-    tags = ['<span class="tag">personal models</span>'] if row.accuracy_of == "personal" else []
+def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
+    tags = [("personal models", False)] if row.accuracy_of == "personal" else []
     if row.finished < row.runs:
         broken = row.finished + row.failed == row.runs
         state = f"{row.failed} of {row.runs} failed" if broken else f"{row.finished} of {row.runs} finished"
-        tags.append(f'<span class="tag warn">{state}</span>')
-    return f'<span class="tags">{" ".join(tags)}</span>' if tags else ""
+        tags.append((state, True))
+    return tuple(tags)
 
 
-def _marked(mean: float | None, std: float | None, rank: int | None) -> str:
-    """The number with its spread; place by weight, underline and a written mark, so not by colour."""
-    spread = f' <span class="std">± {percent(std)}</span>' if std is not None else ""
-    if rank not in _MARKS:
-        return f"{percent(mean)}{spread}"
-    kind, mark = _MARKS[rank]
-    return f'<span class="place">{mark}</span> <span class="{kind}">{percent(mean)}</span>{spread}'
+def _spread(std: float | None) -> str:
+    return "" if std is None else f"± {percent(std)}"
 
 
-def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+def _notes(rows: Sequence[ComparisonRow]) -> str:
     several, counts = any(len(row.seeds) > 1 for row in rows), _evaluations(rows)
     notes = [f"{last_rounds(counts).capitalize()}: {_mean_of_last(counts)}."]
     if several:
@@ -151,7 +138,7 @@ def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
     if any(row.rounds_to_mean is None for row in rows):
         notes.append("T+ means that not every seed reached the level within T rounds.")
-    return [paragraph(" ".join(notes))]
+    return " ".join(notes)
 
 
 def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
@@ -163,18 +150,17 @@ def _mean_of_last(counts: Sequence[tuple[int, int]]) -> str:
     return f"the test accuracy after {said}" if "only" in said else f"the mean of the test accuracies after {said}"
 
 
-def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:
+def _run_cells(index: int, group: Group, run: RunRecord) -> list[Cell]:
     done, planned = run.rounds_done, run.rounds_planned
-    status = escape(run.status)
     return [
-        name_cell(index, group.label),
-        MISSING if run.seed is None else str(run.seed),
-        status if run.finished else f'<span class="tag warn">{status}</span>',
-        str(done) if planned in (None, done) else f"{done} of {planned}",
-        percent(run.final_accuracy) + (_DAGGER if run.calibrated else ""),
-        percent(run.last10_accuracy),
-        percent(run.best_accuracy),
-        duration(number(run.summary.get("seconds"))),
+        Cell(group.label, index),
+        Cell(MISSING if run.seed is None else str(run.seed)),
+        Cell(run.status, warning=not run.finished),
+        Cell(str(done) if planned in (None, done) else f"{done} of {planned}"),
+        Cell(percent(run.final_accuracy), mark=_DAGGER if run.calibrated else ""),
+        Cell(percent(run.last10_accuracy)),
+        Cell(percent(run.best_accuracy)),
+        Cell(duration(number(run.summary.get("seconds")))),
     ]
 
 
@@ -192,5 +178,5 @@ def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {key: " / ".join(values) for key, values in merged.items() if key != "seed"}
 
 
-def _code(string: str) -> str:
-    return f"<code>{escape(string)}</code>"
+def _code(string: str) -> Cell:
+    return Cell(string, code=True)
