@@ -3,10 +3,23 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade import payloads
+from fedblade.core.method import Method, zeros
+from fedblade.core.outcome import train_client
+from fedblade.core.sums import Sum
+from fedblade.core.terms import GradientTerm
+from fedblade.core.tree import tree_map
+from fedblade.heads import LinearHead
+from fedblade.losses import CrossEntropy
+from fedblade.methods.fedavg import fedavg
+from fedblade.results import RunDirectory
+from fedblade.runs import Driver, RunListener, prepare
+from fedblade.server import average
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -18,19 +31,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade import payloads
-from fedblade.core.method import Method, zeros
-from fedblade.core.outcome import train_client
-from fedblade.core.sums import Sum
-from fedblade.core.terms import GradientTerm
-from fedblade.core.tree import tree_map
-from fedblade.heads import LinearHead
-from fedblade.losses import CrossEntropy
-from fedblade.methods.fedavg import fedavg
-from fedblade.results import RunDirectory
-from fedblade.runs import Driver, Silent, prepare
-from fedblade.server import average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def test_memory_and_disk_agree(tmp_path, dtype, persist):
     assert_same_bits(disk.state.flat(), memory.state.flat())
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     def __init__(self, rounds, clients):
         self.left, self.rounds = clients, rounds
 
@@ -178,7 +178,7 @@ def test_a_run_killed_in_the_middle_of_a_round_ends_the_same(tmp_path, every, ro
     directory = opened(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         Driver(setup, directory, StopAfter(rounds, clients)).run()
-    resumed = Driver(setup, directory, Silent())
+    resumed = Driver(setup, directory, RunListener())
     resumed.run()
     whole = train(scaffold(), **overrides)
     assert_same_bits(resumed.state.flat(), whole.state.flat())

@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.local import train as local_train
+from fedblade.core.problem import receive
+from fedblade.losses import CrossEntropy
+from fedblade.methods.fedetf import fedetf
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -16,11 +21,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
-from fedblade.losses import CrossEntropy
-from fedblade.methods.fedetf import fedetf
 
 FIXED_SCALE = {"scale.learnable": False}
 
@@ -227,8 +227,8 @@ def test_predictions_do_not_depend_on_the_scale():
     results = []
     for scale in (0.01, 1.0, 50.0):
         state = ran.state.replace(params={**ran.state.params, "scale": torch.tensor(scale, dtype=torch.float64)})
-        totals = ran.setup.engine.measure(state, test, ran.setup.test_order, ran.setup.metrics[0].passes)
-        results.append(ran.setup.metrics[0].finish(totals)["test_accuracy"])
+        totals = ran.setup.engine.measure(state, test, ran.setup.test_order, ran.setup.accuracy.passes)
+        results.append(ran.setup.accuracy.finish(totals)["test_accuracy"])
     assert len(set(results)) == 1
 
 

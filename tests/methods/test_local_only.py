@@ -1,10 +1,14 @@
 """Local-only training, three times (card 2.36, D-13)."""
 
 import numpy as np
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.problem import BUFFERS, PERSONAL
+from fedblade.heads import simplex_etf
+from fedblade.runs import Driver, RunListener
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -14,10 +18,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.problem import BUFFERS, PERSONAL
-from fedblade.heads import simplex_etf
-from fedblade.runs import Driver, Silent
 
 METHODS = ["local_ce", "local_ce_etf", "local_dr"]
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
@@ -85,7 +85,7 @@ def disturbed(method, client):
     samples = setup.problem.samples
     samples.inputs[held] = 3 * samples.inputs[held].flip(0) + 1
     samples.labels[held] = (samples.labels[held] + 1) % NUM_CLASSES
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     return driver
 

@@ -1,7 +1,6 @@
 """Every preset of the specification is there, resolves, and names parts that exist."""
 
 import pytest
-from all_presets import GRIDS, configs, lines, settled, shipped
 
 from fedblade.config.settings import lookup, merge
 from fedblade.core.method import Method
@@ -10,8 +9,9 @@ from fedblade.data._recipes import RECIPES
 from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
-from fedblade.runs import stages_after_run
+from fedblade.runs import tuning_stages
 from fedblade.studies._pending import readiness
+from support.all_presets import GRIDS, configs, lines, settled, shipped
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),
@@ -126,7 +126,7 @@ def test_own_models_are_measured_where_a_table_prints_them(name):
         protocols = {how.partition(" ")[0] for how in cell.measures.values() if "personal_accuracy" in how}
         if protocols:
             assert protocols == {config.evaluation.protocol}
-            assert stages_after_run(config.build_method(), config.evaluation.protocol) is not None
+            assert tuning_stages(config.build_method(), config.evaluation.protocol) is not None
 
 
 @pytest.mark.parametrize("name", GRIDS)

@@ -31,7 +31,7 @@ def partition(
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
-    from fedblade.runs import deal_samples, give_tests, load_config
+    from fedblade.runs import load_config, split_clients, split_training_data
 
     _check_files(plot, save, compare=compare)
     changes = opt.overrides(assignments, seed=seed)
@@ -41,8 +41,7 @@ def partition(
         compare_variants(config, config.dataset.make())
         return
     dataset = config.dataset.make()
-    dealt = deal_samples(config, dataset)
-    split = give_tests(config, dataset, dealt).train
+    split = split_clients(config, dataset).train
     _show(split, config.federation.clients_per_round)
     if plot is not None:
         counts = split.short_table()
@@ -51,8 +50,8 @@ def partition(
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         typer.echo(str(write_file(plot, picture)))
     if save is not None:
-        # What is held out for tests stays in the file: a run that reads the file holds it out again.
-        save_split(save, dealt)
+        # The file includes the samples that are held out for tests: a run that reads the file holds them out again.
+        save_split(save, split_training_data(config, dataset))
         typer.echo(str(save))
 
 

@@ -40,7 +40,7 @@ def reproduce(
 
     from fedblade.cli._compare import parse_seeds
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import shown
+    from fedblade.runs import progress_listener
     from fedblade.studies import plan_reproduction, planned_cells, refuse_outdated, run_cells
 
     changes = opt.overrides(assignments, engine=engine, device=device)
@@ -61,7 +61,7 @@ def reproduce(
     if plan.runs and not runs:
         raise Misconfigured(next(iter(plan.absent.values())))
     with resumable(plan.folder, given=out is not None):
-        failed = run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+        failed = run_cells(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
         report = _publish(console, plan, failed)
     conclude(report, failed, len(runs))
 
@@ -112,6 +112,7 @@ def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Pat
     """Print the table and write it as CSV, Markdown, LaTeX and HTML."""
     from fedblade.core.files import write_atomic
     from fedblade.report import build_report
+    from fedblade.results import RunDirectory
     from fedblade.studies import comma_separated, deviation_note, latex, markdown, outcomes
 
     found = outcomes(plan, failed)
@@ -124,7 +125,7 @@ def _publish(console: "Console", plan: "Plan", failed: "dict[Path, str]") -> Pat
     write_atomic(stem.with_suffix(".md"), markdown(title, found, remarks))
     write_atomic(stem.with_suffix(".tex"), latex(title, found, remarks))
     write_atomic(stem.with_suffix(".csv"), comma_separated(plan.preset.id, found, remarks))
-    folders = [run.folder for run in plan.runs if (run.folder / "config.toml").is_file()]
+    folders = [run.folder for run in plan.runs if RunDirectory(run.folder).exists]
     if not folders:
         return stem.with_suffix(".md")
     heading = "; ".join(filter(None, (title, plan.variant, *plan.changes)))

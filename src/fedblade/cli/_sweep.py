@@ -92,7 +92,7 @@ def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Pa
     """Say what the runs cost and carry them out."""
     from fedblade.core.errors import Misconfigured
     from fedblade.core.words import plural
-    from fedblade.runs import shown
+    from fedblade.runs import progress_listener
     from fedblade.studies import find_data, is_finished, refuse_outdated, run_cells
 
     refuse_outdated(runs)
@@ -103,7 +103,7 @@ def _run(console: "Console", runs: "Sequence[Cell]", *, quiet: bool) -> "dict[Pa
     if open_:
         text = f"{plural(len(open_), 'run')} to do: {cost_of(console, open_).sentence()}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return run_cells(runs, lambda label: shown(console, quiet=quiet, label=label))
+    return run_cells(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
 
 
 def _print(console: "Console", trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> None:

@@ -1,4 +1,4 @@
-"""One client after another: the definition that every other engine is judged against."""
+"""One client after another: the definition that every other engine is compared with."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
-from fedblade.core.passes import PASS_BATCH, Features, run_passes
+from fedblade.core.passes import PASS_BATCH, Features, PassData, PassModel, run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem, own_model
@@ -17,7 +17,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
 
 
 class SequentialEngine:
@@ -27,7 +27,7 @@ class SequentialEngine:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._measured_batch = PASS_BATCH
+        self._pass_batch = PASS_BATCH
         self._features: Features = problem.network.eval_features
 
     def train(
@@ -42,39 +42,39 @@ class SequentialEngine:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
-            own = self._own(store, task.client, server.round)
+            state = self._state(store, task.client, server.round)
             first = not outcome.observed.first.trees
-            result = train_client(self._problem, server, task, own, lr, diagnostics, first=first)
+            result = train_client(self._problem, server, task, state, lr, diagnostics, first=first)
             with timed("sums"):
                 if result.state:
                     store.put(task.client, task.round, result.state)
-                outcome = outcome + _alone(result)
+                outcome = outcome + _outcome(result)
             on_client(task.client)
         return outcome
 
     def collect(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
     ) -> RoundOutcome:
-        """Gather an exchange's sums without training."""
+        """Collect an exchange's sums without training."""
         outcome = RoundOutcome()
         for task in tasks:
-            own = self._own(store, task.client, server.round)
+            state = self._state(store, task.client, server.round)
             with timed("sums"):
-                outcome = outcome + _alone(collect_client(self._problem, server, task, own, sums))
+                outcome = outcome + _outcome(collect_client(self._problem, server, task, state, sums))
         return outcome
 
     def adapt(
         self,
         server: ServerState,
         tasks: Iterable[ClientTask],
-        own: OwnStates,
+        states: OwnStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train each client's own model on `phases`, aggregate nothing, and give (client, its state)."""
+        """Train each client's own model on `phases` and yield (client, its state); nothing is aggregated."""
         for task in tasks:
-            mine = self._on_device(own(task.client))
-            yield task.client, adapt_client(self._problem, server, task, mine, lr, phases).state
+            state = self._on_device(states(task.client))
+            yield task.client, adapt_client(self._problem, server, task, state, lr, phases).state
 
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
@@ -82,44 +82,31 @@ class SequentialEngine:
         """Run passes over a data set with the global model."""
         network = self._problem.network
         counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
-        model = (server.params, server.buffers, server.fixed)
-        return run_passes(
-            passes,
-            network,
-            model,
-            samples,
-            indices,
-            counts=counts,
-            server=server.extra,
-            features=self._features,
-            batch=self._measured_batch,
-        )
+        model = PassModel(server.params, server.buffers, server.fixed, counts, server.extra)
+        data = PassData(samples, indices)
+        return run_passes(passes, network, model, data, features=self._features, batch=self._pass_batch)
 
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with each client's own model and prediction; gives (client, totals)."""
+        """Run passes with each client's own model and prediction; yields (client, totals)."""
         problem, method = self._problem, self._problem.method
-        for holder, indices in clients:
-            mine = self._on_device(holder.state) or {}
-            totals = run_passes(
-                passes,
-                problem.network,
-                own_model(problem, server, mine),
-                samples,
-                indices,
-                counts=holder.counts,
+        for measured, indices in clients:
+            kept = self._on_device(measured.state) or {}
+            model = PassModel(
+                *own_model(problem, server, kept),
+                counts=measured.counts,
                 server=server.extra,
-                client={n: mine[n] if n in mine else init(problem.start) for n, init in method.client_state.items()},
+                client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},
                 logits=method.own.logits,
             )
-            yield holder.client, totals
+            yield measured.client, run_passes(passes, problem.network, model, PassData(samples, indices))
 
-    def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
+    def _state(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
         with timed("load"):
             return self._on_device(store.get(client, before_round))
@@ -131,8 +118,8 @@ class SequentialEngine:
         return {name: {key: leaf.to(device) for key, leaf in tree.items()} for name, tree in state.items()}
 
 
-def _alone(result: LocalResult) -> RoundOutcome:
-    """What a cohort of this one client sends."""
+def _outcome(result: LocalResult) -> RoundOutcome:
+    """The outcome of a cohort of this one client."""
     return RoundOutcome(result.sums or Sums(), result.log, result.bytes_up, result.observed)
 
 

@@ -1,6 +1,6 @@
 """The blocks that the page is made of, as values; `templates/blocks.html` writes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from markupsafe import Markup
 from fedblade.charts import Chart, ClassMaps
 from fedblade.report._heatmap import draw_map, draw_scale, map_data
 from fedblade.report._lines import draw_lines, script_data
-from fedblade.results import Group
+from fedblade.results import Group, TableCell, TableColumn
 
 WIDE, NARROW = 940.0, 352.0
 _SMALL = (380.0, 236.0)
@@ -17,39 +17,21 @@ _TALL_ON_NARROW = 290.0
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell of a table: its text, and what stands beside it.
+class Cell(TableCell):
+    """A cell of a table on the page: a sample of the line of `group` may stand before its text."""
 
-    `group` puts a sample of that group's line before the text; `rank` 1 and 2 mark the best and the second; `spread`,
-    `mark` and `small` follow the text; `tags` stand below it, each with whether it is a warning.
-    """
-
-    text: str
     group: int | None = None
     code: bool = False
     warning: bool = False
-    rank: int | None = None
-    spread: str = ""
-    mark: str = ""
-    small: str = ""
-    tags: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True)
-class Column:
-    """Heading of a table column; numbers are aligned to the right."""
-
-    heading: str
-    numeric: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
+class TableBlock:
     """A table that scrolls inside its box; the first cell of a row heads it."""
 
     kind: ClassVar[str] = "table"
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
 
 
@@ -107,7 +89,7 @@ class Details:
     opened: bool = False
 
 
-Block = Table | Paragraph | Picture | Grid | Frames | Details
+Block = TableBlock | Paragraph | Picture | Grid | Frames | Details
 
 
 @dataclass(frozen=True)
@@ -117,6 +99,11 @@ class Section:
     name: str
     heading: str
     blocks: Sequence[Block]
+
+
+def columns(headings: Sequence[str], texts: Collection[str]) -> list[TableColumn]:
+    """The columns of a table; those in `texts` hold words and not numbers."""
+    return [TableColumn(heading, numeric=heading not in texts) for heading in headings]
 
 
 def trusted(drawing: str) -> Markup:

@@ -23,12 +23,12 @@ from fedblade.charts import (
 from fedblade.report._blocks import (
     Block,
     Cell,
-    Column,
     Details,
     Frames,
     Paragraph,
     Section,
-    Table,
+    TableBlock,
+    columns,
     map_panels,
     small_pictures,
     wide_picture,
@@ -64,18 +64,15 @@ def other_section(groups: Sequence[Group]) -> list[Section]:
 
 def cost(groups: Sequence[Group]) -> Section:
     """Timings and bytes in a table, and accuracy against both."""
-    columns = [
-        Column("method", numeric=False),
-        Column("engine", numeric=False),
-        Column("seconds per round"),
-        Column("training seconds, all runs"),
-        Column("up / down per round"),
-        Column("up / down, all runs"),
-    ]
+    headings = [
+        "method", "engine", "seconds per round", "training seconds, all runs", "up / down per round",
+        "up / down, all runs",
+    ]  # fmt: skip
     rows = [_cost_row(index, group) for index, group in enumerate(groups)]
     note = "Seconds cover training and aggregation, not evaluation. Bytes are those of all clients of a round together."
     pictures = small_pictures([traffic_chart(groups), time_chart(groups)])
-    return Section("cost", "What does it cost?", [*pictures, Table("Cost", columns, rows), Paragraph(note)])
+    listed = TableBlock("Cost", columns(headings, ("method", "engine")), rows)
+    return Section("cost", "What does it cost?", [*pictures, listed, Paragraph(note)])
 
 
 def _collapse(groups: Sequence[Group]) -> list[Block]:
@@ -143,13 +140,12 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
     if found is None or len(found[0]) > _MOST_CLASSES:
         return []
     rows = [
-        [Cell(group.label, index), *(Cell(MISSING if value is None else f"{value:.1f}") for value in values)]
+        [Cell(group.label, group=index), *(Cell(MISSING if value is None else f"{value:.1f}") for value in values)]
         for index, (group, values) in enumerate(zip(groups, found[1], strict=True))
         if values is not None
     ]
-    columns = [Column("method", numeric=False), *map(Column, found[0])]
     own = own_sentence(groups)
-    listed = Table("Accuracy of each class at the last round", columns, rows)
+    listed = TableBlock("Accuracy of each class at the last round", columns(["method", *found[0]], ("method",)), rows)
     return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
 
 
@@ -161,7 +157,7 @@ def _cost_row(index: int, group: Group) -> list[Cell]:
     engines = dict.fromkeys(run.part("engine") for run in group.runs)
     up, down = (_mean([run.per_round(key) for run in group.counted]) for key in ("bytes_up", "bytes_down"))
     return [
-        Cell(group.label, index),
+        Cell(group.label, group=index),
         Cell(", ".join(engines)),
         Cell(duration(_mean([run.seconds_per_round for run in group.counted]))),
         Cell(duration(_total(group, "seconds"))),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from fedblade.charts import partition_text
 from fedblade.core.words import plural
-from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, losses, over_last, percent
+from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, over_last, percent, unreadable_note
 
 
 def default_heading(groups: Sequence[Group]) -> str:
@@ -40,7 +40,7 @@ def notices(groups: Sequence[Group]) -> list[str]:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
     said.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
-    lost = losses(found)
+    lost = unreadable_note(found)
     said.extend([lost] if lost else [])
     return said
 

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from fedblade.report._blocks import Block, Cell, Column, Details, Paragraph, Table
+from fedblade.report._blocks import Block, Cell, Details, Paragraph, TableBlock, columns
 from fedblade.results import STATES, Group
 
 _COUNTER = "count_"
@@ -26,8 +26,8 @@ def health(groups: Sequence[Group]) -> list[Block]:
             rows.append([Cell(name), *(_state(runs) if key in STATES else _events(runs) for runs in counted)])
     if not rows:
         return []
-    columns = [Column("counter", numeric=False), *(Column(group.label) for group in groups)]
-    listed = Table("Health counters", columns, rows)
+    headings = ["counter", *(group.label for group in groups)]
+    listed = TableBlock("Health counters", columns(headings, ("counter",)), rows)
     return [Details("Health counters that are not zero", [listed, Paragraph(_NOTE)])]
 
 

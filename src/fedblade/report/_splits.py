@@ -9,12 +9,12 @@ from fedblade.report._blocks import (
     WIDE,
     Block,
     Cell,
-    Column,
     Details,
     Paragraph,
     Picture,
     Section,
-    Table,
+    TableBlock,
+    columns,
     trusted,
 )
 from fedblade.report._labelmap import draw_label_map
@@ -22,16 +22,10 @@ from fedblade.results import Group, Partition
 
 # Label maps, and cells of all of them together.
 _MOST_MAPS, _MOST_CELLS = 6, 60_000
-_COLUMNS = (
-    Column("split", numeric=False),
-    Column("clients per round"),
-    Column("effective classes per client"),
-    Column("samples in the largest class, %"),
-    Column("effective clients per class"),
-    Column("classes a cohort lacks"),
-    Column("distance of a cohort"),
-    Column("level", numeric=False),
-)
+_HEADINGS = (
+    "split", "clients per round", "effective classes per client", "samples in the largest class, %",
+    "effective clients per class", "classes a cohort lacks", "distance of a cohort", "level",
+)  # fmt: skip
 _READING = (
     "Effective numbers are exponentials of entropies: ten classes in equal parts count as ten, and a class with few "
     "samples counts little. A cohort is the clients of one round; it lacks a class that is below 1 % of its samples "
@@ -80,16 +74,20 @@ def _hardness_table(splits: Sequence[Split]) -> list[Block]:
     """A line for each split and size of cohorts, and how to read it."""
     rows = [
         [
-            Cell(split.title),
-            Cell(str(hardness.cohort)),
-            Cell(f"{hardness.effective_classes:.2f} of {hardness.classes}"),
-            Cell(f"{100 * hardness.largest_share:.0f}"),
-            Cell(f"{hardness.effective_clients:.1f} of {hardness.clients}"),
-            Cell(f"{hardness.missing_classes:.2f} of {hardness.classes}"),
-            Cell(f"{hardness.cohort_distance:.2f}"),
-            Cell(hardness.level),
+            Cell(text)
+            for text in (
+                split.title,
+                str(hardness.cohort),
+                f"{hardness.effective_classes:.2f} of {hardness.classes}",
+                f"{100 * hardness.largest_share:.0f}",
+                f"{hardness.effective_clients:.1f} of {hardness.clients}",
+                f"{hardness.missing_classes:.2f} of {hardness.classes}",
+                f"{hardness.cohort_distance:.2f}",
+                hardness.level,
+            )
         ]
         for split in splits
         for hardness in split.hardness
     ]
-    return [Table("How hard the splits are", _COLUMNS, rows), Paragraph(_READING)] if rows else []
+    listed = TableBlock("How hard the splits are", columns(_HEADINGS, ("split", "level")), rows)
+    return [listed, Paragraph(_READING)] if rows else []

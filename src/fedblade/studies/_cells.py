@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.results import SUMMARY, RunDirectory
-from fedblade.runs import Once, RunListener, Today, check_folder, code_difference, execute
+from fedblade.results import RunDirectory
+from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,8 @@ class Cell:
 
 def is_finished(run: Cell) -> bool:
     """Whether a run is on disk as a whole, made by today's code; its data are compared before runs start."""
-    return _has_ended(run) and code_difference(RunDirectory(run.folder), run.config) is None
-
-
-def _has_ended(run: Cell) -> bool:
-    summary = RunDirectory(run.folder).read_json(SUMMARY)
-    return summary is not None and summary.get("status") == "finished"
+    directory = RunDirectory(run.folder)
+    return directory.finished_summary() is not None and code_difference(directory, run.config) is None
 
 
 def outdated(runs: Sequence[Cell]) -> dict[Path, str]:
@@ -54,7 +50,7 @@ def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManage
     starts, and so is one that was cut short with another configuration.
     """
     refuse_outdated(runs)
-    today = Today()
+    today = ReuseCheck()
     for run in runs:
         today.check(RunDirectory(run.folder), run.config)
     open_ = [run for run in runs if not is_finished(run)]
@@ -65,7 +61,7 @@ def run_cells(runs: Sequence[Cell], watch: Callable[[str], AbstractContextManage
     for number, run in enumerate(open_, start=1):
         with watch(f"{run.label} ({number}/{len(open_)})") as listener:
             try:
-                execute(run.config, out=run.folder, resume=True, listener=Once(listener, said))
+                execute(run.config, out=run.folder, resume=True, listener=UniqueNotes(listener, said))
             except RunFailed as error:
                 failed[run.folder] = str(error)
                 listener.on_note(f"{run.label} failed: {error}")

@@ -8,9 +8,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural
 from fedblade.data import Dataset
 from fedblade.partitions import Parts
-from fedblade.runs import find_device
+from fedblade.runs import Work, count_work, find_device, guess_work, training_split
 from fedblade.studies._speed import Speed, probe
-from fedblade.studies._work import Work, count_work, guess_work, training_split
 
 _DAY = 86400.0
 Tell = Callable[[str], None]

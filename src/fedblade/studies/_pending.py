@@ -6,8 +6,8 @@ A cell all of whose numbers come from a benchmark is pending. A name that is not
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.config.schema import Evaluation
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import metrics
@@ -28,7 +28,7 @@ class Readiness:
 
 def readiness(cell: GridCell) -> Readiness:
     """Look a cell's parts up; a name or setting that does not exist raises."""
-    config = resolve({**apply(cell.config, {}), "seed": cell.seeds[0]})
+    config = complete_config({**apply_overrides(cell.config, {}), "seed": cell.seeds[0]})
     config.build_method()
     for name in config.evaluation.metrics:
         metrics.get(name)

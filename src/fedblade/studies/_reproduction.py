@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.config.settings import LEVELS, lookup, setting, show
 from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import Preset, load_preset
 from fedblade.presets.grid import GridCell
 from fedblade.presets.published import IN_COLUMNS, Line, columns_of, lines_of, select
-from fedblade.runs import Today, folder_name
+from fedblade.runs import ReuseCheck, folder_name
 from fedblade.studies._cells import Cell
 from fedblade.studies._columns import model_by_data
 from fedblade.studies._pending import Readiness, readiness
@@ -54,7 +54,7 @@ class Plan:
     folder: Path
     plan_cell: Callable[[GridCell], Planned]
     absent: dict[str, str] = field(default_factory=dict)
-    today: Today = field(default_factory=Today)
+    today: ReuseCheck = field(default_factory=ReuseCheck)
     _planned: dict[int, Planned] = field(default_factory=dict)
 
     def of(self, cell: GridCell) -> Planned:
@@ -159,14 +159,14 @@ def _planned(
 ) -> Planned:
     ready = readiness(cell)
     if ready.missing:
-        return Planned(cell, ready, cell_name(apply(cell.config, {})), ())
-    raw = apply(cell.config, overrides)
+        return Planned(cell, ready, cell_name(apply_overrides(cell.config, {})), ())
+    raw = apply_overrides(cell.config, overrides)
     full = setting(raw, "federation.rounds")
     raw["federation"] = {**raw.get("federation", {}), "rounds": min(full, rounds or full)}
     name = cell_name(raw)
     label = " ".join(filter(None, _label(preset, cell)))
     chosen = seeds or cell.seeds
-    config = resolve({**raw, "id": name, "seed": chosen[0]})
+    config = complete_config({**raw, "id": name, "seed": chosen[0]})
     runs = (Cell(f"{label}, seed {seed}", folder / f"{name}-seed{seed}", config.with_seed(seed)) for seed in chosen)
     return Planned(cell, ready, name, tuple(runs) if _needs_runs(cell) else ())
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply, parse_assignment
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides, parse_assignment
+from fedblade.config.run_config import complete_config
 from fedblade.config.settings import show
 from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import read_config
@@ -108,7 +108,9 @@ def on_test_set(trial: Trial) -> Trial:
     for run in trial.runs:
         table = run.config.table()
         table["evaluation"] = {**table["evaluation"], "on": "test"}
-        runs.append(Cell(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), resolve(table)))
+        runs.append(
+            Cell(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), complete_config(table))
+        )
     return Trial(trial.method, trial.values, tuple(runs))
 
 
@@ -136,16 +138,16 @@ def _points(axes: Sequence[Axis]) -> list[Values]:
 
 
 def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seeds: list[int], out: Path) -> Trial:
-    table = apply(raw, {**base, **values})
+    table = apply_overrides(raw, {**base, **values})
     table.pop("seeds", None)
-    first = resolve(table)
+    first = complete_config(table)
     first.build_method()
     method, rest = first.method.name, {key: value for key, value in values.items() if key != "method"}
     stem = "-".join((folder_name(method), *(folder_name(f"{key}={show(rest[key])}") for key in sorted(rest))))
     runs = []
     for seed in seeds or [first.general.seed]:
         label = " ".join((method, *(f"{key}={show(value)}" for key, value in rest.items())))
-        runs.append(Cell(f"{label}, seed {seed}", out / f"{stem}-seed{seed}", resolve({**table, "seed": seed})))
+        runs.append(Cell(f"{label}, seed {seed}", out / f"{stem}-seed{seed}", complete_config({**table, "seed": seed})))
     return Trial(method, rest, tuple(runs))
 
 

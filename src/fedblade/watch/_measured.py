@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedblade.results import STATES, RunRecord, losses
+from fedblade.results import STATES, RunRecord, unreadable_note
 from fedblade.watch._draw import Point, number, printable
 
 _LARGEST = 1e150
@@ -89,7 +89,7 @@ def _has_test_loss(run: RunRecord) -> bool:
 
 def warnings(run: RunRecord) -> list[str]:
     """What is wrong with the run by its own account."""
-    lost, unread = not_finite(run), losses([run])
+    lost, unread = not_finite(run), unreadable_note([run])
     return [
         *([f"failed: {printable(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
         *([f"not finite in the last round: {', '.join(lost)}"] if lost else []),

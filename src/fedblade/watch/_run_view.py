@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from fedblade.results import IN_PROGRESS, RunRecord, duration, last_word, percent, size
+from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_word, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
 from fedblade.watch._folder import Watched
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
@@ -121,7 +121,7 @@ def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
     if not shown:
         return []
     hidden = len(found) - len(shown)
-    more = Text(f"{hidden} more in history.jsonl" if hidden else "", style=MUTED)
+    more = Text(f"{hidden} more in {HISTORY}" if hidden else "", style=MUTED)
     heading = pair(Text("diagnostics", style=STRONG), more, width)
     spark = min(_SPARK, (half(width) if columns == 2 else width) - _NAME - _VALUE)
     rows = [_diagnostic(each, max(spark, 1)) for each in shown]
