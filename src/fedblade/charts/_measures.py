@@ -1,6 +1,7 @@
 """Charts of one number over rounds, each with a sentence on how to read it and one on what is seen."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedblade.charts._model import Axis, Chart, LinePanel, Range, Series, lines_of
 from fedblade.charts._series import group_series
@@ -64,7 +65,8 @@ def section_charts(groups: Sequence[Group], section: str, *, main: bool = True) 
 
 def other_charts(groups: Sequence[Group]) -> list[Chart]:
     """The charts of fields that belong to no section, such as those of a user's own metric."""
-    return [chart for field in other_fields(groups) if (chart := field_chart(groups, field))]
+    charts = [chart for field in other_fields(groups) if (chart := field_chart(groups, field))]
+    return [replace(chart, name=f"metric-{number}") for number, chart in enumerate(charts, 1)]
 
 
 def other_fields(groups: Sequence[Group]) -> list[Field]:

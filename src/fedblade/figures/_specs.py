@@ -83,10 +83,10 @@ class Variant:
 def general_figures(groups: Sequence[Group] = ()) -> list[Part]:
     """The figures that any runs may have, then one for each field that only these runs describe."""
     known = [part for name, entry in _table()["general"].items() for part in _parts(name, entry)]
-    return known + [
-        Part(f"metric-{re.sub(r'[^a-z0-9]+', '-', other.name.lower())}", "rounds", ((Number(other.name),),))
-        for other in other_fields(groups)
-    ]
+    keys = [other.name for other in other_fields(groups)]
+    names = ["-".join(["metric", *re.findall("[a-z0-9]+", key.lower())]) for key in keys]
+    unique = [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
+    return known + [Part(name, "rounds", ((Number(key),),)) for name, key in zip(unique, keys, strict=True)]
 
 
 def paper_figure(identity: str) -> list[Part]:
