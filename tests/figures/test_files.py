@@ -36,7 +36,6 @@ def panel(*lines: Line, log: str = "", shared: str = "", diagonal: bool = False,
     """A panel in which no line has a name but those that are drawn."""
     drawn = sorted({line.index for line in lines})
     return LinePanel(
-        title="",
         x=Axis("round", scale="log" if "x" in log else "linear", whole=True),
         y=Axis("test accuracy (%)", scale="log" if "y" in log else "linear", floor=floor),
         names=tuple(NAMES[index] for index in drawn),

@@ -38,7 +38,7 @@ def chart_of(*series: Series | None, parts: tuple[str, ...] = (), index: int | N
     ]
     names = tuple(f"line {at}" for at in range(len(series)))
     y = Axis("loss", **extra)  # type: ignore[arg-type]
-    return Chart("x", "t", "d", LinePanel("", Axis("round", whole=True), y, names, tuple(lines)))
+    return Chart("x", "t", "d", LinePanel(Axis("round", whole=True), y, names, tuple(lines)))
 
 
 def draw(*series: Series | None, width: float = 940, keyed: bool = True, **extra: object) -> ET.Element:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedblade.charts._model import PERCENT, Axis, Chart, LinePanel, Range, Series, lines_of
+from fedblade.charts._model import PERCENT, Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.results import Group, drawn_sentence, listing
 
@@ -68,7 +68,7 @@ def _over_rounds(
         name=name,
         title=f"Test {name} over rounds",
         about=f"Lines: {', '.join(names)}. {axis.words.capitalize()} against the round, mean over seeds.",
-        panel=LinePanel("", Axis("round", whole=True), axis, names, lines_of(series)),
+        panel=group_panel(groups, series, Axis("round", whole=True), axis),
         reading=f"{reading} {_band_sentence(groups)} {drawn_sentence(groups, series)}".strip(),
     )
 
@@ -83,7 +83,7 @@ def _against(
         name=name,
         title=title,
         about=f"Test accuracy in percent against {x.words}, one line per method, mean over seeds.",
-        panel=LinePanel("", x, y, tuple(group.label for group in groups), lines_of(series)),
+        panel=group_panel(groups, series, x, y),
         reading=f"{reading} {drawn_sentence(groups, series)}".strip(),
     )
 

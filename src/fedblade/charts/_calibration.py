@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedblade.charts._arrays import Bin, fewest_answers, filled_bins
-from fedblade.charts._model import PERCENT, Axis, Chart, LinePanel, lines_of
+from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
 from fedblade.results import Group, drawn_sentence, listing
 
@@ -30,12 +30,11 @@ def reliability_chart(groups: Sequence[Group]) -> Chart | None:
         name="reliability",
         title="Is the model as sure as it is right?",
         about="Share of right answers against the confidence of the model, in bins of confidence, at the last round.",
-        panel=LinePanel(
-            title="",
-            x=Axis("confidence", "%"),
-            y=Axis("right answers", "%", bounds=PERCENT, span=PERCENT),
-            names=tuple(group.label for group in groups),
-            lines=lines_of(series),
+        panel=group_panel(
+            groups,
+            series,
+            Axis("confidence", "%"),
+            Axis("right answers", "%", bounds=PERCENT, span=PERCENT),
             diagonal=True,
         ),
         reading=" ".join(filter(None, sentences)),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES
-from fedblade.charts._model import PERCENT, Axis, Chart, LinePanel, lines_of
+from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
 from fedblade.results import NAMED, Array, Group, Snapshots, Vector, drawn_sentence, listing, side_of, snapshots
 
@@ -51,12 +51,8 @@ def class_chart(groups: Sequence[Group]) -> Chart | None:
         name="by-class",
         title="Accuracy by class",
         about="Test accuracy of each class at the last round, classes of each method sorted from worst to best.",
-        panel=LinePanel(
-            title="",
-            x=Axis("class, worst first", whole=True),
-            y=Axis("accuracy", "%", bounds=PERCENT),
-            names=tuple(group.label for group in groups),
-            lines=lines_of(series),
+        panel=group_panel(
+            groups, series, Axis("class, worst first", whole=True), Axis("accuracy", "%", bounds=PERCENT)
         ),
         reading=f"{_BY_CLASS} {drawn_sentence(groups, series)}".strip(),
         seen=seen,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedblade.charts._arrays import CLASS_ACCURACY
-from fedblade.charts._model import PERCENT, Axis, Chart, LinePanel, Series, lines_of, series_over_seeds
+from fedblade.charts._model import PERCENT, Axis, Chart, Series, group_panel, series_over_seeds
 from fedblade.results import NAMED, Group, RunRecord, drawn_sentence, listing, measured_on, number
 
 _SHARES = tuple(range(0, 101, 5))
@@ -35,12 +35,8 @@ def client_chart(groups: Sequence[Group]) -> Chart | None:
         name="by-client",
         title="Accuracy by client",
         about="Accuracy against the share of clients, clients sorted from worst to best.",
-        panel=LinePanel(
-            title="",
-            x=Axis("clients, % from the worst", whole=True),
-            y=Axis("accuracy", "%", bounds=PERCENT),
-            names=tuple(group.label for group in groups),
-            lines=lines_of(series),
+        panel=group_panel(
+            groups, series, Axis("clients, % from the worst", whole=True), Axis("accuracy", "%", bounds=PERCENT)
         ),
         reading=f"{_READING} {source}",
         seen=_worst_sentence(groups, series),

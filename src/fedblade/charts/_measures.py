@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedblade.charts._model import Axis, Chart, LinePanel, Range, Series, lines_of
+from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
 from fedblade.results import MEAN_OF_OWN, NAMED, Group, described_fields, drawn_sentence, listing
@@ -94,12 +94,11 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
         name=field.name.replace("_", "-"),
         title=field.label,
         about=f"{axis} against the round, one line per method, mean over seeds.",
-        panel=LinePanel(
-            title="",
-            x=Axis("round", whole=True),
-            y=Axis(axis, scale="linear" if field.bounds else "automatic", bounds=field.bounds, span=span),
-            names=tuple(group.label for group in groups),
-            lines=lines_of(series),
+        panel=group_panel(
+            groups,
+            series,
+            Axis("round", whole=True),
+            Axis(axis, scale="linear" if field.bounds else "automatic", bounds=field.bounds, span=span),
         ),
         reading=f"{field.reading} {drawn}".strip(),
         seen=latest_sentence(groups, field.name, field.number_format),

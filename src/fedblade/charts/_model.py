@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedblade.results import Group
+
 Scale = Literal["linear", "log", "automatic"]
 Range = tuple[float, float]
 Matrix = tuple[tuple[float | None, ...], ...]
@@ -68,11 +70,11 @@ class LinePanel:
     Panels with the same `shared` key have the same vertical axis. With `diagonal`, equal percentages are marked.
     """
 
-    title: str
     x: Axis
     y: Axis
     names: tuple[str, ...]
     lines: tuple[Line, ...]
+    title: str = ""
     shared: str = ""
     diagonal: bool = False
 
@@ -123,6 +125,9 @@ def plain_series(points: Sequence[tuple[float, float]]) -> Series | None:
     return Series(x, y, y, y) if points else None
 
 
-def lines_of(series: Sequence[Series | None]) -> tuple[Line, ...]:
-    """A line for each group that has a series."""
-    return tuple(Line(index, values) for index, values in enumerate(series) if values is not None)
+def group_panel(
+    groups: Sequence[Group], series: Sequence[Series | None], x: Axis, y: Axis, *, diagonal: bool = False
+) -> LinePanel:
+    """A panel with a line for each group that has a series."""
+    lines = tuple(Line(index, values) for index, values in enumerate(series) if values is not None)
+    return LinePanel(x, y, tuple(group.label for group in groups), lines, diagonal=diagonal)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.charts._model import Axis, Chart, Line, LinePanel, Range, Series, lines_of, plain_series
+from fedblade.charts._model import Axis, Chart, Line, LinePanel, Range, Series, group_panel, plain_series
 from fedblade.charts._series import SPECTRUM_LENGTH
 from fedblade.results import (
     NAMED,
@@ -78,12 +78,11 @@ def _chart(groups: Sequence[Group], whole: Snapshots) -> Chart:
         name="spectrum",
         title="Spectrum: how much the features vary along each direction",
         about="Eigenvalues of the covariance of the features on the test samples, largest first, one line per method.",
-        panel=LinePanel(
-            title="",
-            x=_DIRECTION,
-            y=Axis("variance along it", scale="log", span=_span([whole])),
-            names=tuple(group.label for group in groups),
-            lines=lines_of([_series(values) for values in whole.last]),
+        panel=group_panel(
+            groups,
+            [_series(values) for values in whole.last],
+            _DIRECTION,
+            Axis("variance along it", scale="log", span=_span([whole])),
         ),
         reading=_READING.format(shown, drawn_sentence(groups, whole.last)).strip(),
         seen=_variance_sentence(groups, whole),
@@ -103,7 +102,6 @@ def _pair_chart(
         title=group.label,
         about=f"Spectrum of the features of {group.label}: {measured} and of one client's model.",
         panel=LinePanel(
-            title="",
             x=_DIRECTION,
             y=Axis("variance along it", scale="log", span=span),
             names=(),

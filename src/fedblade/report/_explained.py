@@ -4,22 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fedblade.charts import (
-    Chart,
-    class_accuracies,
-    class_chart,
-    client_chart,
-    confusion_maps,
-    cosine_maps,
-    feature_count,
-    latest_values,
-    other_charts,
-    reliability_chart,
-    section_charts,
-    spectra,
-    time_chart,
-    traffic_chart,
-)
+from fedblade import charts
 from fedblade.report._blocks import (
     Block,
     Cell,
@@ -58,7 +43,7 @@ class Question:
 
 def other_section(groups: Sequence[Group]) -> list[Section]:
     """The numbers that runs describe and no other section shows, such as those of a user's own metric."""
-    blocks = small_pictures(other_charts(groups))
+    blocks = small_pictures(charts.other_charts(groups))
     return [Section("other", "What else was measured?", blocks)] if blocks else []
 
 
@@ -70,19 +55,19 @@ def cost(groups: Sequence[Group]) -> Section:
     ]  # fmt: skip
     rows = [_cost_row(index, group) for index, group in enumerate(groups)]
     note = "Seconds cover training and aggregation, not evaluation. Bytes are those of all clients of a round together."
-    pictures = small_pictures([traffic_chart(groups), time_chart(groups)])
+    pictures = small_pictures([charts.traffic_chart(groups), charts.time_chart(groups)])
     listed = TableBlock("Cost", columns(headings, ("method", "engine")), rows)
     return Section("cost", "What does it cost?", [*pictures, listed, Paragraph(note)])
 
 
 def _collapse(groups: Sequence[Group]) -> list[Block]:
-    main = [_with_feature_count(groups, chart) for chart in section_charts(groups, "collapse")]
-    folded = small_pictures(section_charts(groups, "collapse", main=False))
+    main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, "collapse")]
+    folded = small_pictures(charts.section_charts(groups, "collapse", main=False))
     return [*_spectra(groups), *small_pictures(main), *_folded("More about the spectrum", folded)]
 
 
 def _spectra(groups: Sequence[Group]) -> list[Block]:
-    found = spectra(groups)
+    found = charts.spectra(groups)
     if found is None:
         return []
     blocks: list[Block] = [wide_picture(found.every_method, tall=340)]
@@ -93,9 +78,9 @@ def _spectra(groups: Sequence[Group]) -> list[Block]:
     return [Paragraph(found.every_method.title, "figure-title"), Frames(found.rounds, blocks)]
 
 
-def _with_feature_count(groups: Sequence[Group], chart: Chart) -> Chart:
+def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.Chart:
     """The effective rank set against the number of features, where all groups have the same."""
-    total, latest = feature_count(groups), latest_values(groups, "erank_feature")
+    total, latest = charts.feature_count(groups), charts.latest_values(groups, "erank_feature")
     if chart.name != "erank-feature" or total is None or len({at for _, at, _ in latest}) != 1 or len(latest) > NAMED:
         return chart
     ranks = listing([f"{label} {value:.1f}" for label, _, value in latest])
@@ -106,37 +91,37 @@ def _with_feature_count(groups: Sequence[Group], chart: Chart) -> Chart:
 
 
 def _geometry(groups: Sequence[Group]) -> list[Block]:
-    folded = small_pictures(section_charts(groups, "geometry", main=False))
+    folded = small_pictures(charts.section_charts(groups, "geometry", main=False))
     blocks = [
-        *small_pictures(section_charts(groups, "geometry")),
+        *small_pictures(charts.section_charts(groups, "geometry")),
         *_folded("Other variants of these measures", folded),
     ]
-    cosines = cosine_maps(groups)
+    cosines = charts.cosine_maps(groups)
     if cosines is not None:
         blocks += [Paragraph("Which classes look alike", "figure-title lead"), *map_panels(cosines, groups)]
     return blocks
 
 
 def _drift(groups: Sequence[Group]) -> list[Block]:
-    folded = small_pictures(section_charts(groups, "drift", main=False))
-    return [*small_pictures(section_charts(groups, "drift")), *_folded("More about clients' models", folded)]
+    folded = small_pictures(charts.section_charts(groups, "drift", main=False))
+    return [*small_pictures(charts.section_charts(groups, "drift")), *_folded("More about clients' models", folded)]
 
 
 def _served(groups: Sequence[Group]) -> list[Block]:
-    charts = [
-        class_chart(groups),
-        client_chart(groups),
-        *section_charts(groups, "served"),
-        reliability_chart(groups),
-        *section_charts(groups, "calibration"),
+    shown = [
+        charts.class_chart(groups),
+        charts.client_chart(groups),
+        *charts.section_charts(groups, "served"),
+        charts.reliability_chart(groups),
+        *charts.section_charts(groups, "calibration"),
     ]
-    confusion = confusion_maps(groups)
+    confusion = charts.confusion_maps(groups)
     maps = [] if confusion is None else map_panels(confusion, groups)
-    return [*small_pictures(charts), *_class_table(groups), *_folded("Which classes are taken for which", maps)]
+    return [*small_pictures(shown), *_class_table(groups), *_folded("Which classes are taken for which", maps)]
 
 
 def _class_table(groups: Sequence[Group]) -> list[Block]:
-    found = class_accuracies(groups)
+    found = charts.class_accuracies(groups)
     if found is None or len(found[0]) > _MOST_CLASSES:
         return []
     rows = [
