@@ -1,12 +1,13 @@
-"""Panels of lines: how each line looks, the scales of its axes, and one legend for all panels."""
+"""Panels of lines in matplotlib: the look of lines, the scales of axes, and one legend for all panels."""
 
 import math
 import textwrap
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from fedblade.figures._panels import Line, LinePanel
-from fedblade.figures._style import COLOURS, DASHES, LETTERS_PER_INCH, MARKERS, STEPS
+from fedblade.charts import Line, LinePanel
+from fedblade.charts.palette import COLOURS, MUTED
+from fedblade.figures._style import DASHES, LETTERS_PER_INCH, MARKERS, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,17 +22,14 @@ _HANDLE = 8
 _MOST_COLUMNS = 6
 _SHARE_OF_AXES = 0.7
 """How much of a panel's width its horizontal axis takes."""
-_BOTH = "#57606a"
-"""Ink of what belongs to no run: legend entries that stand for a field of every run, and the diagonal."""
 _PERCENT = (0.0, 100.0)
 
 
-def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], each: float) -> float:
-    """Draw every panel and one legend above them all; returns the legend's height in inches."""
-    lines = [line for panel in panels for line in panel.lines]
-    names = list(dict.fromkeys((*(name for panel in panels for name in panel.names), *(line.name for line in lines))))
-    parts = list(dict.fromkeys(line.part for line in lines))
-    inches = each * _SHARE_OF_AXES
+def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], width: float) -> float:
+    """Draw every panel, each `width` inches wide, and one legend above them; returns the legend's height in inches."""
+    names = panels[0].names
+    parts = list(dict.fromkeys(line.part for panel in panels for line in panel.lines))
+    inches = width * _SHARE_OF_AXES
     shade = 0.15 if min(len(names), len(parts)) == 1 else 0.06
     scales = _by_scale(panels)
     for first, *others in scales:
@@ -39,27 +37,28 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
             axes[index].sharey(axes[first])
     for ax, panel in zip(axes, panels, strict=False):
         if panel.diagonal:
-            ax.plot(_PERCENT, _PERCENT, color=_BOTH, linestyle=DASHES[1], linewidth=0.8, zorder=1)
+            ax.plot(_PERCENT, _PERCENT, color=MUTED, linestyle=DASHES[1], linewidth=0.8, zorder=1)
         for line in panel.lines:
-            _draw_line(ax, line, _looks(line, names, parts), shade)
+            _draw_line(ax, line, _line_look(line, names, parts), shade)
         _scale_across(ax, panel, inches)
     for alike in scales:
         _scale_up(axes[alike[0]], [panels[index] for index in alike])
-    return _legend(figure, _entries(names, {line.name for line in lines}, parts))
+    drawn = {names[line.index] for panel in panels for line in panel.lines}
+    return _legend(figure, _entries(names, drawn, parts))
 
 
 def _by_scale(panels: Sequence[LinePanel]) -> list[list[int]]:
     """Numbers of the panels that have their vertical axis in common."""
     found: dict[object, list[int]] = {}
     for index, panel in enumerate(panels):
-        found.setdefault(panel.scale or index, []).append(index)
+        found.setdefault(panel.shared or index, []).append(index)
     return list(found.values())
 
 
-def _looks(line: Line, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
-    """Colour and marker by the runs and dashes by the field; where there is only one of either, all by the other."""
-    name, part = names.index(line.name), parts.index(line.part)
-    hue = name if len(names) > 1 else part
+def _line_look(line: Line, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
+    """Colour and marker by the runs and dashes by the number; where there is only one of either, all by the other."""
+    part = parts.index(line.part)
+    hue = line.index if len(names) > 1 else part
     dash = part if len(parts) > 1 else hue
     return _look(hue, dash)
 
@@ -74,7 +73,7 @@ def _look(hue: int, dash: int) -> dict[str, Any]:
 
 def _draw_line(ax: "Axes", line: Line, look: dict[str, Any], shade: float) -> None:
     series = line.series
-    if series.level:
+    if series.is_level:
         ax.axhline(series.y[0], color=look["color"], linestyle=look["linestyle"])
         return
     step = max(1, len(series.x) // _MARKS)
@@ -85,7 +84,7 @@ def _draw_line(ax: "Axes", line: Line, look: dict[str, Any], shade: float) -> No
 
 
 def _apart(values: Sequence[float], inches: float) -> list[str]:
-    """Labels for places on a logarithmic axis so long, empty where the one before leaves no room."""
+    """Labels for values on a logarithmic axis of this length, empty where the label before leaves no room."""
     labels, free = [], -math.inf
     span = math.log(values[-1] / values[0]) or 1.0
     for value in values:
@@ -101,14 +100,14 @@ def _scale_across(ax: "Axes", panel: LinePanel, inches: float) -> None:
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     values = sorted({x for line in panel.lines for x in line.series.x})
-    if "x" in panel.log and values and values[0] > 0:
+    if panel.x.scale == "log" and values and values[0] > 0:
         ax.set_xscale("log")
         ax.xaxis.set_minor_formatter(NullFormatter())
         if values[-1] < 1000 * values[0]:
             ax.set_xticks(values, _apart(values, inches))
             ax.minorticks_off()
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(max(4, int(2 * inches)), integer=panel.whole_x, steps=STEPS))
+        ax.xaxis.set_major_locator(MaxNLocator(max(4, int(2 * inches)), integer=panel.x.whole, steps=STEPS))
 
 
 def _scale_up(ax: "Axes", panels: Sequence[LinePanel]) -> None:
@@ -116,20 +115,20 @@ def _scale_up(ax: "Axes", panels: Sequence[LinePanel]) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
     heights = [y for panel in panels for line in panel.lines for y in (*line.series.low, *line.series.high)]
-    if "y" in panels[0].log and min(heights) > 0:
+    if panels[0].y.scale == "log" and min(heights) > 0:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         ax.yaxis.set_major_formatter(ScalarFormatter())
         ax.yaxis.set_minor_formatter(NullFormatter())
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
-    above = [y for y in heights if y > panels[0].floor]
+    above = [y for y in heights if y > panels[0].y.floor]
     if above and len(above) < len(heights):
         ax.set_ylim(bottom=min(above) - _MARGIN * (max(above) - min(above)))
 
 
 def _legend(figure: "Figure", entries: Mapping[str, "Line2D"]) -> float:
-    """A legend above the panels, as wide as the figure allows, none where nothing needs telling apart."""
+    """A legend above the panels, as wide as the figure allows; none where there is one line only."""
     width = figure.get_figwidth()
     labels = [textwrap.fill(label, int(width * LETTERS_PER_INCH) - _HANDLE) for label in entries]
     for columns in range(min(len(entries), _MOST_COLUMNS), 0, -1):
@@ -142,12 +141,12 @@ def _legend(figure: "Figure", entries: Mapping[str, "Line2D"]) -> float:
 
 
 def _entries(names: Sequence[str], drawn: Set[str], parts: Sequence[str]) -> dict[str, "Line2D"]:
-    """What the legend tells: the runs that are drawn, and the fields where a panel has several."""
+    """What the legend names: the runs that are drawn, and the numbers where a panel has several."""
     both = len(names) > 1 and len(parts) > 1
     several = enumerate(names) if len(names) > 1 else ()
     runs = {name: _look(i, 0 if both else i) for i, name in several if name in drawn}
     fields = {
-        part: {**_look(i, i), "color": _BOTH, "marker": ""} if both else _look(i, i)
+        part: {**_look(i, i), "color": MUTED, "marker": ""} if both else _look(i, i)
         for i, part in enumerate(parts)
         if part
     }
