@@ -18,13 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import fedblade
-from fedblade.core.method import Method
-from fedblade.core.streams import Streams
-from fedblade.core.terms import Term, TermValue
-from fedblade.core.tree import Tree
-from fedblade.core.views import Head, HeadOutput, HeadTensors, StepView
+from fedblade.api import Head, HeadOutput, HeadTensors, Method, StepView, Streams, Term, TermValue, Tree, fedavg
 from fedblade.data import Dataset, as_dataset
-from fedblade.methods.fedavg import fedavg
 from fedblade.partitions import Partitioner, Request, Split
 
 

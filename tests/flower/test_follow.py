@@ -52,12 +52,12 @@ class Heard(RunListener):
     def __init__(self) -> None:
         self.started, self.rounds, self.notes = -1, [], []
 
-    def on_start(self, setup, history) -> None:
-        assert setup.engine.name == "flower"
+    def on_start(self, run, history) -> None:
+        assert run.description.endswith("engine flower on its nodes")
         self.started = len(history)
 
-    def on_round(self, row) -> None:
-        self.rounds.append(row["round"])
+    def on_round(self, record) -> None:
+        self.rounds.append(record["round"])
 
     def on_note(self, text) -> None:
         self.notes.append(text)
