@@ -79,7 +79,7 @@ def test_captures_of_several_sizes_agree(slots, monkeypatch):
     monkeypatch.setattr(_slots, "MOST_SLOTS", slots)
     engine, setup = make("fedblade", **BATCH_NORM, **{"local.batch_size": 4})
     check_two_rounds(engine, setup)
-    assert len(engine._slots._held.sizes) > 1
+    assert len(engine._slots._memory.sizes) > 1
 
 
 DEEP = [*((model, "none") for model in ("mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18")), ("resnet20", "bf16")]
@@ -153,9 +153,9 @@ def test_the_global_model_is_measured_alike(model, dtype):
 def test_two_rounds_of_one_shape_share_a_capture():
     engine, setup = make("fedavg", **BATCH_NORM)
     check_two_rounds(engine, setup)
-    held = engine._slots._held
+    held = engine._slots._memory
     engine.train(setup.start, iter(tasks(setup)), MemoryStore(), LR, lambda client: None)
-    assert engine._slots._held is held
+    assert engine._slots._memory is held
 
 
 def test_a_method_that_waits_for_the_gpu_trains_without_captures_and_leaves_the_gpu_usable(monkeypatch):

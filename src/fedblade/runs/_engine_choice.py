@@ -110,7 +110,7 @@ def check_conformance(
     task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
     # Numbers are compared, so the products are exact, whatever the run asks for.
     with float32_products(tf32=False):
-        engine.rehearse(start, task, metrics)
+        engine.check_conformance(start, task, metrics)
 
 
 def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:

@@ -16,7 +16,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree
 from fedblade.diagnostics import num_samples
-from fedblade.engines.base import Holder
+from fedblade.engines.base import MeasuredClient
 from fedblade.runs._diagnostics import personal_values, values_of
 from fedblade.runs._setup import Setup
 from fedblade.runs._split import shuffled
@@ -70,10 +70,10 @@ def evaluate(
     return Evaluation(record | _personal_fields(setup, personal), personal, lists=values.lists)
 
 
-def measured_client(setup: Setup, state: ServerState, client: int, kept: State | None) -> Holder:
+def measured_client(setup: Setup, state: ServerState, client: int, kept: State | None) -> MeasuredClient:
     """A client whose personal model is measured: the state that it keeps, and its class counts in the last round."""
     counts = setup.clients.train.counts(client, max(state.round - 1, 0))
-    return Holder(client, kept, torch.from_numpy(np.ascontiguousarray(counts)).to(setup.test_order.device))
+    return MeasuredClient(client, kept, torch.from_numpy(np.ascontiguousarray(counts)).to(setup.test_order.device))
 
 
 def personal_test_indices(setup: Setup, client: int) -> Tensor:
@@ -83,7 +83,7 @@ def personal_test_indices(setup: Setup, client: int) -> Tensor:
 
 
 def personal_accuracies(
-    setup: Setup, state: ServerState, clients: Iterable[tuple[Holder, Tensor]], samples: Samples
+    setup: Setup, state: ServerState, clients: Iterable[tuple[MeasuredClient, Tensor]], samples: Samples
 ) -> Iterator[tuple[int, PersonalAccuracy]]:
     """Accuracy of personal models, in the order of `clients`; a client comes with the indices of its samples.
 
@@ -118,7 +118,7 @@ def _mean_over_clients(
     return Evaluation(record | _personal_fields(setup, personal), personal, general, mean.lists)
 
 
-def _stored_client(setup: Setup, state: ServerState, client: int, store: ClientStore) -> Holder:
+def _stored_client(setup: Setup, state: ServerState, client: int, store: ClientStore) -> MeasuredClient:
     return measured_client(setup, state, client, store.get(client, state.round))
 
 

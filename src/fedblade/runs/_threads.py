@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fedblade.engines.stacked import ROWS
+from fedblade.engines.stacked import GROUP_SIZE
 from fedblade.runs._device import float32_products
 from fedblade.runs._memory import keep_freed_memory
 from fedblade.runs._operations import step_operations
@@ -43,5 +43,5 @@ def fitting_threads(setup: Setup) -> Iterator[None]:
 def _operations(setup: Setup) -> float:
     """Operations of one step, for all clients that train side by side."""
     federation = setup.config.federation
-    clients = min(ROWS, federation.clients_per_round) if setup.engine.name == "stacked" else 1
+    clients = min(GROUP_SIZE, federation.clients_per_round) if setup.engine.name == "stacked" else 1
     return clients * step_operations(setup.problem, setup.start, setup.config.local.batch_size)

@@ -9,7 +9,7 @@ from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.timeline import wait_for
 from fedblade.data import Dataset
-from fedblade.engines.stacked import ROWS
+from fedblade.engines.stacked import GROUP_SIZE
 from fedblade.runs import Setup, Work, find_device, prepare
 
 _PROBE_BATCHES = 3
@@ -57,7 +57,7 @@ def probe(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     """
     clients = max(1, len(dataset.train) // (config.local.batch_size * _PROBE_BATCHES))
     # A GPU takes many side by side, so that a few do not tell what a client takes.
-    most = ROWS if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
+    most = GROUP_SIZE if find_device(config.general.device).type == "cuda" else _PROBE_CLIENTS
     everyone = config.build_method().participation == "all"
     cohort = min(clients, most, config.federation.num_clients if everyone else config.federation.clients_per_round)
     even = replace(
