@@ -15,7 +15,7 @@ import pytest
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
 from fedblade.results import read_runs
-from fedblade.runs import RunListener
+from fedblade.runs import Driver, RunListener, load_config, prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}
@@ -138,12 +138,10 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
     seen = []
 
-    class DiagnosticRequest(RunListener):
-        def on_start(self, setup, history):
-            server = setup.method.server
-            object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
-
-    fedblade.run(method=NEW_METHOD, listener=DiagnosticRequest(), **everyone)
+    setup = prepare(load_config(None, {"method": NEW_METHOD, **everyone})[0])
+    server = setup.method.server
+    object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
+    Driver(setup, None, RunListener()).run()
     totals = [state.extra["heard"]["of"] for state in seen]
     assert float(totals[0].sum()) == 1348
     assert (totals[2] == 3 * totals[0]).all()

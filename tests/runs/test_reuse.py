@@ -30,7 +30,7 @@ SMALL = {
 
 
 class StopAfterOne(RunListener):
-    def on_round(self, row):
+    def on_round(self, record):
         raise KeyboardInterrupt
 
 

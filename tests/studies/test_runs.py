@@ -136,8 +136,8 @@ def test_names_do_not_depend_on_the_order_of_a_grid(tmp_path):
 class Stop(RunListener):
     """Interrupts after two rounds."""
 
-    def on_round(self, row):
-        if row["round"] == 2:
+    def on_round(self, record):
+        if record["round"] == 2:
             raise KeyboardInterrupt
 
 
