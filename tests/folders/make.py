@@ -28,7 +28,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.engines.nodes import Reply, Request
 from fedblade.flower._server import deployed_setup, journal_of
 from fedblade.runs import Setup, Silent, execute, load_config
-from fedblade.studies import plan_comparison, run_cells
+from fedblade.studies import plan_comparison, run_planned
 
 STORED = Path(__file__).parent / "stored"
 SMALL = {
@@ -91,7 +91,7 @@ def run(out: Path, listener: Silent | None = None, **keys: Any) -> None:
 def comparison(out: Path) -> None:
     """Two methods and two seeds, as `fedblade compare --out` lays them out."""
     cells = plan_comparison("quickstart", SMALL, ["fedavg", "fedetf"], [1, 2], out)
-    run_cells(cells, lambda label: nullcontext(Silent()))
+    run_planned(cells, lambda label: nullcontext(Silent()))
 
 
 def deployed(out: Path) -> None:

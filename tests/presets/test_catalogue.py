@@ -11,7 +11,7 @@ from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
 from fedblade.runs import stages_after_run
-from fedblade.studies._pending import readiness
+from fedblade.studies._cell_check import check_cell
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),
@@ -114,10 +114,11 @@ def test_every_augmentation_is_defined_for_its_data_set(name):
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_only_what_a_benchmark_measures_is_pending(name):
-    missing = ("`fedblade bench losses`",) if name == "fb-t10" else ()
+    commands = ["`fedblade bench losses`"] if name == "fb-t10" else []
     for cell in shipped(name).cells:
-        ready = readiness(cell)
-        assert (ready.missing, tuple(ready.unmeasured.values())) == (missing, missing)
+        benchmarked = check_cell(cell)
+        assert list(benchmarked.values()) == commands
+        assert not commands or benchmarked.keys() == cell.measures.keys()
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -138,7 +139,7 @@ def test_a_label_chooses_exactly_its_own_lines(name):
 
 def test_cells_whose_parts_exist_are_ready():
     for name in ("fb-t4", "fe-t1", "fg-t5", "fr-t5", "fr-t14"):
-        assert {readiness(cell).missing for cell in shipped(name).cells} == {()}
+        assert not any(check_cell(cell) for cell in shipped(name).cells)
 
 
 # fb-t10 times the terms of one loss instead of training; the three sweeps of fr-f7 share the default values.

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedblade.config.overrides import apply
 from fedblade.config.run_config import knob_tables
-from fedblade.presets.catalogue import is_grid, load_preset, preset_names, read_config
+from fedblade.presets.catalogue import is_grid, load_grid, preset_names, read_config
 
 Flat = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _all_settings() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             for method, settings in read_config(preset).get("methods", {}).items():
                 yield method, preset, settings
             continue
-        grid = load_preset(preset)
+        grid = load_grid(preset)
         for cell in grid.cells:
             varied = {key for key in cell.chosen if key.startswith("method.")} - {"method.name"}
             if not varied:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedblade.runs import Silent, _driver, _setup, choose_measured, load_config, prepare
-from fedblade.studies import _work
+from fedblade.studies import _workload
 
 LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_round": 4}
 
@@ -15,7 +15,7 @@ LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_ro
 @pytest.fixture(autouse=True)
 def limit(monkeypatch):
     """Twelve clients are many here."""
-    for module in (_setup, _driver, _work):
+    for module in (_setup, _driver, _workload):
         monkeypatch.setattr(module, "MOST_MEASURED", 12)
 
 
