@@ -33,7 +33,9 @@ def near(cell, exact):
 @pytest.fixture(scope="module")
 def lines():
     plan = plan_reproduction(f"{RESULTS / 'comparison.toml'}:strong")
-    return {line.columns["method"]: (line.published, plan.planned(line.cells[0]).runs[0].folder.name) for line in plan.lines}
+    return {
+        line.columns["method"]: (line.published, plan.planned(line.cells[0]).runs[0].folder.name) for line in plan.lines
+    }
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ def show(
     """Show a method: formula, knobs with defaults, training, what travels, state, engines."""
     from dataclasses import asdict
 
-    from fedblade.cards import card, plain_text
+    from fedblade.cards import make_card, plain_text
 
-    made = card(method)
-    typer.echo(json.dumps(asdict(made), indent=2, ensure_ascii=False) if as_json else plain_text(made))
+    card = make_card(method)
+    typer.echo(json.dumps(asdict(card), indent=2, ensure_ascii=False) if as_json else plain_text(card))
