@@ -8,16 +8,74 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="fedblade-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 import hypothesis  # noqa: E402
+import pytest  # noqa: E402
 import torch  # noqa: E402
+
+import fedblade  # noqa: E402
+from fedblade.runs import Result  # noqa: E402
 
 torch.set_num_threads(1)
 # A change must not fail over an example that another change would not have drawn; fresh examples are for long runs.
 hypothesis.settings.register_profile("steady", derandomize=True)
 hypothesis.settings.register_profile("fresh", derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+SMALL = {
+    "model": "mlp",
+    "hidden": [16],
+    "dim": 8,
+    "method": "fedavg",
+    "num_clients": 6,
+    "clients_per_round": 3,
+    "rounds": 3,
+    "epochs": 1,
+    "metrics": ["accuracy", "spectrum", "drift"],
+}
+
+MINIMAL = """
+[dataset]
+name = "digits"
+[partition]
+name = "iid"
+[model]
+name = "mlp"
+[method]
+name = "fedavg"
+"""
+
+
+@pytest.fixture
+def small_run() -> Callable[..., Result]:
+    """Run digits on a tiny perceptron; keywords change the configuration."""
+
+    def run(**changes: Any) -> Result:
+        return fedblade.run("quickstart", **(SMALL | changes))
+
+    return run
+
+
+@pytest.fixture
+def toml_file(tmp_path: Path) -> Callable[[str], Path]:
+    """Write text as a configuration file and return its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "mine.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def minimal() -> str:
+    """The shortest complete configuration."""
+    return MINIMAL

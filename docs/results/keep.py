@@ -1,9 +1,9 @@
 """Keep what a page needs of finished runs: `python keep.py CELLS INTO`.
 
 CELLS is a folder of run folders, as `fedblade reproduce --out DIR` makes them in DIR/cells. Each finished run gets a
-folder of its own in INTO, with `config.toml`, `summary.json`, `partition.json` without its table and the numbers of
-`history.jsonl`, so that `fedblade report` reads it. INTO/splits has the whole record of every split once, named by the
-split's digest.
+folder in INTO, with `config.toml`, `metrics.json`, `summary.json`, `partition.json` without its table and the numbers
+of `history.jsonl`, so that `fedblade report` reads it. INTO/splits has the whole record of every split once, named by
+the split's digest.
 """
 
 import json
@@ -11,6 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+
+from fedblade.results import CONFIG, HISTORY, METRICS, PARTITION, SUMMARY, RunDirectory, read_object
 
 DIGITS = 6
 """Significant digits of a kept number: more than any page prints."""
@@ -26,13 +28,13 @@ def keep(run: Path, into: Path) -> None:
     """Copy the small files of one run."""
     target = into / run.name
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("config.toml", "summary.json"):
-        shutil.copyfile(run / name, target / name)
-    rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
-    lines = "".join(json.dumps(numbers(row)) + "\n" for row in rows)
-    (target / "history.jsonl").write_text(lines, encoding="utf-8")
-    split = json.loads((run / "partition.json").read_text(encoding="utf-8"))
-    (target / "partition.json").write_text(json.dumps(split | {"counts": None}) + "\n", encoding="utf-8")
+    for name in (CONFIG, SUMMARY, METRICS):
+        if (run / name).is_file():
+            shutil.copyfile(run / name, target / name)
+    lines = "".join(json.dumps(numbers(row)) + "\n" for row in RunDirectory(run).history())
+    (target / HISTORY).write_text(lines, encoding="utf-8")
+    split = read_object(run / PARTITION)
+    (target / PARTITION).write_text(json.dumps(split | {"counts": None}) + "\n", encoding="utf-8")
     splits = into / "splits"
     splits.mkdir(exist_ok=True)
     (splits / f"{split['digest'][:16]}.json").write_text(json.dumps(split) + "\n", encoding="utf-8")
@@ -40,10 +42,8 @@ def keep(run: Path, into: Path) -> None:
 
 def main(cells: Path, into: Path) -> None:
     """Keep every finished run below `cells`."""
-    summaries = sorted(cells.glob("*/summary.json"))
-    finished = [
-        path.parent for path in summaries if json.loads(path.read_text(encoding="utf-8"))["status"] == "finished"
-    ]
+    runs = sorted(path.parent for path in cells.glob(f"*/{SUMMARY}"))
+    finished = [run for run in runs if RunDirectory(run).finished_summary() is not None]
     if not finished:
         sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
     for run in finished:

@@ -6,16 +6,15 @@ under a short name.
 """
 
 import csv
-import json
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedblade import hardness
+from fedblade.results import PARTITION, SUMMARY, RunDirectory, read_object
 
 SETTINGS = (
     "dataset", "alpha", "model", "method", "lambda_decorr", "gamma_pba", "balance", "form", "seed", "rounds",
@@ -31,7 +30,7 @@ MEASURES = (
 
 def settings(run: Path) -> dict[str, Any]:
     """What tells a run from the others of the study."""
-    config = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+    config = RunDirectory(run).stored_config()
     if "alpha" not in config["partition"]:
         sys.exit(
             f"'{run}' is no run of this study; expected a Dirichlet split, with partition.alpha in its config.toml."
@@ -68,9 +67,8 @@ def short_name(own: dict[str, Any]) -> str:
 def values(run: Path) -> list[dict[str, Any]]:
     """The evaluated rounds of a run."""
     own = settings(run)
-    rows = [json.loads(line) for line in (run / "history.jsonl").read_text(encoding="utf-8").splitlines()]
     found = []
-    for row in rows:
+    for row in RunDirectory(run).history():
         if "test_accuracy" in row:
             measured = {name: f"{row[name]:.5g}" for name in MEASURES if name in row}
             found.append({"run": short_name(own)} | own | {"round": row["round"]} | measured)
@@ -79,7 +77,7 @@ def values(run: Path) -> list[dict[str, Any]]:
 
 def split(run: Path) -> dict[str, Any]:
     """How the training samples are spread; `largest_class` and `effective_classes` are those of `fedblade.hardness`."""
-    record = json.loads((run / "partition.json").read_text(encoding="utf-8"))
+    record = read_object(run / PARTITION)
     counts = np.array(record["counts"])
     sizes, own = counts.sum(1), settings(run)
     measured = hardness.measure(counts, len(counts))
@@ -104,14 +102,14 @@ def write(path: Path, rows: list[dict[str, Any]], names: tuple[str, ...]) -> Non
 
 def main(cells: Path, into: Path) -> None:
     """Read all finished runs below `cells` and write the tables and summaries."""
-    runs = sorted(path.parent for path in cells.glob("*/summary.json"))
+    runs = sorted(path.parent for path in cells.glob(f"*/{SUMMARY}"))
     if not runs:
         sys.exit(f"'{cells}' holds no finished run; expected folders with a summary.json, as in DIR/cells.")
     names = [short_name(settings(run)) for run in runs]
     if twice := sorted({each for each in names if names.count(each) > 1}):
         sys.exit(f"'{cells}' holds several runs that would be called '{twice[0]}'; expected one of each.")
     for run, name in zip(runs, names, strict=True):
-        shutil.copyfile(run / "summary.json", into / f"{name}.json")
+        shutil.copyfile(run / SUMMARY, into / f"{name}.json")
     write(into / "values.csv", [row for run in runs for row in values(run)], ("run", *SETTINGS, "round", *MEASURES))
     splits = {tuple(row[name] for name in SPLIT): row for row in map(split, runs)}
     write(into / "splits.csv", list(splits.values()), tuple(split(runs[0])))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ LACKS = (
     "all data, the border is a tenth of its share of all data."
 )
 """When a cohort lacks a class, in words."""
-_STREAM, _COHORTS = "hardness", 1000
+_COHORTS = 1000
 _SCARCE, _SCARCE_OF_OWN = 0.01, 0.1
 _MOST = 2.0**53
 _VERDICTS = {
@@ -155,7 +155,7 @@ def _perplexity(weighted: Floats, axis: int, table: NDArray[Any]) -> Floats:
 
 def _cohort_means(table: NDArray[Any], size: int) -> tuple[float, float]:
     """Classes that a cohort of `size` clients lacks, and the distance of its labels from all, over many cohorts."""
-    generator = Streams(0).numpy(_STREAM)
+    generator = Streams(0).numpy(Stream.HARDNESS)
     cohorts = _COHORTS if size < len(table) else 1
     drawn = np.stack([table[generator.choice(len(table), size, replace=False)].sum(0) for _ in range(cohorts)])
     mixes, whole = drawn / drawn.sum(1, keepdims=True), table.sum(0) / table.sum()

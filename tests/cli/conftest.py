@@ -56,7 +56,7 @@ def plain_environment() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[subprocess.Popen[str]]:
     """A process with torch and the library loaded, ready to fork."""
-    command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "zygote.py")]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
     )

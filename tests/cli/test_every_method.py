@@ -25,7 +25,7 @@ SAMPLE = {
     "fedavg", "scaffold", "fednova", "moon", "fedgen", "fedfm", "fedgela", "fedblade", "fedper", "ditto", "ccvr",
     "local_ce", "fedprox+lddecorr", "fedavg+prox", "moon+feddecorr",
 }  # fmt: skip
-"""One of each kind for the gate; tests/engines, tests/nodes and tests/resume run every method there."""
+"""One of each kind for the gate; tests/engines, tests/engines/nodes and tests/runs/resume run every method there."""
 SMALL = ("rounds=3", "num_clients=6", "clients_per_round=3", "epochs=1", "min_size=5")
 
 

@@ -42,7 +42,7 @@ PRINTS = {
     "fedblade doctor": ("torch", "data cifar10"),
 }
 ELSEWHERE = ("torchrun ", "fedblade flower ")
-"""Commands of several processes; tests/deployed runs them in their order."""
+"""Commands of several processes; tests/flower/deployed runs them in their order."""
 LEAVES = {
     "fedblade partition --set alpha=0.05 --plot": ["split.svg"],
     "fedblade partition --save": ["split.json"],

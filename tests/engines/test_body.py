@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from model_cases import CASES
 from torch import nn
 
 from fedblade.core.errors import Unsupported
-from fedblade.core.network import build_network
+from fedblade.core.network_building import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
 from fedblade.engines.layers._body import StackedBody
 from fedblade.engines.layers._graph import relu_after_norm, relu_after_pooling, traced
 from fedblade.heads import LinearHead
+from support.model_cases import CASES
 
 CLIENTS, BATCH = 2, 6
 LARGE = ("alexnet_bn", "densenet121", "efficientnet_b0", "resnet18_imagenet", "wrn56_4", "vgg11", "resnet18")

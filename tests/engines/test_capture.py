@@ -7,8 +7,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from conformance import LR, check_two_rounds
-from small_federation import BATCH_NORM, build, tasks
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.registry import engines
@@ -20,6 +18,8 @@ from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.engines.stacked import StackedEngine
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
+from support.conformance import LR, check_two_rounds
+from support.small_federation import BATCH_NORM, build, tasks
 
 
 @dataclass(frozen=True, kw_only=True)

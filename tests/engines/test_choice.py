@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from small_federation import BATCH_NORM, CNN, build, configure, images, vectors
 from torch import nn
 
 import fedblade
@@ -25,6 +24,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.runs import Once, Silent, execute, prepare
 from fedblade.runs import _engine_choice as _engine
 from fedblade.studies import PlannedRun, run_planned
+from support.small_federation import BATCH_NORM, CNN, build, configure, images, vectors
 
 NAMED = [*methods.names(), *(f"fedavg+{name}" for name in regularisers.names())]
 

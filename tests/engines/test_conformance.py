@@ -9,19 +9,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from conformance import (
-    CHECKS,
-    assert_near,
-    check_adapt,
-    check_collect,
-    check_inputs_untouched,
-    check_measure,
-    check_train,
-    check_two_rounds,
-    over_real,
-)
-from model_cases import CASES as MODEL_CASES
-from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_different, build, images, read_anew, tasks, vectors
 
 from fedblade.core.method import Own, model, zeros
 from fedblade.core.neck import Neck
@@ -41,6 +28,29 @@ from fedblade.losses._masking import mean_of_real
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import local_model
+from support.conformance import (
+    CHECKS,
+    assert_near,
+    check_adapt,
+    check_collect,
+    check_inputs_untouched,
+    check_measure,
+    check_train,
+    check_two_rounds,
+    over_real,
+)
+from support.model_cases import CASES as MODEL_CASES
+from support.small_federation import (
+    BATCH_NORM,
+    CNN,
+    NUM_CLASSES,
+    assert_different,
+    build,
+    images,
+    read_anew,
+    tasks,
+    vectors,
+)
 
 ENGINES = ["sequential", "stacked"]
 OTHERS = ENGINES[1:]
@@ -237,8 +247,8 @@ def make(engine, method, setting, data=None):
 
 
 def test_every_registered_engine_is_in_the_list():
-    elsewhere = {"distributed", "flower"}  # tests/distributed and tests/nodes compare these
-    assert set(ENGINES) | elsewhere == set(engines.names())
+    """tests/runs/distributed and tests/engines/nodes compare the engines that a configuration cannot choose."""
+    assert set(ENGINES) == set(engines.names())
 
 
 def test_every_setting_of_a_method_is_of_a_registered_one():

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conformance import LR, check_two_rounds
-from own_modules import FROZEN, half_frozen
-from small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import MOMENTUM
@@ -19,6 +16,9 @@ from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
 from fedblade.runs import float32_products, prepare
+from support.conformance import LR, check_two_rounds
+from support.own_modules import FROZEN, half_frozen
+from support.small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conformance import LR, assert_near, check_state, check_train, check_two_rounds, reference
-from small_federation import BATCH_NORM, build, tasks
 
 from fedblade.core.errors import NonFinite
 from fedblade.core.method import model, zeros
@@ -24,6 +22,8 @@ from fedblade.engines._layout import lay_out, side_by_side
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import local_model
+from support.conformance import LR, assert_near, check_state, check_train, check_two_rounds, reference
+from support.small_federation import BATCH_NORM, build, tasks
 
 CPU = torch.device("cpu")
 BESIDE = {"client_state": {"own": model}, "client_update": {"own": local_model}}

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from conformance import LR
-from small_federation import BATCH_NORM, CNN, build, images, tasks
 
 from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.local import train
@@ -12,6 +10,8 @@ from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.views import Teacher
+from support.conformance import LR
+from support.small_federation import BATCH_NORM, CNN, build, images, tasks
 
 METHODS = ("fedavg", "fedblade", "fedrep", "fedbn", "scaffold", "feddr_plus", "local_ce")
 

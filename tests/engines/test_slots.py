@@ -6,8 +6,6 @@ from itertools import combinations
 
 import pytest
 import torch
-from conformance import LR, assert_near, check_train, check_two_rounds, reference
-from small_federation import BATCH_NORM, CNN, build, images, tasks
 
 from fedblade.core.phase import Lookahead, Phase
 from fedblade.core.registry import engines, methods
@@ -17,6 +15,8 @@ from fedblade.engines import _slots
 from fedblade.engines._slot_memory import Slots
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.methods.fedavg import fedavg
+from support.conformance import LR, assert_near, check_train, check_two_rounds, reference
+from support.small_federation import BATCH_NORM, CNN, build, images, tasks
 
 MILD = {"lambda_decorr": 1e-4}
 METHODS = {

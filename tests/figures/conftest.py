@@ -12,6 +12,9 @@ from fedblade.config.run_config import resolve
 from fedblade.core.registry import metrics
 from fedblade.presets.catalogue import load_grid
 from fedblade.runs import execute, run
+from support.figure_runs import make_run
+
+__all__ = ["make_run"]
 
 ROUNDS = 3
 SMALL = {

@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 
 import pytest
-from small_federation import BATCH_NORM, CNN, images, train
 
 from fedblade.core.registry import methods, regularisers
+from support.small_federation import BATCH_NORM, CNN, images, train
 
 STORED = Path(__file__).parent / "golden.json"
 RECORD = os.environ.get("FEDBLADE_RECORD_GOLDEN") == "1"

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_federation import BATCH_NORM, DIM, NUM_CLASSES, assert_close, assert_same_bits, build, tasks, train, vectors
 
 from fedblade.core.errors import Misconfigured, NonFinite
 from fedblade.core.lengths import PhasePlan
@@ -19,6 +18,17 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.results import RunDirectory
 from fedblade.runs._summary import summarise
 from fedblade.server import class_gaussian, virtual_features
+from support.small_federation import (
+    BATCH_NORM,
+    DIM,
+    NUM_CLASSES,
+    assert_close,
+    assert_same_bits,
+    build,
+    tasks,
+    train,
+    vectors,
+)
 
 
 def moments_of(setup, state, chosen):

@@ -3,22 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
-    BATCH_NORM,
-    assert_close,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    configure,
-    tasks,
-    train,
-    vectors,
-)
 
+import support.plain_torch as plain
 from fedblade import payloads
 from fedblade.core.method import Method, zeros
 from fedblade.core.outcome import train_client
@@ -31,6 +19,18 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.results import RunDirectory
 from fedblade.runs import Driver, Silent, prepare
 from fedblade.server import average
+from support.small_federation import (
+    BATCH_NORM,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    configure,
+    tasks,
+    train,
+    vectors,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

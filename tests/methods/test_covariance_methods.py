@@ -2,16 +2,25 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, DIM, assert_close, assert_different, assert_same_run, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
 from fedblade.core.registry import methods, regularisers
 from fedblade.losses import CrossEntropy, DeCov, Singular, StructuredDeCov
+from support.small_federation import (
+    BATCH_NORM,
+    DIM,
+    assert_close,
+    assert_different,
+    assert_same_run,
+    build,
+    tasks,
+    train,
+)
 
 ADDED = ["decov", "stdecov", "lsingular"]
 KNOBS = {

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_run, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
+from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_run, build, tasks, train
 
 BASES = ["fedavg", "fedprox", "fedetf"]
 ADDED = ["feddecorr", "lddecorr"]

@@ -1,9 +1,14 @@
 """Ditto (card 2.32)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import BUFFERS, PERSONAL, own_model
+from fedblade.methods.ditto import ditto
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -12,11 +17,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, own_model
-from fedblade.methods.ditto import ditto
 
 SGD = (0.05, 0.9, 1e-3)
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

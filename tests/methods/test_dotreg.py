@@ -2,10 +2,18 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.outcome import adapt_client
+from fedblade.core.phase import Phase
+from fedblade.core.problem import PERSONAL, receive
+from fedblade.methods.dotreg import FineTuning, dotreg
+from fedblade.personal import finetuned
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -17,14 +25,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
-from fedblade.core.phase import Phase
-from fedblade.core.problem import PERSONAL, receive
-from fedblade.methods.dotreg import FineTuning, dotreg
-from fedblade.personal import finetuned
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -1,16 +1,24 @@
 """FedETF's three-stage fine-tuning (card 2.21.1; section 8, number 14)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, NUM_CLASSES, assert_close, assert_different, assert_same_bits, build, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.problem import own_model
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
 from fedblade.runs import plan_phases, stages_after_run
+from support.small_federation import (
+    BATCH_NORM,
+    NUM_CLASSES,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    build,
+    train,
+)
 
 SHORT = {"ft.stage_epochs": 1, "ft.iterations": 2}
 PERS_ETF = {"evaluation.protocol": "pers_etf"}

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_same_bits, build, images, tasks, train
 
 from fedblade.core.method import Exchange
 from fedblade.core.problem import receive
 from fedblade.core.sums import DataPass, Sum
 from fedblade.methods.fedavg import fedavg
 from fedblade.payloads import class_features
+from support.small_federation import BATCH_NORM, CNN, NUM_CLASSES, assert_same_bits, build, images, tasks, train
 
 COUNTS = Sum("counts", lambda view: {"n": view.counts}, bound=1e6, by_class=True)
 

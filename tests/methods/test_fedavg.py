@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import fedblade
+import support.plain_torch as plain
+from fedblade.core.state import MemoryStore
+from fedblade.runs import Driver, Silent, TrainedModel, prepare
+from fedblade.runs._model_inputs import model_facts
+from support.small_federation import (
     BATCH_NORM,
     CNN,
     TABLES,
@@ -19,11 +24,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-import fedblade
-from fedblade.core.state import MemoryStore
-from fedblade.runs import Driver, Silent, TrainedModel, prepare
-from fedblade.runs._model_inputs import model_facts
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 SGD = (0.05, 0.9, 1e-3)

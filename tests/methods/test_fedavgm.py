@@ -2,15 +2,22 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, assert_same_run, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.methods.fedavgm import fedavgm
+from support.small_federation import (
+    BATCH_NORM,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    train,
+)
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 VARIANTS = ["heavy_ball", "ema"]

@@ -2,10 +2,18 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.outcome import adapt_client
+from fedblade.core.phase import Phase, Sgd
+from fedblade.core.problem import PERSONAL
+from fedblade.methods.fedavg import fedavg
+from fedblade.methods.fedbabu import fedbabu
+from fedblade.personal import finetuned
+from fedblade.runs import plan_phases
+from support.small_federation import (
     BATCH_NORM,
     DIM,
     NUM_CLASSES,
@@ -17,14 +25,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.outcome import adapt_client
-from fedblade.core.phase import Phase, Sgd
-from fedblade.core.problem import PERSONAL
-from fedblade.methods.fedavg import fedavg
-from fedblade.methods.fedbabu import fedbabu
-from fedblade.personal import finetuned
-from fedblade.runs import plan_phases
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_federation import (
+
+from fedblade.core.local import train as local_train
+from fedblade.core.plan import Batch
+from fedblade.core.problem import receive
+from fedblade.core.state import MemoryStore
+from support.small_federation import (
     BATCH_NORM,
     CNN,
     assert_close,
@@ -16,11 +21,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.plan import Batch
-from fedblade.core.problem import receive
-from fedblade.core.state import MemoryStore
 
 OFF = {"lambda_decorr": 0.0, "gamma_pba": 0.0}
 

@@ -4,10 +4,11 @@ The d × d determinant of the plain version is ill-conditioned at ε = 1e-4 (sec
 settings keep one of the two mild, so that both versions stay well below the tolerance.
 """
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, DIM, assert_close, train
+
+import support.plain_torch as plain
+from support.small_federation import BATCH_NORM, DIM, assert_close, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 KNOBS = {"gamma_pba": 1.0, "tau": 0.1, "dim": DIM}

@@ -1,9 +1,12 @@
 """FedBN (card 2.18)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import BUFFERS, PERSONAL, own_model
+from support.small_federation import (
     BATCH_NORM,
     CNN,
     assert_close,
@@ -15,9 +18,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, own_model
 
 SGD = (0.05, 0.9, 1e-3)
 NORM = ("body.layers.1.", "body.layers.4.")

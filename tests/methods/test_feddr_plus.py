@@ -2,20 +2,10 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
-    BATCH_NORM,
-    assert_close,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    train,
-    vectors,
-)
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import adapt_client
 from fedblade.core.problem import PERSONAL
@@ -25,6 +15,16 @@ from fedblade.methods.dotreg import dotreg
 from fedblade.methods.feddr_plus import feddr_plus
 from fedblade.personal import finetuned
 from fedblade.regularisers._mix import mixed
+from support.small_federation import (
+    BATCH_NORM,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    train,
+    vectors,
+)
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import train_client
 from fedblade.core.views import EndView, StepView
 from fedblade.methods.feddyn import Dynamic, feddyn
+from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

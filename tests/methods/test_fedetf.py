@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.local import train as local_train
+from fedblade.core.problem import receive
+from fedblade.losses import CrossEntropy
+from fedblade.methods.fedetf import fedetf
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -16,11 +21,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
-from fedblade.losses import CrossEntropy
-from fedblade.methods.fedetf import fedetf
 
 FIXED_SCALE = {"scale.learnable": False}
 

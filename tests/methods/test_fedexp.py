@@ -4,11 +4,10 @@ from dataclasses import replace
 from functools import reduce
 from operator import add
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
 from fedblade.core.outcome import train_client
@@ -16,6 +15,7 @@ from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import EndView
 from fedblade.methods.fedexp import fedexp
+from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, tasks, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

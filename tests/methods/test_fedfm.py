@@ -3,10 +3,14 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.methods.fedavg import fedavg
+from fedblade.methods.fedfm import fedfm
+from support.small_federation import (
     BATCH_NORM,
     DIM,
     NUM_CLASSES,
@@ -16,10 +20,6 @@ from small_federation import (
     assert_same_run,
     train,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.methods.fedavg import fedavg
-from fedblade.methods.fedfm import fedfm
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

@@ -3,22 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
-    BATCH_NORM,
-    NUM_CLASSES,
-    assert_close,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    tasks,
-    train,
-    vectors,
-)
 
+import support.plain_torch as plain
 from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
@@ -33,6 +21,18 @@ from fedblade.methods.fedgela import fedgela
 from fedblade.methods.fedla import fedla
 from fedblade.personal import finetuned
 from fedblade.runs import plan_phases
+from support.small_federation import (
+    BATCH_NORM,
+    NUM_CLASSES,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    tasks,
+    train,
+    vectors,
+)
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}

@@ -4,25 +4,12 @@ import math
 from dataclasses import replace
 from functools import reduce
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
-    BATCH_NORM,
-    DIM,
-    NUM_CLASSES,
-    assert_close,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    tasks,
-    train,
-    vectors,
-)
 from torch import nn
 from torch.nn import functional as F
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
 from fedblade.core.outcome import train_client
@@ -36,6 +23,19 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedgen import fedgen
 from fedblade.results import RunDirectory
 from fedblade.server import FeatureGenerator, GeneratorTraining, label_shares, no_moments
+from support.small_federation import (
+    BATCH_NORM,
+    DIM,
+    NUM_CLASSES,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    tasks,
+    train,
+    vectors,
+)
 
 SMALL = {"nz": 6, "hid": 12, "n_it": 4, "gen_batch": 10}
 CLASSES, WIDTH = 4, 3

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
 from fedblade.methods.fedlc import fedlc
+from support.small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 
 IID = {"partition": "iid"}
 ONE_CLASS = {"partition": "shards", "partition.shards_per_client": 1, "num_clients": 5, "clients_per_round": 5}

@@ -1,10 +1,9 @@
 """FedNH (card 2.34; section 8, number 14)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, DIM, NUM_CLASSES, assert_close, assert_same_bits, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import train_client
 from fedblade.core.state import ServerState
@@ -12,6 +11,7 @@ from fedblade.core.sums import Sums
 from fedblade.heads import Scale
 from fedblade.methods.fednh import fednh
 from fedblade.server import move_prototypes
+from support.small_federation import BATCH_NORM, DIM, NUM_CLASSES, assert_close, assert_same_bits, build, tasks, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

@@ -2,13 +2,22 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train, vectors
 
+import support.plain_torch as plain
 from fedblade.core.outcome import train_client
 from fedblade.methods.fednova import fednova
+from support.small_federation import (
+    BATCH_NORM,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    build,
+    tasks,
+    train,
+    vectors,
+)
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 EQUAL = {"partition": "iid"}

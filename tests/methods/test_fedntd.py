@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.network import Network
+from fedblade.core.problem import receive
+from fedblade.methods.fedntd import fedntd
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -15,12 +21,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.network import Network
-from fedblade.core.problem import receive
-from fedblade.methods.fedntd import fedntd
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.method import zeros
 from fedblade.core.outcome import train_client
 from fedblade.core.problem import PERSONAL, own_model
 from fedblade.methods.fedper import fedper
+from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
 SGD = (0.05, 0.9, 1e-3)
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

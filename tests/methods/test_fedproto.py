@@ -3,10 +3,16 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import BUFFERS, PERSONAL
+from fedblade.core.views import StepView
+from fedblade.methods.fedavg import fedavg
+from fedblade.methods.fedproto import fedproto
+from support.small_federation import (
     BATCH_NORM,
     DIM,
     NUM_CLASSES,
@@ -18,12 +24,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL
-from fedblade.core.views import StepView
-from fedblade.methods.fedavg import fedavg
-from fedblade.methods.fedproto import fedproto
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 

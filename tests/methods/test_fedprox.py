@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.local import train as local_train
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import receive
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -15,10 +19,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])

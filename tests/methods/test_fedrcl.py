@@ -2,10 +2,18 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+from torch.nn import functional as F
+
+import support.plain_torch as plain
+from fedblade.cards import make_card
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.problem import receive
+from fedblade.methods.fedrcl import fedrcl
+from fedblade.runs import prepare
+from support.small_federation import (
     CNN,
     assert_close,
     assert_different,
@@ -17,14 +25,6 @@ from small_federation import (
     train,
     vectors,
 )
-from torch.nn import functional as F
-
-from fedblade.cards import make_card
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
-from fedblade.methods.fedrcl import fedrcl
-from fedblade.runs import prepare
 
 UNCLIPPED = {"method.clip": "none"}
 

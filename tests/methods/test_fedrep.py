@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
 from fedblade.core.problem import own_model, receive
 from fedblade.methods.fedrep import fedrep
 from fedblade.runs import plan_phases
+from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
 SGD = (0.05, 0.9, 1e-3)
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.local import train as local_train
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import PERSONAL, own_model, receive
+from fedblade.core.streams import Streams
+from fedblade.core.views import StepView
+from fedblade.heads import DualLinearHead
+from fedblade.losses import ResidualCrossEntropy
+from fedblade.methods.fedrod import fedrod
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -15,15 +24,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, own_model, receive
-from fedblade.core.streams import Streams
-from fedblade.core.views import StepView
-from fedblade.heads import DualLinearHead
-from fedblade.losses import ResidualCrossEntropy
-from fedblade.methods.fedrod import fedrod
 
 SGD = (0.05, 0.9, 1e-3)
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

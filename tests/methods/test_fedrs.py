@@ -1,12 +1,12 @@
 """FedRS (card 2.13)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
+from support.small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 
 
 def reference(setup, task, scale):

@@ -1,15 +1,23 @@
 """FedUV (card 2.37)."""
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import assert_close, assert_different, assert_same_bits, assert_same_run, build, tasks, train
 
+import support.plain_torch as plain
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
 from fedblade.core.views import HeadOutput, StepView
 from fedblade.losses import prediction_variance
 from fedblade.methods.feduv import ScaledVariance
+from support.small_federation import (
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    tasks,
+    train,
+)
 
 
 def reference(setup, task, lambda_v, mu_u):

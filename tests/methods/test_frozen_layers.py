@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from own_modules import FROZEN, Constants, classifier, half_frozen
-from small_federation import assert_close, configure, vectors
 from torch import nn
 
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.state import MemoryStore
 from fedblade.runs import Driver, Silent, prepare
+from support.own_modules import FROZEN, Constants, classifier, half_frozen
+from support.small_federation import assert_close, configure, vectors
 
 OWN = {"model": "object", "dataset.augment": "none"}
 

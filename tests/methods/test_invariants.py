@@ -5,7 +5,8 @@ method bit for bit, because no draw and no operation is added.
 """
 
 import pytest
-from small_federation import BATCH_NORM, CNN, assert_close, assert_different, assert_same_bits, images, train
+
+from support.small_federation import BATCH_NORM, CNN, assert_close, assert_different, assert_same_bits, images, train
 
 # A method at its neutral knobs, and the method it then is.
 SAME = {

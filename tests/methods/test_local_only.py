@@ -1,10 +1,14 @@
 """Local-only training, three times (card 2.36, D-13)."""
 
 import numpy as np
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.problem import BUFFERS, PERSONAL
+from fedblade.heads import simplex_etf
+from fedblade.runs import Driver, Silent
+from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
     assert_close,
@@ -14,10 +18,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.problem import BUFFERS, PERSONAL
-from fedblade.heads import simplex_etf
-from fedblade.runs import Driver, Silent
 
 METHODS = ["local_ce", "local_ce_etf", "local_dr"]
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}

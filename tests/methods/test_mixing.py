@@ -4,20 +4,10 @@ import re
 from dataclasses import replace
 from functools import cache
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
-    BATCH_NORM,
-    assert_close,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    tasks,
-    train,
-)
 
+import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.gradient import OneClient, prepare
 from fedblade.core.local import train as local_train
@@ -28,6 +18,16 @@ from fedblade.core.registry import regularisers as registry
 from fedblade.losses import Decorr
 from fedblade.methods import compose
 from fedblade.methods.fedavg import fedavg
+from support.small_federation import (
+    BATCH_NORM,
+    assert_close,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    tasks,
+    train,
+)
 
 BASES = ["fedavg", "fedetf", "fedbabu", "spherefed", "fedgela", "dotreg"]
 TEACHERS = ["kd", "ntd", "ld", "moon", "fd"]

@@ -3,10 +3,18 @@
 import math
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.network import Network
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import receive
+from fedblade.methods.moon import moon
+from fedblade.results import RunDirectory
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -16,14 +24,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.network import Network
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
-from fedblade.methods.moon import moon
-from fedblade.results import RunDirectory
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MLP = {"mlp": True, "mlp_width": 24}

@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.lengths import PhasePlan
+from fedblade.core.local import train as local_train
+from fedblade.core.problem import own_model, receive
+from fedblade.methods.perfedavg import perfedavg
+from fedblade.runs import stages_after_run
+from support.small_federation import (
     BATCH_NORM,
     assert_close,
     assert_different,
@@ -15,13 +22,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.errors import Misconfigured
-from fedblade.core.lengths import PhasePlan
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import own_model, receive
-from fedblade.methods.perfedavg import perfedavg
-from fedblade.runs import stages_after_run
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MOMENTUM, DECAY = 0.9, 1e-3

@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_federation import (
+
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import BUFFERS, PERSONAL, receive
+from fedblade.core.state import MemoryStore
+from fedblade.methods.fedavg import fedavg
+from fedblade.results import RunDirectory
+from support.small_federation import (
     BATCH_NORM,
     assert_different,
     assert_same_bits,
@@ -15,12 +21,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, receive
-from fedblade.core.state import MemoryStore
-from fedblade.methods.fedavg import fedavg
-from fedblade.results import RunDirectory
 
 FEDPER = replace(fedavg(), personal=("head",), accuracy_of="personal")
 FEDBN = replace(fedavg(), personal=("norm",), buffers="local", accuracy_of="personal")

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_federation import (
+
+from fedblade.core.local import train as local_train
+from fedblade.core.method import InitView
+from fedblade.core.outcome import train_client
+from fedblade.core.problem import receive
+from fedblade.core.state import MemoryStore
+from fedblade.core.tree import tree_bytes
+from fedblade.server import no_prototypes
+from support.small_federation import (
     BATCH_NORM,
     CNN,
     DIM,
@@ -18,14 +26,6 @@ from small_federation import (
     tasks,
     train,
 )
-
-from fedblade.core.local import train as local_train
-from fedblade.core.method import InitView
-from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
-from fedblade.core.state import MemoryStore
-from fedblade.core.tree import tree_bytes
-from fedblade.server import no_prototypes
 
 
 def prototypes(ran):

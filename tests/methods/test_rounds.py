@@ -5,7 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from small_federation import (
+
+from fedblade.core.errors import NonFinite
+from fedblade.core.local import train as local_train
+from fedblade.core.problem import receive
+from fedblade.runs import execute
+from support.small_federation import (
     BATCH_NORM,
     CNN,
     assert_same_bits,
@@ -16,11 +21,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-from fedblade.core.errors import NonFinite
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
-from fedblade.runs import execute
 
 METHODS = ["fedavg", "fedprox", "feddecorr", "fedetf", "fedblade", "fedprox+feddecorr", "fedetf+lddecorr"]
 

@@ -2,10 +2,21 @@
 
 from dataclasses import replace
 
-import plain_torch as plain
 import pytest
 import torch
-from small_federation import (
+
+import fedblade
+import support.plain_torch as plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.local import train as local_train
+from fedblade.core.outcome import adapt_client
+from fedblade.core.passes import PassData, PassModel, run_passes
+from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.views import StepView
+from fedblade.methods.spherefed import _MOMENTS, spherefed
+from fedblade.results import RunDirectory
+from fedblade.runs._checkpoints import Checkpoints
+from support.small_federation import (
     BATCH_NORM,
     DIM,
     NUM_CLASSES,
@@ -17,17 +28,6 @@ from small_federation import (
     train,
     vectors,
 )
-
-import fedblade
-from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
-from fedblade.core.passes import run_passes
-from fedblade.core.problem import PERSONAL, receive
-from fedblade.core.views import StepView
-from fedblade.methods.spherefed import _MOMENTS, spherefed
-from fedblade.results import RunDirectory
-from fedblade.runs._checkpoints import Checkpoints
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 MATCHED = {"dataset.test_split": "matched"}
@@ -229,9 +229,9 @@ def test_moments_of_many_clients_at_once():
 def test_moments_add_up_over_batches_of_a_pass():
     setup = build("spherefed", vectors(300))
     start, samples = setup.start, setup.problem.samples
-    model = (start.params, start.buffers, start.fixed)
     counts = torch.zeros(NUM_CLASSES, dtype=torch.int64)
-    found = run_passes([_MOMENTS], setup.problem.network, model, samples, torch.arange(300), counts=counts)
+    model = PassModel(start.params, start.buffers, start.fixed, counts)
+    found = run_passes([_MOMENTS], setup.problem.network, model, PassData(samples, torch.arange(300)))
     u = plain.unit(plain.features(plain.MLP, start.params, {}, samples.inputs, training=False))
     assert_close({"gram": found["unit_moments"]["gram"]}, {"gram": u.T @ u}, 1e-11)
 

@@ -4,15 +4,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from small_federation import (
-    BATCH_NORM,
-    assert_different,
-    assert_same_bits,
-    assert_same_run,
-    build,
-    train,
-    vectors,
-)
 
 from fedblade.core.method import Own, model
 from fedblade.core.outcome import adapt_client
@@ -24,6 +15,15 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import finetuned
 from fedblade.regularisers._mix import added, mixed, with_terms
+from support.small_federation import (
+    BATCH_NORM,
+    assert_different,
+    assert_same_bits,
+    assert_same_run,
+    build,
+    train,
+    vectors,
+)
 
 ADDING = ["feddecorr", "lddecorr", "decov", "stdecov", "lsingular"]
 MIXING = ["prox", "kd", "ntd", "ld", "fd"]

@@ -1,14 +1,9 @@
 """Lets the tests here share their cases: `case` runs a test for every model, `image_case` for those of images."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from torch import nn
 
-sys.path.append(str(Path(__file__).parent))
-
-from model_cases import CASES, IMAGE_CASES, POOLED_CASES, Case, built
+from support.model_cases import CASES, IMAGE_CASES, POOLED_CASES, Case, built
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """Models against slow versions written from the papers, in float64 and training mode."""
 
 import torch
-from model_cases import conv_bn, randomised
 from torch import nn
 
 from fedblade.core.registry import models
+from support.model_cases import conv_bn, randomised
 
 
 @torch.no_grad()

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from model_cases import conv_bn, randomised
 from safetensors.torch import save_file
 from torch import nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import models
 from fedblade.models.efficientnet import MobileBlock, SqueezeExcite
+from support.model_cases import conv_bn, randomised
 
 ROWS = [(1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1), (6, 192, 4, 5, 2),
         (6, 320, 1, 3, 1)]  # fmt: skip

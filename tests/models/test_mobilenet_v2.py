@@ -1,11 +1,11 @@
 """MobileNetV2: the structure of methods.md 5.1, and the numbers of a slow version."""
 
 import torch
-from model_cases import conv_bn, randomised
 from torch import nn
 
 from fedblade.core.registry import models
 from fedblade.models.mobilenet_v2 import InvertedResidual
+from support.model_cases import conv_bn, randomised
 
 ROWS = [(1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 

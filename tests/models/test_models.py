@@ -4,16 +4,16 @@ import inspect
 
 import pytest
 import torch
-from model_cases import CASES
 from torch.func import functional_call
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.network import build_network
+from fedblade.core.network_building import BodyOptions, build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
 from fedblade.heads import LinearHead
 from fedblade.models import Backbone, as_backbone
 from fedblade.models.resnet import ResNet
+from support.model_cases import CASES
 
 A, B = {"shortcut": "A"}, {"shortcut": "B"}
 
@@ -143,7 +143,9 @@ def test_gradients_reach_every_parameter(case, body):
 
 
 def build(case, dtype=torch.float32, seed=0, **options):
-    return build_network(case.make, LinearHead(), 3, torch.zeros(1, *case.shape, dtype=dtype), Streams(seed), **options)
+    return build_network(
+        case.make, LinearHead(), 3, torch.zeros(1, *case.shape, dtype=dtype), Streams(seed), BodyOptions(**options)
+    )
 
 
 def test_the_init_stream_decides_the_start(case, body):

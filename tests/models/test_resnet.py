@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from model_cases import conv_bn, randomised
 from torch import nn
 
 from fedblade.core.registry import models
 from fedblade.models.resnet import BasicBlock, ZeroPadShortcut
+from support.model_cases import conv_bn, randomised
 
 
 def blocks_of(body):

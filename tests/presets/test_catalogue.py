@@ -1,7 +1,6 @@
 """Every preset of the specification is there, resolves, and names parts that exist."""
 
 import pytest
-from all_presets import GRIDS, configs, lines, settled, shipped
 
 from fedblade.config.settings import lookup, merge
 from fedblade.core.method import Method
@@ -12,6 +11,7 @@ from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
 from fedblade.runs import stages_after_run
 from fedblade.studies._cell_check import check_cell
+from support.all_presets import GRIDS, configs, lines, settled, shipped
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),

@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from all_presets import GRIDS, configs
 
 from fedblade.config.run_config import RunConfig
 from fedblade.figures import paper_ids
 from fedblade.figures._specs import Field, find_field, paper_figure
+from support.all_presets import GRIDS, configs
 
 DRAWN = [name for name in GRIDS if name in paper_ids()]
 

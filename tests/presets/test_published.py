@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from all_presets import GRIDS, cell, lines, settled, shipped
 
 import fedblade
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, published_rows
+from support.all_presets import GRIDS, cell, lines, settled, shipped
 
 RESULTS = Path(fedblade.__file__).parent / "presets" / "files" / "papers" / "results.csv"
 ALIASES = ("fr-t11", "fr-t12", "fr-f9")

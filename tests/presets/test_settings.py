@@ -1,13 +1,13 @@
 """Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
 
 import pytest
-from all_presets import GRIDS, cell, configs, settled, shipped, whole
 
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import stages_after_run
 from fedblade.studies._cell_check import check_cell
 from fedblade.studies._reproduction import cell_name
+from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
 
 EXPECTED = [
     ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {

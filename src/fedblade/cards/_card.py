@@ -12,6 +12,7 @@ from fedblade.cards._traffic import KeptState, Traffic, measure_traffic, prepare
 from fedblade.cards._training import PersonalCard, PhaseCard, TermCard, personal_of, phases_of, terms_of
 from fedblade.core.registry import engines
 from fedblade.methods import Composition, compose
+from fedblade.runs import STARTED_ENGINES
 
 _FULL_LINE = 116
 """Width of a docstring: a line that had room for the next word ends a paragraph."""
@@ -86,8 +87,14 @@ def make_card(name: str) -> Card:
         accuracy_of=method.accuracy_of,
         own=personal_of(setup),
         secure=_secure_sums(traffic),
-        engines=tuple(entry.name for entry in engines.entries() if entry.make.__module__.startswith("fedblade.")),
+        engines=_built_in_engines(),
     )
+
+
+def _built_in_engines() -> tuple[str, ...]:
+    """The names of this library's engines; all of them run every method."""
+    registered = [entry.name for entry in engines.entries() if entry.make.__module__.startswith("fedblade.")]
+    return tuple(sorted((*registered, *STARTED_ENGINES)))
 
 
 def _added(composition: Composition) -> dict[str, str]:

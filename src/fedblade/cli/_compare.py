@@ -64,9 +64,9 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
     report.
     """
     from fedblade.report import build_report
-    from fedblade.results import comparison_rows
+    from fedblade.results import SUMMARY, comparison_rows
 
-    found = [run for run in runs if (run / "summary.json").is_file()]
+    found = [run for run in runs if (run / SUMMARY).is_file()]
     if not found:
         return folder
     rows = comparison_rows(found, threshold)

@@ -28,7 +28,7 @@ def list_(
         from fedblade.core.errors import Misconfigured, nearest
 
         raise Misconfigured(f"there is no kind '{kind}' to list.{nearest(kind, KINDS)}")
-    rows = _presets() if kind == "presets" else _parts(kind)
+    rows = {"presets": _presets, "engines": _engines}.get(kind, lambda: _parts(kind))()
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -41,6 +41,12 @@ def _presets() -> list[dict[str, str]]:
     from fedblade.presets.catalogue import preset_names, preset_summary
 
     return [{"name": name, "summary": preset_summary(name)} for name in preset_names()]
+
+
+def _engines() -> list[dict[str, str]]:
+    from fedblade.runs import engine_summaries
+
+    return [{"name": name, "summary": summary} for name, summary in engine_summaries().items()]
 
 
 def _parts(kind: str) -> list[dict[str, str]]:

@@ -46,9 +46,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 
 def warn_of_losses(folders: Sequence[Path]) -> None:
     """Say on standard error what the runs' files hold that cannot be read, if there is anything."""
-    from fedblade.results import losses, read_runs
+    from fedblade.results import read_runs, unreadable_note
 
-    said = losses(read_runs(folders))
+    said = unreadable_note(read_runs(folders))
     if said:
         typer.echo(f"watch out: {said}", err=True)
 

@@ -118,7 +118,7 @@ def _publish(console: "Console", plan: "Reproduction", failed: "dict[Path, str]"
     write_atomic(stem.with_suffix(".md"), table.markdown())
     write_atomic(stem.with_suffix(".tex"), table.latex())
     write_atomic(stem.with_suffix(".csv"), outcomes_csv(plan.preset.id, results, plan.remarks))
-    folders = [run.folder for run in plan.runs if (run.folder / "config.toml").is_file()]
+    folders = [run.folder for run in plan.runs if run.directory.exists]
     if not folders:
         return stem.with_suffix(".md")
     heading = "; ".join(filter(None, (title, plan.variant, *plan.changes)))

@@ -1,16 +1,15 @@
 """What diagnostics see of clients after their local training: sums beside the method's own, which nobody sends."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from fedblade.core.end import client_numbers, end_view
-from fedblade.core.local import LocalModel
-from fedblade.core.passes import run_passes
-from fedblade.core.problem import Problem, Received
+from fedblade.core.passes import PassData, PassModel, client_passes, run_passes
+from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.tree import Tree
@@ -67,46 +66,17 @@ def measured_passes(sums: tuple[Sum, ...]) -> list[DataPass]:
     return list({each.name: each for declared in sums for each in declared.measured}.values())
 
 
-def own_passes(problem: Problem, received: Received, row: LocalModel, sums: Sequence[Sum]) -> dict[str, Tree]:
-    """The passes that the sums need over the client's training data; plain and augmented ones apart."""
-    wanted = {each.name: each for declared in sums for each in declared.passes}
-    totals: dict[str, Tree] = {}
-    for augmented in (False, True):
-        passes: list[DataPass] = [each for each in wanted.values() if each.augmented == augmented]
-        totals |= run_passes(
-            passes,
-            problem.network,
-            (row.params, row.buffers, received.fixed),
-            problem.samples,
-            received.task.indices,
-            counts=received.task.counts,
-            draws=received.task.pass_draws if augmented else None,
-            server=received.server,
-            client=received.client,
-            round_=received.task.round,
-        )
-    return totals
-
-
 def diagnose_client(
-    problem: Problem, received: Received, row: LocalModel, diagnostics: DiagnosticRequest, *, first: bool
+    problem: Problem, received: Received, model: LocalModel, diagnostics: DiagnosticRequest, *, first: bool
 ) -> DiagnosticSums:
     """What one client adds after its training; `first` says that it is the cohort's first."""
     clock = Clock(diagnostics.indices)
     task, sums = received.task, diagnostics.every + (diagnostics.first if first else ())
-    model = (row.params, row.buffers, received.fixed)
-    passes = own_passes(problem, received, row, sums) | run_passes(
-        measured_passes(sums),
-        problem.network,
-        model,
-        diagnostics.samples,
-        diagnostics.indices,
-        counts=task.counts,
-        server=received.server,
-        client=received.client,
-        round_=task.round,
-        anchor=(received.anchor, received.buffers),
-    )
-    view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
+    measured = PassModel.of_client(received, model)
+    measured = replace(measured, anchor=received.anchor, anchor_buffers=received.buffers)
+    data = PassData(diagnostics.samples, diagnostics.indices)
+    passes = client_passes(problem, received, model, sums)
+    passes |= run_passes(measured_passes(sums), problem.network, measured, data)
+    view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
     alone = Sums.of(diagnostics.first, view, task.client) if first else Sums()
     return DiagnosticSums(Sums.of(diagnostics.every, view, task.client), alone, clock.seconds())

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedblade.core.errors import NonFinite
-from fedblade.core.local import LocalModel
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, Problem, Received
-from fedblade.core.tree import State, Tree, tree_is_finite, tree_select
+from fedblade.core.problem import BUFFERS, MOMENTUM, PERSONAL, LocalModel, Problem, Received
+from fedblade.core.tree import State, Tree, tree_select
 from fedblade.core.views import EndView
 
 
@@ -36,14 +34,14 @@ def client_numbers(problem: Problem, task: ClientTask, phases: Sequence[Phase]) 
 def end_view(
     problem: Problem,
     received: Received,
-    row: LocalModel,
+    model: LocalModel,
     passes: Mapping[str, Tree],
     numbers: Mapping[str, float] | Mapping[str, Tensor],
 ) -> EndView:
     """A client after its local work, or several with a client axis in all that is theirs."""
     return EndView(
-        params=row.params,
-        buffers=row.buffers,
+        params=model.params,
+        buffers=model.buffers,
         anchor=received.anchor,
         fixed=received.fixed,
         head=problem.network.head,
@@ -74,29 +72,21 @@ def _stretches(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> l
     ]
 
 
-def kept_state(problem: Problem, received: Received, row: LocalModel, updated: State, shared: frozenset[str]) -> State:
+def kept_state(
+    problem: Problem, received: Received, model: LocalModel, updated: State, shared: frozenset[str]
+) -> State:
     """What a client keeps: the method's state as `updated`, and the parts of the model that are not `shared`."""
     state = received.client | updated
-    state |= {name: own.params | own.buffers for name, own in row.tracks.items()}
-    own_params = {name: leaf for name, leaf in row.params.items() if name not in shared}
+    state |= {name: own.params | own.buffers for name, own in model.tracks.items()}
+    own_params = {name: leaf for name, leaf in model.params.items() if name not in shared}
     if own_params:
         state[PERSONAL] = own_params
-    own_buffers = tree_select(row.buffers, problem.network.buffer_names - shared)
+    own_buffers = tree_select(model.buffers, problem.network.buffer_names - shared)
     if own_buffers:
         state[BUFFERS] = own_buffers
     if problem.settings.persist:
-        state[MOMENTUM] = row.momentum
+        state[MOMENTUM] = model.momentum
     return state
-
-
-def refuse_non_finite_state(state: State, task: ClientTask) -> None:
-    """Stop the run if what a client would keep holds NaN or infinity, and name both."""
-    for name, tree in state.items():
-        if not tree_is_finite(tree):
-            raise NonFinite(
-                f"client {task.client} would keep a non-finite '{name.lstrip('_')}' after round {task.round + 1}. "
-                f"Lower the learning rate (optimizer.lr) or the weights of the terms."
-            )
 
 
 def held_classes(task: ClientTask) -> int:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 from fedblade.core.errors import Misconfigured, RunFailed
 
+BINARY = getattr(os, "O_BINARY", 0)
+"""Keeps Windows from changing line ends; other systems have no such flag."""
+
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write so that a reader sees the old file or the new one, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
     # Not mkstemp: its files are for the owner only, and results are meant to be shared as the user's umask says.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -44,7 +47,9 @@ def cannot_write(path: Path, error: OSError) -> RunFailed:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut."""
+    """Make the new name survive a power cut; Windows opens no folders, and needs no such call."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

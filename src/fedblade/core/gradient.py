@@ -1,17 +1,18 @@
 """The gradient of one local step: forward, teachers, terms, backward, and looking ahead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.network import Network
 from fedblade.core.phase import Lookahead, MoveView, Phase
 from fedblade.core.plan import Batch
-from fedblade.core.problem import LocalSettings, Problem, Received
+from fedblade.core.problem import LocalModel, LocalSettings, Problem, Received
 from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, active, add_up, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select
 from fedblade.core.views import StepView, Tap, Teacher, TeacherOutput
@@ -102,11 +103,12 @@ class OneClient:
         training = work.phase.statistics == "update"
         body = problem.network.complete(params, received.fixed)
         features, stages = problem.network.tapped(body, buffers, inputs, training=training, tap=tap_of(terms))
-        taught = _taught(problem, received, terms, inputs)
-        view_at = partial(_view, problem, received, params, labels, batch.noise, stages, taught)
+        teachers = _ask_teachers(problem, received, terms, inputs)
+        batch_fields = {"labels": labels, "noise": batch.noise, "stages": stages, "teachers": teachers}
+        view_at = partial(_view, problem, received, params, batch_fields)
 
-        def evaluate(some: Sequence[AnyTerm], at: Tensor) -> Added:
-            return add_up(some, view_at(at))
+        def evaluate(chosen: Sequence[AnyTerm], at: Tensor) -> Added:
+            return add_up(chosen, view_at(at))
 
         result = differentiate(terms, features, evaluate, tree_select(params, work.trained))
         with torch.no_grad():
@@ -125,32 +127,31 @@ class OneClient:
         return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
 
 
-def ahead(
-    gradient_engine: GradientEngine,
-    received: Received,
-    work: Work,
-    look: Lookahead,
-    batch: Batch,
-    params: Tree,
-    buffers: Tree,
-    momentum: Tree,
+def step_gradient(
+    gradient_engine: GradientEngine, received: Received, work: Work, batch: Batch, model: LocalModel
 ) -> StepGradient:
-    """Gradient at the point a look-ahead moves to; only the first pass updates statistics, and momentum if asked to."""
-    first = gradient_engine.compute(received, work, work.first, batch, params, buffers)
+    """The gradient of a step at the model, or where the phase's look-ahead moves to.
+
+    Of a look-ahead's two passes only the first updates statistics, and momentum if the look-ahead asks for it.
+    """
+    look, params = work.phase.lookahead, model.params
+    if look is None:
+        return gradient_engine.compute(received, work, work.terms, batch, params, model.buffers)
+    first = gradient_engine.compute(received, work, work.first, batch, params, model.buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
-        along = _gathered(momentum, first.gradient, work) if look.momentum else first.gradient
-        moved = gradient_engine.move(look, MoveView(here, received.anchor, along, received.lr))
+        direction = _with_momentum(model.momentum, first.gradient, work) if look.momentum else first.gradient
+        moved = gradient_engine.move(look, MoveView(here, received.anchor, direction, received.lr))
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
     second = batch if batch.then is None else batch.then
-    result = gradient_engine.compute(received, work, work.terms, second, there, tree_clone(buffers))
+    result = gradient_engine.compute(received, work, work.terms, second, there, tree_clone(model.buffers))
     inner = {f"inner_{name}": value for name, value in first.values.items()}
     both = [name for name in first.logs if name in result.logs and name.startswith("count_")]
     counted = {name: first.logs[name] + result.logs[name] for name in both}
     return replace(result, values={**inner, **result.values}, logs={**first.logs, **result.logs, **counted})
 
 
-def _gathered(momentum: Tree, gradient: Tree, work: Work) -> Tree:
+def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:
     """The momentum of the trained parameters after a gradient has entered it in place, without weight decay."""
     for names, sgd in work.rates:
         for name in names:
@@ -165,15 +166,9 @@ def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
 
 
 def _view(
-    problem: Problem,
-    received: Received,
-    params: Tree,
-    labels: Tensor,
-    noise: Tensor | None,
-    stages: tuple[Tensor, ...],
-    teachers: dict[Teacher, TeacherOutput],
-    features: Tensor,
+    problem: Problem, received: Received, params: Tree, batch_fields: Mapping[str, Any], features: Tensor
 ) -> StepView:
+    """What terms see of one client and one batch; `batch_fields` are the view's fields that belong to the batch."""
     fixed = with_freed(received.fixed, params)
     return StepView(
         params=params,
@@ -182,19 +177,16 @@ def _view(
         head=problem.network.head,
         features=features,
         output=problem.network.output(params, fixed, features),
-        labels=labels,
         counts=received.task.counts,
         server=received.server,
         client=received.client,
         round=received.task.round,
-        teachers=teachers,
-        stages=stages,
-        noise=noise,
+        **batch_fields,
     )
 
 
 def with_freed(fixed: Tree, params: Tree) -> Tree:
-    """Fixed tensors, those that were freed as the client has them now."""
+    """The fixed tensors; those that a phase freed have the client's present values."""
     return fixed | tree_select(params, fixed)
 
 
@@ -212,22 +204,27 @@ def teachers_of(terms: Sequence[AnyTerm]) -> list[Teacher]:
 
 
 @torch.no_grad()
-def _taught(
+def _ask_teachers(
     problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor
 ) -> dict[Teacher, TeacherOutput]:
     """One forward pass for each teacher that a term asks for."""
-    return {teacher: _teach(problem, received, teacher, inputs) for teacher in teachers_of(terms)}
+    return {teacher: _ask_teacher(problem, received, teacher, inputs) for teacher in teachers_of(terms)}
 
 
-def _teach(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> TeacherOutput:
-    params, buffers = received.anchor, received.buffers
+def _ask_teacher(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> TeacherOutput:
+    network, params, buffers = problem.network, received.anchor, received.buffers
     if teacher.of != "anchor":
         state = received.client[teacher.of]
         params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
     batch_norm = teacher.norm == "batch"
     # A pass with batch statistics would update the buffers it is given.
-    body, statistics = problem.network.complete(params, received.fixed), tree_clone(buffers) if batch_norm else buffers
-    features = problem.network.features(body, statistics, inputs, training=batch_norm)
-    fixed = with_freed(received.fixed, params)
-    output = problem.network.output(params, fixed, features)
-    return TeacherOutput(features, output, problem.network.head.raw_logits(params, fixed, output))
+    buffers = tree_clone(buffers) if batch_norm else buffers
+    features = network.features(network.complete(params, received.fixed), buffers, inputs, training=batch_norm)
+    return teacher_output(network, params, received.fixed, features)
+
+
+def teacher_output(network: Network, params: Tree, fixed: Tree, features: Tensor) -> TeacherOutput:
+    """What a model with these parameters gives for a batch with these features."""
+    fixed = with_freed(fixed, params)
+    output = network.output(params, fixed, features)
+    return TeacherOutput(features, output, network.head.raw_logits(params, fixed, output))

@@ -12,7 +12,7 @@ LastBatch = Literal["keep", "drop", "wrap"]
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """How long a phase lasts: so many epochs, or `steps` if that is less; `paired` steps take two batches.
+    """How long a phase lasts: a number of epochs, or `steps` if that is less; `paired` steps take two batches.
 
     Without `epochs` a client begins one epoch after another until it has made its `steps`, however few samples it has.
     Phases of one `track` count their epochs together and apart from other tracks, so that a model sees the batches it
@@ -26,12 +26,27 @@ class PhasePlan:
 
     @property
     def most_epochs(self) -> int:
-        """Epochs that no client begins more of; every epoch has at least one step."""
+        """The largest number of epochs that a client begins; every epoch has at least one step."""
         return (self.steps or 0) if self.epochs is None else self.epochs
 
 
+@dataclass(frozen=True)
+class Workload:
+    """What a client does in a round, counted from its number of samples alone.
+
+    `steps` has the local steps of each phase and `epochs` the epochs that each phase begins. `skipped_singletons`
+    counts the batches that are left out because they hold one sample. `weight` is the client's weight in the aggregate
+    before weights are normalised; a client without a step weighs 0.
+    """
+
+    steps: tuple[int, ...]
+    epochs: tuple[int, ...]
+    skipped_singletons: int
+    weight: float
+
+
 def epoch_batches(samples: Ints, batch_size: int, last_batch: LastBatch, *, skip_singletons: bool) -> tuple[Ints, Ints]:
-    """Batches of one epoch for clients with so many samples each: those trained on, and those left out as too small.
+    """Batches of one epoch for clients with these numbers of samples: batches trained on, and batches left out.
 
     A batch of one sample is left out where the network has layers that need two.
     """
@@ -39,31 +54,39 @@ def epoch_batches(samples: Ints, batch_size: int, last_batch: LastBatch, *, skip
     made = full + (short > 0) * int(last_batch != "drop")
     if not skip_singletons:
         return made, np.zeros_like(made)
-    # A batch of one can only be a full batch where batches have one sample.
-    alone = made if batch_size == 1 else (short == 1).astype(np.int64) * int(last_batch == "keep")
-    return made - alone, alone
+    # A full batch holds one sample only where the batch size is 1.
+    singletons = made if batch_size == 1 else (short == 1).astype(np.int64) * int(last_batch == "keep")
+    return made - singletons, singletons
 
 
 def phase_steps(phase: PhasePlan, batches: Ints) -> Ints:
-    """Steps of a phase for clients with so many batches in an epoch."""
-    each = _steps_of_epoch(phase, batches)
+    """Steps of a phase for clients with these numbers of batches in an epoch."""
+    per_epoch = _steps_of_epoch(phase, batches)
     if phase.epochs is None:
-        return np.where(each > 0, phase.most_epochs, 0)
-    whole = phase.epochs * each
+        return np.where(per_epoch > 0, phase.most_epochs, 0)
+    whole = phase.epochs * per_epoch
     return whole if phase.steps is None else np.minimum(whole, phase.steps)
 
 
 def phase_epochs(phase: PhasePlan, batches: Ints) -> Ints:
-    """Epochs of a phase that clients with so many batches in an epoch begin."""
-    each = _steps_of_epoch(phase, batches)
-    # A client without a step goes through all epochs in vain, or, where their number is open, gives up after one.
-    least = np.full_like(each, 1 if phase.epochs is None else phase.epochs)
+    """Epochs of a phase that clients with these numbers of batches in an epoch begin."""
+    per_epoch = _steps_of_epoch(phase, batches)
+    # A client without a step begins all epochs and trains in none. Without a number of epochs it stops after one.
+    least = np.full_like(per_epoch, 1 if phase.epochs is None else phase.epochs)
     if phase.steps is None:
         return least
-    needed = np.where(each > 0, -(-phase.steps // np.maximum(each, 1)), least)
+    needed = np.where(per_epoch > 0, -(-phase.steps // np.maximum(per_epoch, 1)), least)
     return needed if phase.epochs is None else np.minimum(needed, phase.epochs)
 
 
+def most_samples(phase: PhasePlan, num_samples: int, batch_size: int) -> int:
+    """The largest number of samples that a client trains on in a phase, repetitions counted."""
+    limits = [] if phase.epochs is None else [phase.epochs * num_samples]
+    # Without a number of epochs, a client with fewer samples than a batch uses all of them in every step.
+    limits += [] if phase.steps is None else [phase.steps * min(batch_size, num_samples)]
+    return min(limits)
+
+
 def _steps_of_epoch(phase: PhasePlan, batches: Ints) -> Ints:
-    """Two batches for each step where steps are paired; a lone batch serves twice, an odd last one is left out."""
+    """A paired step takes two batches: one batch alone is used twice, and an odd last batch is left out."""
     return np.maximum(batches // 2, np.minimum(batches, 1)) if phase.paired else batches

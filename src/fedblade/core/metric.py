@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedblade.core.fields import Field
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
 
@@ -17,10 +18,12 @@ class Metric:
 
     `passes` go over the measured samples with the global model. `local` is what each client of the cohort adds after
     its local training; with `of = "first"` only the one with the lowest id does. `finish` gets the totals of both by
-    name; a metric with `local` is left out of rounds in which nobody trained.
+    name; a metric with `local` is left out of rounds in which nobody trained. `fields` describe the numbers it writes,
+    for reports, figures and `fedblade watch`; a number without a field is shown under its name.
     """
 
     passes: tuple[DataPass, ...]
     finish: Callable[[Mapping[str, Tree]], Found]
     local: tuple[Sum, ...] = ()
     of: Literal["all", "first"] = "all"
+    fields: tuple[Field, ...] = ()

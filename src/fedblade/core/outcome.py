@@ -6,21 +6,21 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums, diagnose_client, own_passes
+from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums, diagnose_client
 from fedblade.core.end import (
     client_numbers,
     end_view,
     float_bytes,
     held_classes,
     kept_state,
-    refuse_non_finite_state,
     updates,
 )
-from fedblade.core.errors import NonFinite
-from fedblade.core.local import LocalModel, Trace, train
+from fedblade.core.finite import refuse_non_finite_state, refuse_non_finite_trace
+from fedblade.core.local import Trace, train
+from fedblade.core.passes import client_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import MOMENTUM, Problem, Received, receive
+from fedblade.core.problem import MOMENTUM, LocalModel, Problem, Received, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums, payload_bytes
 from fedblade.core.timeline import timed
@@ -87,26 +87,26 @@ def train_client(
         with timed("load"):
             received = receive(problem, server, task, own, lr)
         with timed("train"):
-            row, trace = train(problem, received)
+            model, trace = train(problem, received)
             log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, own or {}, log, 0)
     with timed("sums"):
-        result = finish(problem, received, row, log, own_passes(problem, received, row, problem.method.sums))
+        result = finish(problem, received, model, log, client_passes(problem, received, model, problem.method.sums))
     if diagnostics is None:
         return result
     with timed("evaluate"):
-        return replace(result, observed=diagnose_client(problem, received, row, diagnostics, first=first))
+        return replace(result, observed=diagnose_client(problem, received, model, diagnostics, first=first))
 
 
 def finish(
-    problem: Problem, received: Received, row: LocalModel, log: StepLog, passes: Mapping[str, Tree]
+    problem: Problem, received: Received, model: LocalModel, log: StepLog, passes: Mapping[str, Tree]
 ) -> LocalResult:
     """What a trained client sends and keeps."""
     task, declared = received.task, problem.method.sums
-    view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
+    view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
     sums = Sums.of(declared, view, task.client)
-    state = kept_state(problem, received, row, updates(problem, view), problem.shared)
+    state = kept_state(problem, received, model, updates(problem, view), problem.shared)
     refuse_non_finite_state(state, task)
     return LocalResult(sums, state, log, _upload_bytes(problem, task, declared, sums))
 
@@ -126,11 +126,11 @@ def adapt_client(
     problem, kept = with_fresh_optimiser(problem, own)
     with torch.inference_mode(False), torch.enable_grad():
         received = receive(problem, server, task, kept, lr, phases)
-        row, trace = train(problem, received, phases)
+        model, trace = train(problem, received, phases)
     log = _summarise(trace, task)
     if task.num_steps == 0:
         return LocalResult(None, untuned(problem, kept), log, 0)
-    return LocalResult(None, tuned(problem, received, row, phases), log, 0)
+    return LocalResult(None, tuned(problem, received, model, phases), log, 0)
 
 
 def with_fresh_optimiser(problem: Problem, own: State | None) -> tuple[Problem, State]:
@@ -145,10 +145,10 @@ def untuned(problem: Problem, own: State) -> State:
     return {name: tree for name, tree in own.items() if name not in renewed}
 
 
-def tuned(problem: Problem, received: Received, row: LocalModel, phases: Sequence[Phase]) -> State:
+def tuned(problem: Problem, received: Received, model: LocalModel, phases: Sequence[Phase]) -> State:
     """A client's state with all of the model it has tuned."""
-    view = end_view(problem, received, row, {}, client_numbers(problem, received.task, phases))
-    state = kept_state(problem, received, row, updates(problem, view), frozenset())
+    view = end_view(problem, received, model, {}, client_numbers(problem, received.task, phases))
+    state = kept_state(problem, received, model, updates(problem, view), frozenset())
     refuse_non_finite_state(state, received.task)
     return state
 
@@ -158,9 +158,9 @@ def collect_client(
 ) -> LocalResult:
     """A client's part in an exchange: sums made with the model it holds, without training."""
     received = receive(problem, server, task, own, lr=0.0)
-    row = LocalModel(received.anchor, received.buffers, {})
-    passes = own_passes(problem, received, row, sums)
-    view = end_view(problem, received, row, passes, client_numbers(problem, task, problem.method.phases))
+    model = LocalModel(received.anchor, received.buffers, {})
+    passes = client_passes(problem, received, model, sums)
+    view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
     made = Sums.of(sums, view, task.client)
     return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
 
@@ -185,19 +185,5 @@ def summarise_group(trace: Trace, tasks: Sequence[ClientTask]) -> StepLog:
         values = torch.cat([entry[name].detach().to(torch.float64) for entry in trace if name in entry])
         totals[name], steps[name] = float(values.sum()), len(values)
     if not all(math.isfinite(total) for total in totals.values()):
-        _refuse_non_finite(trace, tasks)
+        refuse_non_finite_trace(trace, tasks)
     return StepLog(totals, steps)
-
-
-def _refuse_non_finite(trace: Trace, tasks: Sequence[ClientTask]) -> None:
-    """Name the first client by id, and its first step, that logged a number which is not finite."""
-    for place, task in sorted(enumerate(tasks), key=lambda each: each[1].client):
-        own = [entry for entry in trace if len(next(iter(entry.values()))) > place]
-        for number, entry in enumerate(own, start=1):
-            for name, value in sorted(entry.items()):
-                if not bool(torch.isfinite(value[place])):
-                    raise NonFinite(
-                        f"term '{name.removeprefix('loss_')}' became non-finite on client {task.client} in round "
-                        f"{task.round + 1}, local step {number} of {task.num_steps}. "
-                        f"Lower the learning rate (optimizer.lr) or the term's weight."
-                    )

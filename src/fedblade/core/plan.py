@@ -4,7 +4,7 @@ Everything is drawn from (seed, round, client), never from a position in a cohor
 cannot change what a client sees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol
@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedblade.core.lengths import LastBatch, PhasePlan
-from fedblade.core.streams import Streams
+from fedblade.core.lengths import LastBatch, PhasePlan, Workload, epoch_batches, phase_epochs, phase_steps
+from fedblade.core.streams import Stream, Streams
 
 IntArray = npt.NDArray[np.int64]
 Weighting = Literal["samples", "uniform", "batches"]
@@ -107,7 +107,7 @@ class ClientTask:
 def draw_cohorts(streams: Streams, eligible: IntArray, per_round: int, rounds: int) -> list[IntArray]:
     """Clients of each round, without replacement and in ascending order; the same for every method of a seed."""
     return [
-        np.sort(eligible[streams.numpy("sampling", t).choice(len(eligible), per_round, replace=False)])
+        np.sort(eligible[streams.numpy(Stream.SAMPLING, t).choice(len(eligible), per_round, replace=False)])
         for t in range(rounds)
     ]
 
@@ -136,18 +136,20 @@ class Planner:
     def task(
         self, round_: int, client: int, phases: tuple[PhasePlan, ...] | None = None, first_epoch: int = 0
     ) -> ClientTask:
-        """The work of `client` in round `round_` (from 0): the method's phases, or others, counted from an epoch on."""
+        """The work of `client` in round `round_` (from 0): the method's phases, or `phases`.
+
+        Epochs are counted from `first_epoch` on.
+        """
         held = self.shards.indices(client, round_)
-        epochs: dict[str | None, int] = {}
-        planned: list[tuple[Batch, ...]] = []
-        skipped = 0
         chosen = self.phases if phases is None else phases
-        for phase in chosen:
-            start = epochs.get(phase.track, first_epoch)
-            batches, left_out, begun = self._phase(phase, held, round_, client, start)
-            epochs[phase.track] = start + (begun if phase.epochs is None else phase.epochs)
-            planned.append(batches)
-            skipped += left_out
+        work = self.workload(len(held), chosen)
+        next_epoch: dict[str | None, int] = {}
+        planned: list[tuple[Batch, ...]] = []
+        for phase, steps, epochs in zip(chosen, work.steps, work.epochs, strict=True):
+            start = next_epoch.get(phase.track, first_epoch)
+            next_epoch[phase.track] = start + (epochs if phase.epochs is None else phase.epochs)
+            batches = self._batches(phase, held, round_, client, range(start, start + epochs))
+            planned.append(tuple(batches[:steps]))
         seed_key = (round_, client, *((first_epoch,) if first_epoch else ()))
         width = self.num_draws if self.augmented_pass else 0
         return ClientTask(
@@ -156,34 +158,40 @@ class Planner:
             num_samples=len(held),
             counts=_tensor(self.shards.counts(client, round_)),
             erased=self.shards.removed(client, round_),
-            weight=self._weight(len(held), chosen, planned),
+            weight=work.weight,
             phases=tuple(planned),
-            skipped_singletons=skipped,
+            skipped_singletons=work.skipped_singletons,
             draw_indices=partial(self._shuffled, held, client),
-            draw_seed=partial(self.streams.integer, "layers", *seed_key),
+            draw_seed=partial(self.streams.integer, Stream.LAYERS, *seed_key),
             draw_pass=partial(self._pass_draws, width, len(held), round_, client),
         )
 
-    def _phase(
-        self, phase: PhasePlan, held: IntArray, round_: int, client: int, start: int
-    ) -> tuple[tuple[Batch, ...], int, int]:
-        """Batches of a phase, how many were left out because they hold a single sample, and epochs begun."""
+    def workload(self, num_samples: int, phases: Sequence[PhasePlan]) -> Workload:
+        """What a client with this number of samples does in these phases, and its weight."""
+        batches, singletons = epoch_batches(
+            np.array([num_samples]), self.batch_size, self.last_batch, skip_singletons=self.skip_singletons
+        )
+        steps = tuple(int(phase_steps(phase, batches)[0]) for phase in phases)
+        epochs = tuple(int(phase_epochs(phase, batches)[0]) for phase in phases)
+        skipped = sum(epochs) * int(singletons[0])
+        return Workload(steps, epochs, skipped, self._weight(num_samples, phases, steps))
+
+    def _batches(
+        self, phase: PhasePlan, held: IntArray, round_: int, client: int, epochs: Sequence[int]
+    ) -> list[Batch]:
+        """The batches of these epochs that hold enough samples to train on; in pairs where a step takes two."""
         batches: list[Batch] = []
-        skipped = begun = 0
-        while begun != phase.epochs and (phase.steps is None or len(batches) < phase.steps):
-            made = self._epoch(held, round_, client, start + begun)
-            kept = [b for b in made if len(b.indices) > 1 or not self.skip_singletons]
-            begun, skipped = begun + 1, skipped + len(made) - len(kept)
-            if not kept and phase.epochs is None:
-                break
+        for epoch in epochs:
+            made = self._epoch(held, round_, client, epoch)
+            kept = [batch for batch in made if len(batch.indices) > 1 or not self.skip_singletons]
             batches += _pairs(kept) if phase.paired else kept
-        return tuple(batches[: phase.steps]), skipped, begun
+        return batches
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
         """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""
-        order = _tensor(held[self.streams.numpy("client", round_, client, epoch).permutation(len(held))])
-        draws = self._draws("augment", self.num_draws, len(held), round_, client, epoch)
-        noise = self._draws("method", self.noise, len(held), round_, client, epoch)
+        order = _tensor(held[self.streams.numpy(Stream.BATCHES, round_, client, epoch).permutation(len(held))])
+        draws = self._draws(Stream.AUGMENTATION, self.num_draws, len(held), round_, client, epoch)
+        noise = self._draws(Stream.METHOD, self.noise, len(held), round_, client, epoch)
         size = self.batch_size
         short = len(held) % size
         if short and self.last_batch == "wrap":
@@ -200,18 +208,18 @@ class Planner:
         return torch.from_numpy(self.streams.numpy(stream, *key).random((count, width)))
 
     def _shuffled(self, held: IntArray, client: int) -> Tensor:
-        return _tensor(held[self.streams.numpy("pass", client).permutation(len(held))]).to(self.device)
+        return _tensor(held[self.streams.numpy(Stream.FIXED_ORDER, client).permutation(len(held))]).to(self.device)
 
     def _pass_draws(self, width: int, count: int, round_: int, client: int) -> Tensor | None:
-        drawn = self._draws("proto", width, count, round_, client)
+        drawn = self._draws(Stream.PROTOTYPE_AUGMENTATION, width, count, round_, client)
         return None if drawn is None else drawn.to(self.device)
 
-    def _weight(self, num_samples: int, phases: tuple[PhasePlan, ...], planned: list[tuple[Batch, ...]]) -> float:
-        """Unnormalised aggregation weight; a client without a step weighs nothing.
+    def _weight(self, num_samples: int, phases: Sequence[PhasePlan], steps: Sequence[int]) -> float:
+        """Weight in the aggregate before weights are normalised; a client without a step weighs nothing.
 
-        The batches that count are those of the model that is aggregated, not those of tracks.
+        By batches, the steps of the model that is aggregated count, not those of tracks.
         """
-        if not any(planned):
+        if not any(steps):
             return 0.0
         match self.weighting:
             case "samples":
@@ -219,8 +227,7 @@ class Planner:
             case "uniform":
                 return 1.0
             case "batches":
-                counted = (len(batches) for phase, batches in zip(phases, planned, strict=True) if phase.track is None)
-                return float(sum(counted))
+                return float(sum(number for phase, number in zip(phases, steps, strict=True) if phase.track is None))
 
 
 def _tensor(array: IntArray) -> Tensor:

@@ -1,6 +1,6 @@
-"""What stays the same over a run, and what one client receives in one round."""
+"""What stays the same over a run, what one client receives in one round, and the model that it trains."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import Tensor
@@ -64,6 +64,23 @@ class Received:
     client: State
     momentum: Tree | None
     lr: float | Tensor
+
+
+@dataclass
+class LocalModel:
+    """The tensors of a model that a client changes while it trains; `tracks` are the models of its state beside it."""
+
+    params: Tree
+    buffers: Tree
+    momentum: Tree
+    tracks: dict[str, "LocalModel"] = field(default_factory=dict)
+
+    def first(self, clients: int) -> "LocalModel":
+        """Views of the first so many clients, where there is a client axis."""
+        params, buffers, momentum = (
+            {name: leaf[:clients] for name, leaf in tree.items()} for tree in (self.params, self.buffers, self.momentum)
+        )
+        return LocalModel(params, buffers, momentum)
 
 
 def receive(

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedblade.core.errors import NonFinite
-from fedblade.core.tree import Tree, tree_is_finite, tree_map
+from fedblade.core.finite import refuse_non_finite_sums
+from fedblade.core.tree import Tree, tree_map
 from fedblade.core.views import EndView, StepView
 
 Reduce = Literal["sum", "max", "each"]
@@ -130,16 +130,6 @@ class Sums:
 def contributions(declared: Iterable[Sum], view: EndView) -> dict[str, Tree]:
     """What one client adds to each sum, in float64."""
     return {each.name: tree_map(_as_float64, each.of(view)) for each in declared}
-
-
-def refuse_non_finite_sums(trees: Mapping[str, Tree], client: int, round_: int) -> None:
-    """Stop the run if a client's contribution holds NaN or infinity, and name both."""
-    for name, tree in trees.items():
-        if not tree_is_finite(tree):
-            raise NonFinite(
-                f"client {client} produced a non-finite sum '{name}' in round {round_ + 1}. "
-                f"Lower the learning rate or the weight of the method's terms, then --resume or start again."
-            )
 
 
 def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_bytes: int) -> int:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
@@ -13,11 +14,16 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
 from fedblade.diagnostics._batch import real_samples
 
+_FIELDS = (
+    Field("test_accuracy", "Test accuracy", "%", "", 0.0, 100.0, short="test accuracy (%)", number_format=".2f"),
+    Field("test_loss", "Test loss", "loss", low=0.0, short="test loss"),
+)
+
 
 @metrics.register("accuracy")
 def accuracy() -> Metric:
     """Share of samples whose largest logit is their class, in percent, and the mean cross-entropy of the logits."""
-    return Metric((_PASS,), _finish)
+    return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
 def _of(view: StepView) -> Tree:

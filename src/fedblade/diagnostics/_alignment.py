@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
@@ -17,6 +18,101 @@ from fedblade.heads import normalise
 SIDES = ("observed", "unobserved", "erased")
 
 
+_LACKED = "The same for classes of which the client has no sample, on the same scale."
+_COSINE, _DEGREES = (-1.0, 1.0), (0.0, 180.0)
+
+
+def _field(
+    name: str, label: str, unit: str, reading: str, bounds: tuple[float | None, float | None], *, main: bool = True
+) -> Field:
+    quantity, _, side = name.rpartition("_")
+    degrees = unit == "degrees"
+    return Field(
+        name,
+        label,
+        unit,
+        reading,
+        *bounds,
+        short=quantity.replace("_", " ") + (" (°)" if degrees else ""),
+        variant=side,
+        number_format=".1f" if degrees else ".2f",
+        subject="clients",
+        main=main,
+    )
+
+
+_ALIGNMENT_FIELDS = (
+    _field(
+        "alignment_erased",
+        "Alignment, classes a client has lost",
+        "cosine",
+        "How well what the classifier receives (features, projected where the method has a projection) still points at "
+        "its vector of a class that was taken from the client.",
+        _COSINE,
+    ),
+    _field(
+        "alignment_gap_erased",
+        "Change of alignment, classes a client has lost",
+        "cosine",
+        "How much local training without these classes changed that alignment against the model the client received. "
+        "Below 0, it got worse.",
+        (None, None),
+    ),
+    _field(
+        "alignment_observed",
+        "Alignment: classes a client has",
+        "cosine",
+        "The mean cosine between what the classifier receives of a test sample and the classifier's vector of its "
+        "class, in the clients' models after local training: of the features, or, with methods that have a projection, "
+        "of the projected ones. 1 means that they point exactly where the classifier looks.",
+        _COSINE,
+    ),
+    _field("alignment_unobserved", "Alignment: classes it lacks", "cosine", _LACKED, _COSINE),
+    _field(
+        "alignment_gap_observed",
+        "Change of alignment: classes a client has",
+        "cosine",
+        "How much local training changed that alignment against the model the client received. Below 0, it got worse.",
+        (None, None),
+    ),
+    _field("alignment_gap_unobserved", "Change of alignment: classes it lacks", "cosine", _LACKED, (None, None)),
+)
+_DRIFT_FIELDS = (
+    _field(
+        "feature_distance_observed",
+        "Movement of features: classes a client has",
+        "distance",
+        "How far the features of a test sample move while the client trains, from the received model to the returned.",
+        (None, None),
+        main=False,
+    ),
+    _field(
+        "feature_distance_unobserved",
+        "Movement of features: classes it lacks",
+        "distance",
+        _LACKED,
+        (None, None),
+        main=False,
+    ),
+    _field(
+        "feature_angle_observed",
+        "Turning of features: classes a client has",
+        "degrees",
+        "The angle by which the features of a test sample turn during local training.",
+        _DEGREES,
+        main=False,
+    ),
+    _field(
+        "feature_angle_unobserved",
+        "Turning of features: classes it lacks",
+        "degrees",
+        _LACKED,
+        _DEGREES,
+        main=False,
+    ),
+)
+
+
 @metrics.register("alignment", paper="FedDr+, Figures 2 and 5")
 def alignment() -> Metric:
     """Mean cosine of test samples with their class vectors by the clients' trained models, and its gap to before.
@@ -26,7 +122,7 @@ def alignment() -> Metric:
     subtracts the same cosine by the model that the client received, with that model's own class vectors where these are
     trained. NaN if no client counts; there are no numbers of erased classes where no class was removed.
     """
-    return Metric((), _finish(_ALIGNMENT, ("alignment", "alignment_gap")), (_ALIGNMENT,))
+    return Metric((), _finish(_ALIGNMENT, ("alignment", "alignment_gap")), (_ALIGNMENT,), fields=_ALIGNMENT_FIELDS)
 
 
 @metrics.register("feature_drift", paper="FedDr+, Figure 4")
@@ -35,7 +131,8 @@ def feature_drift() -> Metric:
 
     Between the features of a client's trained model and those of the model it received; means as in `alignment`.
     """
-    return Metric((), _finish(_FEATURE_DRIFT, ("feature_distance", "feature_angle")), (_FEATURE_DRIFT,))
+    finish = _finish(_FEATURE_DRIFT, ("feature_distance", "feature_angle"))
+    return Metric((), finish, (_FEATURE_DRIFT,), fields=_DRIFT_FIELDS)
 
 
 def _of_alignment(view: StepView) -> Tree:

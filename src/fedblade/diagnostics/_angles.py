@@ -1,10 +1,12 @@
 """Angles between classes that a client has, and between those it lacks: class vectors and class means."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
@@ -15,6 +17,62 @@ from fedblade.diagnostics._vectors import CLASS_VECTORS, angle_matrix, class_vec
 from fedblade.heads import normalise
 
 SIDES = ("existing", "missing")
+Subject = Literal["model", "clients"]
+
+
+def _angle_field(name: str, label: str, reading: str, *, main: bool = False, subject: Subject = "clients") -> Field:
+    short = {"local": "angle, local heads (°)", "global": "angle, global head (°)"}
+    parts = name.split("_")
+    return Field(
+        name,
+        label,
+        "degrees",
+        reading,
+        0.0,
+        180.0,
+        short.get(parts[-1], "angle, class means (°)"),
+        variant=next(part for part in parts if part in (*SIDES, "all")),
+        number_format=".1f",
+        subject=subject,
+        main=main,
+    )
+
+
+_LACKED = "The same for classes of which the client has no sample, on the same scale."
+_CLASSIFIER_FIELDS = (
+    _angle_field(
+        "angle_existing_local",
+        "Angles of local classifiers: classes a client has",
+        "The mean angle between the classifier's vectors of two classes, after local training. Small angles mean that "
+        "the classifier hardly tells the classes apart.",
+        main=True,
+    ),
+    _angle_field("angle_missing_local", "Angles of local classifiers: classes it lacks", _LACKED, main=True),
+    _angle_field(
+        "angle_existing_global",
+        "Angles of the averaged classifier: classes a client has",
+        "The mean angle between the classifier's vectors of two classes in the averaged model, for the classes each "
+        "client of the round has.",
+        subject="model",
+    ),
+    _angle_field(
+        "angle_missing_global", "Angles of the averaged classifier: classes it lacks", _LACKED, subject="model"
+    ),
+)
+_MEAN_FIELDS = (
+    _angle_field(
+        "class_mean_angle_existing",
+        "Angles of class means: classes a client has",
+        "The mean angle between the mean features of two classes; wider is better separated.",
+    ),
+    _angle_field("class_mean_angle_missing", "Angles of class means: classes it lacks", _LACKED),
+    _angle_field(
+        "class_mean_angle_all",
+        "Angles of class means: all classes",
+        "The mean angle between the mean features of any two classes in the measured model.",
+        subject="model",
+    ),
+)
 
 
 @metrics.register("classifier_angles", paper="FedGELA, Figures 2 and 5")
@@ -24,7 +82,7 @@ def classifier_angles() -> Metric:
     A mean over pairs of classes, then over the clients of the round that have a pair; NaN if none has. Once with each
     client's trained head, once with the head of the model that is measured.
     """
-    return Metric((CLASS_VECTORS,), _finish_classifiers, (_CLASSIFIERS,))
+    return Metric((CLASS_VECTORS,), _finish_classifiers, (_CLASSIFIERS,), fields=_CLASSIFIER_FIELDS)
 
 
 @metrics.register("class_mean_angles", paper="FedGELA, Figure 3")
@@ -36,7 +94,7 @@ def class_mean_angles() -> Metric:
     has no pair is NaN. Deviation: the paper takes existing classes on the client's own test samples; here they are
     those of the class in the whole test set.
     """
-    return Metric((_CLASS_DIRECTIONS,), _finish_means, (_MEANS,))
+    return Metric((_CLASS_DIRECTIONS,), _finish_means, (_MEANS,), fields=_MEAN_FIELDS)
 
 
 def _of_directions(view: StepView) -> Tree:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
@@ -38,6 +39,17 @@ def expected_calibration_error(logits: Tensor, labels: Tensor) -> float:
     return _error(_sums(logits, labels, torch.ones_like(labels, dtype=torch.bool)))
 
 
+_ECE = Field(
+    "ece",
+    "Calibration error over rounds",
+    "ECE",
+    "The mean gap between how sure the model is and how often it is right (expected calibration error, a share). Lower "
+    "is better.",
+    short="calibration error (ECE)",
+    number_format=".3f",
+)
+
+
 @metrics.register("calibration", paper="Guo et al. 2017")
 def calibration() -> Metric:
     """Expected calibration error `ece`, a share between 0 and 1, and the reliability diagram it comes from.
@@ -46,7 +58,7 @@ def calibration() -> Metric:
     samples of each of 15 bins of confidence. Probabilities are the softmax of the logits that rank the classes: of a
     head with cosines these are the cosines times its scale, so a fixed or small scale makes the model look unsure.
     """
-    return Metric((_PASS,), _finish)
+    return Metric((_PASS,), _finish, fields=(_ECE,))
 
 
 def _of(view: StepView) -> Tree:

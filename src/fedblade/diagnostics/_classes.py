@@ -3,12 +3,42 @@
 import math
 from collections.abc import Mapping
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
 from fedblade.diagnostics._batch import as_lists, members, real_samples
+
+
+def _percent_field(name: str, label: str, short: str, reading: str) -> Field:
+    return Field(name, label, "accuracy, %", reading, 0.0, 100.0, short, number_format=".1f")
+
+
+_FIELDS = (
+    _percent_field(
+        "worst_class_accuracy",
+        "The worst class over rounds",
+        "accuracy, worst class (%)",
+        "Test accuracy of the class the model knows least, in each round. At 0 there is a class it never gets right.",
+    ),
+    _percent_field(
+        "worst_decile_accuracy",
+        "The worst tenth of the clients",
+        "accuracy, worst tenth of clients (%)",
+        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with "
+        "its mix of labels can expect of these accuracies by class.",
+    ),
+    _percent_field(
+        "client_accuracy_mean",
+        "Mean accuracy over clients",
+        "accuracy, mean over clients (%)",
+        "Every client counts the same here, however many samples it has. Estimated from its mix of labels, as for the "
+        "worst tenth.",
+    ),
+)
+"""The run itself works out the two accuracies over clients, from `class_accuracy` and the clients' labels."""
 
 
 @metrics.register("classes")
@@ -18,7 +48,7 @@ def classes() -> Metric:
     `confusion[y][c]` counts samples of class y whose largest logit is c. `class_accuracy` is None for classes without
     samples; they are left out of `worst_class_accuracy`, which is NaN where there is no sample at all.
     """
-    return Metric((_PASS,), _finish)
+    return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
 def _of(view: StepView) -> Tree:

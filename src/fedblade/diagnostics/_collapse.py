@@ -6,11 +6,13 @@ no sample, and every distance between classes with fewer than two of them.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Metric
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
@@ -75,19 +77,72 @@ def finish_nc2(moments: Moments) -> dict[str, float]:
     }
 
 
+_SCATTER = "How much samples of one class scatter around their mean, {}. 0 means a class is one point; lower is tidier."
+_EVEN_SPREAD = (
+    "How far the class means are from the evenly spread arrangement; 0 means perfectly even, lower is better."
+)
+_READINGS = {
+    "unit": _SCATTER.format("by direction only"),
+    "ratio": _SCATTER.format("as a share of all"),
+    "pinv": _SCATTER.format("against the gaps between classes"),
+    "fro": "How far the cosines between class means are from the even ones, all pairs together (Frobenius norm); it "
+    "grows with the number of classes. 0 means perfectly even, lower is better.",
+    "normalised": "How far the class means are from the evenly spread arrangement in length and direction, on one "
+    "scale for any number of classes. 0 means perfectly even, lower is better.",
+    "equinorm": "How much the class means differ in length, as a share of their mean length. 0 means equal lengths.",
+    "equiangle": "How far the cosine between two class means is from the even one, on average. 0 means evenly spread.",
+}
+_SHORT = {"fro": "distance", "equinorm": "norms", "equiangle": "angles"}
+_SPACES = {"feature": ("of the features", "of features"), "proj": ("of what the classifier receives", "projected")}
+
+
+def _variant(kind: str, space: str, definition: str) -> Field:
+    """A definition of NC1 or NC2 in one space."""
+    long, short = _SPACES[space]
+    return Field(
+        f"{kind}_{space}_{definition}",
+        f"{kind.upper()} {long}, {definition}",
+        f"{kind}, {definition}",
+        _READINGS[definition],
+        0.0,
+        1.0 if definition in ("unit", "ratio") else None,
+        short=f"{kind.upper()} {short}, {_SHORT.get(definition, definition)}",
+        main=False,
+    )
+
+
+def _fields(kind: str, definitions: tuple[str, ...], label: str, reading: str = "") -> tuple[Field, ...]:
+    """All definitions in both spaces; the first one, of the features, is the main one."""
+    first, *others = (_variant(kind, space, definition) for space in _SPACES for definition in definitions)
+    reading = reading or first.reading
+    main = replace(first, label=label, unit=kind.upper(), reading=reading, number_format=".3f", main=True)
+    return (main, *others)
+
+
+_NC1_FIELDS = _fields("nc1", ("unit", "ratio", "pinv"), label="Scatter within classes (NC1)")
+_NC2_FIELDS = _fields(
+    "nc2",
+    ("normalised", "fro", "equinorm", "equiangle"),
+    label="Uneven spread of class means (NC2)",
+    reading=_EVEN_SPREAD,
+)
+
+
 @metrics.register("nc1", paper=_PAPER)
 def nc1_metric() -> Metric:
     """Within-class variability of the features and of the projected directions, see `diagnostics.nc1`."""
-    return _in_both_spaces("nc1", finish_nc1)
+    return _in_both_spaces("nc1", finish_nc1, _NC1_FIELDS)
 
 
 @metrics.register("nc2", paper=_PAPER)
 def nc2_metric() -> Metric:
     """Distance of class means to a simplex ETF, features and projected directions, see `diagnostics.nc2`."""
-    return _in_both_spaces("nc2", finish_nc2)
+    return _in_both_spaces("nc2", finish_nc2, _NC2_FIELDS)
 
 
-def _in_both_spaces(prefix: Literal["nc1", "nc2"], finish_one: Callable[[Moments], dict[str, float]]) -> Metric:
+def _in_both_spaces(
+    prefix: Literal["nc1", "nc2"], finish_one: Callable[[Moments], dict[str, float]], fields: tuple[Field, ...]
+) -> Metric:
     spaces: dict[str, Space] = {"feature": "feature", "proj": "direction"}
     passes = {name: moments_pass(space) for name, space in spaces.items()}
 
@@ -98,7 +153,7 @@ def _in_both_spaces(prefix: Literal["nc1", "nc2"], finish_one: Callable[[Moments
             for key, value in finish_one(Moments.from_tree(totals[each.name])).items()
         }
 
-    return Metric(tuple(passes.values()), finish)
+    return Metric(tuple(passes.values()), finish, fields=fields)
 
 
 def _class_means(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
@@ -16,6 +17,23 @@ from fedblade.diagnostics._vectors import class_vectors, mean_pair_cosine
 from fedblade.heads import normalise
 
 
+def _cosine_field(name: str, label: str, reading: str) -> Field:
+    short = name.replace("_", " ")
+    return Field(name, label, "cosine", reading, -1.0, 1.0, short, number_format=".2f", subject="clients")
+
+
+_PROTOTYPE_FIELD = _cosine_field(
+    "prototype_consistency",
+    "Agreement on what a class looks like",
+    "The mean cosine between two clients' mean features of the same class: 1 if all clients see a class alike.",
+)
+_CLASSIFIER_FIELD = _cosine_field(
+    "classifier_consistency",
+    "Agreement of the clients' classifiers",
+    "The mean cosine between two clients' classifiers after local training; a classifier that is fixed gives 1.",
+)
+
+
 @metrics.register("prototype_consistency", paper="FedETF, Figures 1 and 5a")
 def prototype_consistency() -> Metric:
     """Mean cosine of two clients' prototypes of a class, over pairs and then over classes with two or more holders.
@@ -23,7 +41,7 @@ def prototype_consistency() -> Metric:
     A prototype is the mean feature of the client's own training samples of the class, by its trained model. NaN if no
     class has two holders. Deviation: the paper leaves the space open; it is that of the features for every method.
     """
-    return Metric((), _finish_prototypes, (_PROTOTYPES,))
+    return Metric((), _finish_prototypes, (_PROTOTYPES,), fields=(_PROTOTYPE_FIELD,))
 
 
 @metrics.register("classifier_consistency", paper="FedETF, Figure 1")
@@ -32,7 +50,7 @@ def classifier_consistency() -> Metric:
 
     The bias is left out. Fixed class vectors are the same everywhere: 1.
     """
-    return Metric((), _finish_classifiers, (_CLASSIFIERS,))
+    return Metric((), _finish_classifiers, (_CLASSIFIERS,), fields=(_CLASSIFIER_FIELD,))
 
 
 def _of_class_features(view: StepView) -> Tree:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
@@ -16,6 +17,40 @@ FLOOR = 1e-12
 """An update shorter than this has no direction; its cosine with any other is 0."""
 
 
+_FIELDS = (
+    Field(
+        "update_cosine",
+        "Agreement of the clients' updates",
+        "cosine",
+        "The mean cosine between the updates of two clients of a round: 1 if all pull the same way, 0 if their updates "
+        "have nothing in common, below 0 if they undo each other.",
+        -1.0,
+        1.0,
+        "cosine of updates",
+        number_format=".2f",
+        subject="clients",
+    ),
+    Field(
+        "drift_norm",
+        "How far clients move",
+        "distance",
+        "The mean length of a client's update, from the model it received to the one it returns. Far moves are no "
+        "fault as such; far moves that do not agree are.",
+        short="client drift (norm)",
+        subject="clients",
+    ),
+    Field(
+        "drift_relative",
+        "How far clients move, relative",
+        "share of the model",
+        "The mean length of a client's update as a share of the length of the model it received.",
+        short="client drift (share of the model)",
+        subject="clients",
+        main=False,
+    ),
+)
+
+
 @metrics.register("drift")
 def drift() -> Metric:
     """Length of the clients' updates, the same relative to the received model, and the cosine between updates.
@@ -23,7 +58,7 @@ def drift() -> Metric:
     With Δ_k = w_k − w over the parameters that travel: `drift_norm` = mean_k ‖Δ_k‖, `drift_relative` = drift_norm/‖w‖,
     `update_cosine` = mean over k≠l of cos(Δ_k, Δ_l). NaN where nothing travels, and the cosine with one client.
     """
-    return Metric((), _finish, (_UPDATES,))
+    return Metric((), _finish, (_UPDATES,), fields=_FIELDS)
 
 
 def _of_updates(view: EndView) -> Tree:

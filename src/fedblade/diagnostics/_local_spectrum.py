@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
@@ -12,6 +13,28 @@ from fedblade.core.views import EndView
 from fedblade.diagnostics._moments import Moments, moments_pass
 from fedblade.diagnostics._ratio import num_floored, spectrum_ratio
 from fedblade.diagnostics._spectrum import eigenvalues
+
+_RATIO_FIELDS = (
+    Field(
+        "spectrum_ratio",
+        "Client's spectrum against the average's, R",
+        "R",
+        "The mean logarithm of one client's eigenvalues (the variances of the spectrum) over those of the averaged "
+        "model. Above 0, averaging lost variance that the client's model had; 0 means equal spectra; below 0, the "
+        "averaged model varies more than the client's.",
+        short="R",
+        number_format=".2f",
+    ),
+    Field(
+        "spectrum_ratio_floored",
+        "Eigenvalues at the floor of R",
+        "eigenvalues",
+        "How many eigenvalues of both spectra are so small that R takes 1e-12 in their place. The more there are, the "
+        "less R says.",
+        short="eigenvalues at the floor of R",
+        main=False,
+    ),
+)
 
 
 @metrics.register("local_spectrum", paper="FedDecorr, Figures 3 to 6")
@@ -29,7 +52,7 @@ def spectrum_ratio_metric() -> Metric:
 
     `spectrum_ratio_floored` counts the eigenvalues, of both, that are floored at 1e-12. See `diagnostics._ratio`.
     """
-    return Metric((_PASS,), _finish_ratio, (_MOMENTS,), of="first")
+    return Metric((_PASS,), _finish_ratio, (_MOMENTS,), of="first", fields=_RATIO_FIELDS)
 
 
 def _of(view: EndView) -> Tree:

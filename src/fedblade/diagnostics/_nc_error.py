@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
@@ -32,6 +33,27 @@ def nc_error(features: Tensor, labels: Tensor) -> dict[str, float]:
     return _errors(means_of_held({"count": mine.sum(0), "sum": mine.mT @ features.detach().double()}))
 
 
+_FIELDS = (
+    Field(
+        "nc_error",
+        "Neural-collapse error",
+        "error",
+        "The mean squared gap between the cosines of two classes' prototypes and those of the ideal arrangement. Lower "
+        "is better; prototypes are taken where the classifier looks, after a projection if the method has one.",
+        short="neural-collapse error",
+        number_format=".3f",
+    ),
+    Field(
+        "nc_error_centred",
+        "Neural-collapse error, centred",
+        "nc_error, centred",
+        "The same error when prototypes are seen from the centre of all. Lower is better.",
+        short="neural-collapse error, centred",
+        main=False,
+    ),
+)
+
+
 @metrics.register("nc_error", paper="FedETF, Fig. 5b")
 def nc_error_metric() -> Metric:
     """Neural-collapse error in the head's space, see `diagnostics.nc_error`.
@@ -39,7 +61,7 @@ def nc_error_metric() -> Metric:
     Prototypes are means of the unit vectors u where the head projects, and of the features z themselves where it does
     not.
     """
-    return Metric((_PASS,), _finish)
+    return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
 def _of(view: StepView) -> Tree:

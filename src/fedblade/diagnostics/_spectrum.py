@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.fields import Field
 from fedblade.core.metric import Found, Metric
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
@@ -68,6 +69,30 @@ def entropy_rank(values: Tensor) -> float:
     return float(torch.special.entr(shares).sum().exp())
 
 
+_SPECTRUM_FIELDS = (
+    Field(
+        "significant_values",
+        "Directions with noticeable variance",
+        "directions",
+        "How many directions have a variance (an eigenvalue of the covariance) above e⁻², about 0.14. Unlike the "
+        "effective rank this depends on the scale of the features, so compare its course more than its height.",
+        short="significant eigenvalues",
+        number_format=".1f",
+    ),
+    Field(
+        "zero_variance_share",
+        "Features that never change",
+        "share",
+        "The share of features that are the same for every test sample; such features carry nothing.",
+        0.0,
+        1.0,
+        "share of constant features",
+        number_format=".2f",
+        main=False,
+    ),
+)
+
+
 @metrics.register("spectrum", paper="FedDecorr, Figs. 2 to 7")
 def spectrum_metric() -> Metric:
     """Eigenvalues of the features' covariance, how many are significant, and the share of features that are constant.
@@ -75,7 +100,7 @@ def spectrum_metric() -> Metric:
     The array `spectrum [dim]` has all eigenvalues in descending order; `significant_values` counts those with
     log λ > -2, and `zero_variance_share` lies between 0 and 1.
     """
-    return Metric((moments_pass("feature"),), _finish_spectrum)
+    return Metric((moments_pass("feature"),), _finish_spectrum, fields=_SPECTRUM_FIELDS)
 
 
 def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
@@ -90,19 +115,60 @@ def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
     }
 
 
+def _rank_field(name: str, label: str, short: str, reading: str, *, main: bool) -> Field:
+    return Field(name, label, "effective rank", reading, short=short, number_format=".1f", main=main)
+
+
+_FEATURE_FIELDS = (
+    _rank_field(
+        "erank_feature",
+        "Effective rank of the features",
+        "effective rank, features",
+        "The number of directions in use, counted by strength: 1 if everything varies along one line, the full number "
+        "of features if all directions are equally strong. Higher means less collapse.",
+        main=True,
+    ),
+    _rank_field(
+        "erank_feature_correlation",
+        "Effective rank, correlation",
+        "effective rank of correlation, features",
+        "The effective rank when every feature is first brought to the same variance, so that a few large features do "
+        "not hide the many small ones. Higher means less collapse.",
+        main=False,
+    ),
+)
+_PROJECTED_FIELDS = (
+    _rank_field(
+        "erank_proj",
+        "Effective rank after the projection",
+        "effective rank, projected",
+        "The same for the features as the classifier receives them, after the projection of methods that have one. A "
+        "projection may have fewer dimensions, so set methods with one only against each other.",
+        main=True,
+    ),
+    _rank_field(
+        "erank_proj_correlation",
+        "Effective rank, projected, correlation",
+        "effective rank of correlation, projected",
+        "The same for the features as the classifier receives them, after the projection of methods that have one.",
+        main=False,
+    ),
+)
+
+
 @metrics.register("erank_feature", paper="FedBlade, Definition 2")
 def erank_feature() -> Metric:
     """Effective rank of the extractor's output, of its covariance and of its correlation."""
-    return _erank("feature", "erank_feature")
+    return _erank("feature", "erank_feature", _FEATURE_FIELDS)
 
 
 @metrics.register("erank_proj", paper="FedBlade, Definition 2")
 def erank_proj() -> Metric:
     """Effective rank of the projector's output before normalisation; of the features where there is no projector."""
-    return _erank("projected", "erank_proj")
+    return _erank("projected", "erank_proj", _PROJECTED_FIELDS)
 
 
-def _erank(space: Space, key: str) -> Metric:
+def _erank(space: Space, key: str, fields: tuple[Field, ...]) -> Metric:
     data_pass = moments_pass(space)
 
     def finish(totals: Mapping[str, Tree]) -> Found:
@@ -112,7 +178,7 @@ def _erank(space: Space, key: str) -> Metric:
             f"{key}_correlation": entropy_rank(eigenvalues(moments, "correlation")),
         }
 
-    return Metric((data_pass,), finish)
+    return Metric((data_pass,), finish, fields=fields)
 
 
 def _moments(features: Tensor) -> Moments:

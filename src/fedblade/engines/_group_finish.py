@@ -13,14 +13,13 @@ from fedblade.core.end import (
     float_bytes,
     held_classes,
     kept_state,
-    refuse_non_finite_state,
     updates,
 )
-from fedblade.core.local import LocalModel
+from fedblade.core.finite import refuse_non_finite_state, refuse_non_finite_sums
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Problem, Received
-from fedblade.core.sums import Sum, Sums, contributions, payload_bytes, refuse_non_finite_sums
+from fedblade.core.problem import LocalModel, Problem, Received
+from fedblade.core.sums import Sum, Sums, contributions, payload_bytes
 from fedblade.core.tree import State, Tree, tree_map
 from fedblade.core.views import EndView
 from fedblade.engines._group import each_state, held_once

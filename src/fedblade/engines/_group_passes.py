@@ -1,57 +1,33 @@
 """Passes over the data of many clients at once, each with its own model or all with the same one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedblade.core.passes import takes_batch_statistics, taught
+from fedblade.core.network import BODY
+from fedblade.core.passes import PassModel, pass_view, passes_of, takes_batch_statistics
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum
-from fedblade.core.tree import State, Tree
-from fedblade.core.views import StepView, Teacher
+from fedblade.core.tree import Tree
 from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import held_once, is_common
 from fedblade.engines._many_clients import ManyClients, gather
 from fedblade.engines._portions import Data, Item, Portion, items_of, portions_of
 from fedblade.engines._replay import Replays
 
-BODY = "body."
+_TENSORS = ("params", "buffers", "fixed", "client", "counts", "server", "anchor", "anchor_buffers")
+"""The fields of a `PassModel` that are made of tensors."""
 SEATS = 16
 """Batches that pass at a time on a GPU, of whatever clients: one shape for all, so that libraries plan once."""
 CPU_SEATS = 32
 """The same on a CPU, where fewer may pass and batches of one size pass together."""
 MOST_BYTES = 2**28
 """Bytes that the passes of one time may give: covariances of classes are large."""
-
-
-@dataclass(frozen=True)
-class Models:
-    """Clients of a group: their models, states and counts [clients, classes], all with a client axis.
-
-    What all have in common is a view that repeats it. `logits` is a prediction other than the head's, such as the
-    clients' own. `anchor` and `anchor_buffers` are the models that they received, where these were trained since.
-    """
-
-    params: Tree
-    buffers: Tree
-    fixed: Tree
-    client: State
-    counts: Tensor
-    server: State
-    round: int = 0
-    logits: Callable[[StepView], Tensor] | None = None
-    anchor: Tree = field(default_factory=dict)
-    anchor_buffers: Tree = field(default_factory=dict)
-
-    def tensors(self) -> dict[str, Any]:
-        """All that is made of tensors, by name."""
-        names = ("params", "buffers", "fixed", "client", "counts", "server", "anchor", "anchor_buffers")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -66,19 +42,18 @@ class GroupPasses:
         self, tasks: Sequence[ClientTask], received: Received, params: Tree, buffers: Tree, sums: Sequence[Sum]
     ) -> dict[str, Tree]:
         """What the passes of the sums add up over the training data of each client, with a client axis."""
-        wanted = {each.name: each for declared in sums for each in declared.passes}
+        wanted = passes_of(sums)
         if not wanted:
             return {}
         fixed = {name: leaf.expand(len(tasks), *leaf.shape) for name, leaf in received.fixed.items()}
-        counts, round_ = received.task.counts, received.task.round
-        models = Models(params, buffers, fixed, received.client, counts, received.server, round_)
+        models = replace(PassModel.of_client(received, LocalModel(params, buffers, {})), fixed=fixed)
         data = Data(self.many.problem.samples, [task.indices for task in tasks])
         shaken = replace(data, draws=[task.pass_draws for task in tasks])
-        plain, augmented = ([each for each in wanted.values() if each.augmented == kind] for kind in (False, True))
+        plain, augmented = ([each for each in wanted if each.augmented == kind] for kind in (False, True))
         return self.run(plain, models, data) | (self.run(augmented, models, shaken) if augmented else {})
 
     @torch.no_grad()
-    def run(self, passes: Sequence[DataPass], models: Models, data: Data) -> dict[str, Tree]:
+    def run(self, passes: Sequence[DataPass], models: PassModel, data: Data) -> dict[str, Tree]:
         """What the passes add up over the samples of each client, in float64 and with a client axis."""
         items = items_of(data.indices) if passes else []
         if not items:
@@ -92,7 +67,7 @@ class GroupPasses:
                 _add(totals.setdefault(name, _zeros(tree, len(data.indices))), tree, portion.items)
         return totals
 
-    def _seats(self, passes: Sequence[DataPass], models: Models, data: Data, item: Item) -> int:
+    def _seats(self, passes: Sequence[DataPass], models: PassModel, data: Data, item: Item) -> int:
         """Batches that pass at a time, fewer where the passes give much: two samples tell how much."""
         key = tuple(each.name for each in passes)
         if key not in self._sizes:
@@ -102,7 +77,7 @@ class GroupPasses:
         most = SEATS if data.samples.labels.is_cuda else CPU_SEATS
         return min(most, max(1, MOST_BYTES // max(1, self._sizes[key])))
 
-    def _pass(self, passes: Sequence[DataPass], models: Models, data: Data, portion: Portion) -> dict[str, Tree]:
+    def _pass(self, passes: Sequence[DataPass], models: PassModel, data: Data, portion: Portion) -> dict[str, Tree]:
         """Every pass over one batch of each item, with an axis of items in front."""
         given = self._given(models, data, portion)
         read_by_host = data.samples.reader is not None and given["draws"] is not None
@@ -114,14 +89,14 @@ class GroupPasses:
         )
         return found
 
-    def _given(self, models: Models, data: Data, portion: Portion) -> dict[str, Any]:
+    def _given(self, models: PassModel, data: Data, portion: Portion) -> dict[str, Any]:
         """What a portion is made of, in tensors: models, whose they are, samples, their draws, and which are real."""
         device, items = data.order.device, portion.seated
         at = torch.from_numpy(portion.samples(data.starts)).to(device)
         whole = [item.place for item in items] == list(range(len(models.counts)))
         sizes = torch.tensor([item.size for item in items])[:, None]
         return {
-            "models": models.tensors(),
+            "models": {name: getattr(models, name) for name in _TENSORS},
             "places": None if whole else torch.tensor([item.place for item in items]).to(device),
             "indices": data.order[at],
             "draws": None if data.drawn is None else data.drawn[at],
@@ -129,7 +104,7 @@ class GroupPasses:
         }
 
     def _at(
-        self, passes: Sequence[DataPass], models: Models, samples: Samples, given: Mapping[str, Any]
+        self, passes: Sequence[DataPass], models: PassModel, samples: Samples, given: Mapping[str, Any]
     ) -> dict[str, Tree]:
         """Every pass over what a portion is made of; `models` says how they predict, and in which round."""
         mine = _rows(replace(models, **given["models"]), given["places"])
@@ -152,7 +127,7 @@ class GroupPasses:
         return self.many.of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
 
 
-def _rows(models: Models, places: Tensor | None) -> Models:
+def _rows(models: PassModel, places: Tensor | None) -> PassModel:
     """The clients at `places`, which may repeat; None is everybody once."""
     if places is None:
         return models
@@ -176,26 +151,16 @@ def _rows(models: Models, places: Tensor | None) -> Models:
 
 
 def _views(
-    many: ManyClients, models: Models, seen: Mapping[str, Tensor], passes: Sequence[DataPass]
+    many: ManyClients, models: PassModel, seen: Mapping[str, Tensor], passes: Sequence[DataPass]
 ) -> dict[str, Tree]:
     """Every pass at the views of all items; `seen` has features, labels, the mask and what the received models say."""
     network = many.problem.network
-    own = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
-    held, axes = held_once(own | dict(seen))
+    by_client = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
+    held, axes = held_once({"model": by_client, "seen": dict(seen)})
 
-    def one(mine: dict[str, Any]) -> dict[str, Tree]:
-        anchor, before = mine.pop("anchor"), mine.pop("anchor_features", None)
-        view = StepView(
-            **mine,
-            anchor=anchor or mine["params"],
-            head=network.head,
-            output=network.output(mine["params"], mine["fixed"], mine["features"]),
-            server=models.server,
-            round=models.round,
-            teachers={} if before is None else {Teacher(): taught(network, anchor, mine["fixed"], before)},
-        )
-        if models.logits is not None:
-            view = replace(view, output=replace(view.output, logits=models.logits(view)))
+    def one(client: dict[str, Any]) -> dict[str, Tree]:
+        batch = {"mask": None, "anchor_features": None} | client["seen"]
+        view = pass_view(network, replace(models, **client["model"]), **batch)
         return {each.name: each.of(view) for each in passes}
 
     found: dict[str, Tree] = torch.func.vmap(one, in_dims=(axes,))(held)

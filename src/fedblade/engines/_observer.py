@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedblade.core.client_diagnostics import Clock, DiagnosticRequest, DiagnosticSums, measured_passes
-from fedblade.core.local import LocalModel
+from fedblade.core.passes import PassModel
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import State, Tree
 from fedblade.engines._group_finish import added_up
-from fedblade.engines._group_passes import GroupPasses, Models
+from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._portions import Data
 
 
@@ -42,17 +42,8 @@ class Observer:
             return Sums()
         passes, diagnostics = self._passes, self._diagnostics
         fixed = {name: leaf.expand(len(tasks), *leaf.shape) for name, leaf in received.fixed.items()}
-        models = Models(
-            row.params,
-            row.buffers,
-            fixed,
-            received.client,
-            received.task.counts,
-            received.server,
-            received.task.round,
-            anchor=received.anchor,
-            anchor_buffers=received.buffers,
-        )
+        models = PassModel.of_client(received, row)
+        models = replace(models, fixed=fixed, anchor=received.anchor, anchor_buffers=received.buffers)
         data = Data(diagnostics.samples, [diagnostics.indices] * len(tasks))
         found = passes.of_sums(tasks, received, row.params, row.buffers, sums)
         found |= passes.run(measured_passes(sums), models, data)

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from fedblade.core.client_diagnostics import DiagnosticRequest, diagnose_client, own_passes
+from fedblade.core.client_diagnostics import DiagnosticRequest, diagnose_client
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import LocalModel, train
+from fedblade.core.local import train
 from fedblade.core.method import Method
 from fedblade.core.metric import Metric
 from fedblade.core.outcome import StepLog, collect_client, finish
-from fedblade.core.passes import run_passes
+from fedblade.core.passes import PassData, PassModel, client_passes, run_passes
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import own_model, receive
+from fedblade.core.problem import LocalModel, own_model, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.terms import GradientTerm, active
@@ -148,7 +148,7 @@ class _Round:
         """What clients add up over their data."""
         made = self.passes.of_sums(self.tasks, self.together, row.params, row.buffers, sums)
         for each, own, found in zip(self.alone, _apart(row), each_state(made, TWO), strict=True):
-            for name, tree in own_passes(self.problem, each, own, sums).items():
+            for name, tree in client_passes(self.problem, each, own, sums).items():
                 self.compare.tree(f"the pass {name}", found[name], tree)
         return made
 
@@ -173,17 +173,14 @@ class _Round:
         models = own_models(problem, self.server, holders, self.kept)
         totals = self.passes.run(measured, models, Data(problem.samples, [task.indices for task in self.tasks]))
         for task, own, each, found in zip(self.tasks, self.kept, self.alone, each_state(totals, TWO), strict=True):
-            expected = run_passes(
-                measured,
-                problem.network,
-                own_model(problem, self.server, own),
-                problem.samples,
-                task.indices,
+            model = PassModel(
+                *own_model(problem, self.server, own),
                 counts=counts,
                 server=self.server.extra,
                 client=each.client,
                 logits=problem.method.own.logits,
             )
+            expected = run_passes(measured, problem.network, model, PassData(problem.samples, task.indices))
             for name, tree in expected.items():
                 self.compare.tree(f"{what} {name}", found[name], tree)
 

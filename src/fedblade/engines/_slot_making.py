@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from fedblade.core.gradient import prepare
-from fedblade.core.local import LocalModel
 from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_map, tree_zeros
 from fedblade.engines._capture import UNREAD
 from fedblade.engines._group import GroupTask

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fedblade.core.gradient import Work
-from fedblade.core.local import LocalModel, step
+from fedblade.core.local import step
 from fedblade.core.plan import Batch
-from fedblade.core.problem import Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree
 from fedblade.engines._capture import Captures, aside
 from fedblade.engines._many_clients import ManyClients

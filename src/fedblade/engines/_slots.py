@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 
 from fedblade.core.gradient import prepare
-from fedblade.core.local import LocalModel, Trace
+from fedblade.core.local import Trace
 from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.engines._layout import lay_out

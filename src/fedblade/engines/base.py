@@ -10,7 +10,6 @@ from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.cohort import Cohort
 from fedblade.core.outcome import StepLog
 from fedblade.core.phase import Phase
-from fedblade.core.problem import Problem
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
@@ -99,6 +98,3 @@ class Engine(Protocol):
 
         Gives (client, totals) in the order of `clients`, of which it reads a few dozen at a time.
         """
-
-
-MakeEngine = Callable[[Problem], Engine]

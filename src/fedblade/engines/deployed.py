@@ -8,10 +8,8 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import Unsupported
 from fedblade.core.phase import Phase
 from fedblade.core.problem import Problem
-from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
@@ -92,12 +90,3 @@ class DeployedEngine:
 def _names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:
     """The sums that diagnostics ask for, by name."""
     return [] if diagnostics is None else [each.name for each in getattr(diagnostics, kind)]
-
-
-@engines.register()
-def flower(problem: Problem) -> Engine:  # noqa: ARG001 - what every engine is made from
-    """Clients on other machines, through Flower: `fedblade flower init` makes an app of a configuration."""
-    raise Unsupported(
-        "engine 'flower' runs inside a Flower app. Make one with `fedblade flower init DIR CONFIG.toml` and start it "
-        "with `fedblade flower run DIR`."
-    )

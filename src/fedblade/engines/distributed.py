@@ -5,7 +5,6 @@ serve until they are dismissed. What is measured, and own models that are tuned,
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
 
 from torch import Tensor
 
@@ -13,8 +12,6 @@ from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Unsupported
 from fedblade.core.phase import Phase
-from fedblade.core.problem import Problem
-from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
@@ -150,12 +147,3 @@ def _changing(server: ServerState, start: ServerState) -> Tree:
 def _first_to_step(cohort: Cohort) -> int | None:
     """The lowest id of the clients that train; one task is planned, more only where clients have no step."""
     return next((task.client for task in cohort if task.num_steps), None)
-
-
-@engines.register()
-def distributed(problem: Problem) -> NoReturn:  # noqa: ARG001 - there is nothing to make here
-    """A cohort shared out over processes and machines; chosen by starting the run with torchrun."""
-    raise Unsupported(
-        "engine 'distributed' needs several processes. Start the run with torchrun: "
-        "torchrun --nproc-per-node 2 -m fedblade run …, or use engine=auto."
-    )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
-from fedblade.core.passes import PASS_BATCH, Features, run_passes
+from fedblade.core.passes import PASS_BATCH, Features, PassData, PassModel, run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem, own_model
@@ -27,7 +27,7 @@ class SequentialEngine:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._measured_batch = PASS_BATCH
+        self._pass_batch = PASS_BATCH
         self._features: Features = problem.network.eval_features
 
     def train(
@@ -82,18 +82,9 @@ class SequentialEngine:
         """Run passes over a data set with the global model."""
         network = self._problem.network
         counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
-        model = (server.params, server.buffers, server.fixed)
-        return run_passes(
-            passes,
-            network,
-            model,
-            samples,
-            indices,
-            counts=counts,
-            server=server.extra,
-            features=self._features,
-            batch=self._measured_batch,
-        )
+        model = PassModel(server.params, server.buffers, server.fixed, counts, server.extra)
+        data = PassData(samples, indices)
+        return run_passes(passes, network, model, data, features=self._features, batch=self._pass_batch)
 
     def measure_own(
         self,
@@ -104,20 +95,16 @@ class SequentialEngine:
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with each client's own model and prediction; gives (client, totals)."""
         problem, method = self._problem, self._problem.method
-        for holder, indices in clients:
-            mine = self._on_device(holder.state) or {}
-            totals = run_passes(
-                passes,
-                problem.network,
-                own_model(problem, server, mine),
-                samples,
-                indices,
-                counts=holder.counts,
+        for measured, indices in clients:
+            kept = self._on_device(measured.state) or {}
+            model = PassModel(
+                *own_model(problem, server, kept),
+                counts=measured.counts,
                 server=server.extra,
-                client={n: mine[n] if n in mine else init(problem.start) for n, init in method.client_state.items()},
+                client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},
                 logits=method.own.logits,
             )
-            yield holder.client, totals
+            yield measured.client, run_passes(passes, problem.network, model, PassData(samples, indices))
 
     def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""

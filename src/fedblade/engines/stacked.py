@@ -10,13 +10,13 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.errors import Unsupported
-from fedblade.core.local import LocalModel, train
+from fedblade.core.local import train
 from fedblade.core.metric import Metric
 from fedblade.core.outcome import StepLog, adapt_client, summarise_group, train_client, with_fresh_optimiser
 from fedblade.core.passes import takes_batch_statistics
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Problem, Received
+from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
@@ -56,7 +56,7 @@ class StackedEngine(SequentialEngine):
         self._passes = GroupPasses(self._many)
         self._features = self._many.of_one
         if problem.samples.labels.is_cuda and not takes_batch_statistics(problem.network):
-            self._measured_batch = GPU_BATCH
+            self._pass_batch = GPU_BATCH
         # A captured step cannot wait for the host to read inputs.
         replays = problem.samples.labels.is_cuda and problem.samples.reader is None and can_replay(self._many)
         self._slots = SlotTrainer(self._many) if replays else None

@@ -15,7 +15,7 @@ from fedblade.core.files import write_atomic
 from fedblade.engines.nodes import printable
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place, toml_table
-from fedblade.results import HISTORY, SUMMARY, RunDirectory
+from fedblade.results import EVENTS, HISTORY, RunDirectory
 from fedblade.runs import RoundRecord, RunListener, Setup
 
 _LOOK_SECONDS = 0.25
@@ -38,8 +38,8 @@ def follow(place: Place, config: RunConfig, out: Path, listener: RunListener, *,
         listener.on_note(f"Flower run {number}")
         with _stopped_with_us(superlink, number):
             ended = _watch(superlink, number, config, directory, listener)
-    summary = directory.read_json(SUMMARY)
-    if summary is not None and summary.get("status") == _FINISHED and ended["status"] == "finished:completed":
+    summary = directory.finished_summary()
+    if summary is not None and ended["status"] == "finished:completed":
         return summary
     raise RunFailed(_why(ended, out))
 
@@ -50,7 +50,7 @@ def _watch(
     """Show rounds as they are written until Flower says that the run has ended; what it says then."""
     history = directory.history()
     listener.on_start(_as_setup(config), history)
-    rounds, events = _Rounds(directory, len(history)), _Events(directory.path / "deployment.jsonl")
+    rounds, events = _Rounds(directory, len(history)), _Events(directory.path / EVENTS)
     asked = heard = time.monotonic()
     while True:
         told: dict[str, Any] | None = None

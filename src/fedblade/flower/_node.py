@@ -16,8 +16,8 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.state import DiskStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sums
 from fedblade.core.tree import State, Tree, tree_digest
-from fedblade.engines._wire import pack
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.packing import pack
 from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
 from fedblade.runs import (

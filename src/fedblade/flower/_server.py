@@ -19,9 +19,9 @@ from fedblade.engines.nodes import Dispatch, Holding, Journal, Post, Roster, Ter
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._app import Deployment
 from fedblade.flower._data import own_dataset, reported_clients
+from fedblade.results import DEPLOYMENT, EVENTS
 from fedblade.runs import Setup, prepare
 
-_FACTS = "deployment.json"
 _PLACEHOLDERS = 2
 _HELD = "held by the nodes"
 
@@ -64,7 +64,7 @@ def deployed_setup(config: RunConfig, deployment: Deployment, post: Post, folder
 
 def run_token(folder: Path) -> str:
     """What nodes know the run by: the same when it goes on, another for another run."""
-    path = folder / _FACTS
+    path = folder / DEPLOYMENT
     if path.is_file():
         try:
             return str(json.loads(path.read_text(encoding="utf-8"))["token"])
@@ -140,7 +140,7 @@ def journal_of(folder: Path) -> Journal:
     def note(event: Mapping[str, Any]) -> None:
         early.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
         if folder.is_dir():
-            with (folder / "deployment.jsonl").open("a", encoding="utf-8") as file:
+            with (folder / EVENTS).open("a", encoding="utf-8") as file:
                 file.writelines(early)
             early.clear()
 

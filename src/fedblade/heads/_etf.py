@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 
 
 def simplex_etf(dim: int, num_classes: int, seed: int = 0, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -18,7 +18,7 @@ def simplex_etf(dim: int, num_classes: int, seed: int = 0, *, dtype: torch.dtype
 
     Deviation: the authors' code orthogonalises a uniform draw; a normal one gives every orientation equal chance.
     """
-    return draw_simplex_etf(dim, num_classes, Streams(seed).numpy("etf")).to(dtype)
+    return draw_simplex_etf(dim, num_classes, Streams(seed).numpy(Stream.ETF)).to(dtype)
 
 
 def draw_simplex_etf(dim: int, num_classes: int, generator: np.random.Generator) -> Tensor:

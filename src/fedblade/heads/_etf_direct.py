@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import heads
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
@@ -33,7 +33,7 @@ class EtfDirectHead(Head):
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
         """Class vectors [dim, classes] from the stream `etf`; nothing is trained."""
-        return HeadTensors({}, {"etf": draw_simplex_etf(dim, num_classes, streams.numpy("etf")).to(torch.float32)})
+        return HeadTensors({}, {"etf": draw_simplex_etf(dim, num_classes, streams.numpy(Stream.ETF)).to(torch.float32)})
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is trained
         """Products with class vectors of the given length."""

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import heads
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
@@ -43,10 +43,10 @@ class EtfProjectorHead(Head):
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
         """Projector as `torch.nn.Linear` starts, scale at its initial value, class vectors from the stream `etf`."""
         space = (num_classes if self.proj_dim == "auto" else self.proj_dim) if self.projector else dim
-        etf = draw_simplex_etf(space, num_classes, streams.numpy("etf")).to(torch.float32)
+        etf = draw_simplex_etf(space, num_classes, streams.numpy(Stream.ETF)).to(torch.float32)
         params: Tree = {}
         if self.projector:
-            weight, bias = draw_affine(dim, space, streams.torch("init", 1))
+            weight, bias = draw_affine(dim, space, streams.torch(Stream.INIT, 1))
             params |= {"projector.weight": weight} | ({"projector.bias": bias} if self.bias else {})
         learnt, held = self.scale.tensors()
         return HeadTensors(params | learnt, {"etf": etf} | held)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import heads
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
@@ -39,10 +39,10 @@ class LinearHead(Head):
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
         """PyTorch's default initial distribution, from the stream `init`, or an ETF from the stream `etf`."""
         if self.start == "etf":
-            etf = draw_simplex_etf(dim, num_classes, streams.numpy("etf"))
+            etf = draw_simplex_etf(dim, num_classes, streams.numpy(Stream.ETF))
             weight, bias = etf.T.to(torch.float32).contiguous(), torch.zeros(num_classes, dtype=torch.float32)
         else:
-            weight, bias = draw_affine(dim, num_classes, streams.torch("init", 1))
+            weight, bias = draw_affine(dim, num_classes, streams.torch(Stream.INIT, 1))
         return HeadTensors({"head.weight": weight} | ({"head.bias": bias} if self.bias else {}), {})
 
     def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:

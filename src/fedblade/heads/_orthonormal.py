@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import heads
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
@@ -39,7 +39,7 @@ class OrthonormalHead(Head):
                 f"{num_classes} orthonormal class vectors need at least {num_classes} dimensions, {dim} given. "
                 f"Widen the features, for example with a neck, or choose another head."
             )
-        weight = draw_orthonormal(num_classes, dim, streams.numpy("ortho"))
+        weight = draw_orthonormal(num_classes, dim, streams.numpy(Stream.ORTHONORMAL))
         return HeadTensors({}, {"head.weight": weight.to(torch.float32).contiguous()})
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is trained

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.registry import heads
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
@@ -33,7 +33,7 @@ class PrototypeHead(Head):
 
         Then the columns are orthonormal before the rows are brought to length 1.
         """
-        rows = normalise(draw_orthonormal(num_classes, dim, streams.numpy("prototypes")))
+        rows = normalise(draw_orthonormal(num_classes, dim, streams.numpy(Stream.PROTOTYPES)))
         learnt, held = self.scale.tensors()
         return HeadTensors({"head.weight": rows.to(torch.float32).contiguous()} | learnt, held)
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_whole
-from fedblade.partitions._split import DEAL, STREAM, Parts, Shares, Split, deal, gather
+from fedblade.partitions._split import DEAL, Parts, Shares, Split, deal, gather
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Request:
 
     def generator(self, *key: int) -> np.random.Generator:
         """Random numbers of the split at `key`."""
-        return Streams(self.seed).numpy(STREAM, *key)
+        return Streams(self.seed).numpy(Stream.PARTITION, *key)
 
     def by_owner(
         self, owners: Ints, *, shares: Shares | None = None, groups: NDArray[Any] | None = None, draws: int = 1

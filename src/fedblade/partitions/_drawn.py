@@ -9,10 +9,10 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import partitions
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import Ints, as_whole
-from fedblade.partitions._split import DEAL, STREAM, TABLE, Parts
+from fedblade.partitions._split import DEAL, TABLE, Parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Pool:
         kept, held = [], []
         for label, size in enumerate(self.sizes()):
             own = self.members[self.starts[label] : self.starts[label + 1]]
-            shuffled = Streams(seed).numpy(STREAM, purpose, 0, label).permutation(own)
+            shuffled = Streams(seed).numpy(Stream.PARTITION, purpose, 0, label).permutation(own)
             cut = size * percent // 100
             held.append(np.sort(shuffled[:cut]))
             kept.append(np.sort(shuffled[cut:]))
@@ -77,7 +77,7 @@ class DrawnSplit(Parts):
     def part(self, client: int) -> Ints:
         """All samples of a client."""
         held = self._held(client)
-        generator = Streams(self.sample_seed).numpy(STREAM, self.purpose, client)
+        generator = Streams(self.sample_seed).numpy(Stream.PARTITION, self.purpose, client)
         drawn = [
             self.pool.starts[label] + generator.choice(size, amount, replace=False)
             for label, amount, size in zip(*held, self.pool.sizes()[held[0]], strict=True)
@@ -135,7 +135,7 @@ class DrawnSplit(Parts):
         """A client's classes and how many samples it has of each."""
         self.check_client(client)
         wanted = self.classes_per_client
-        labels = Streams(self.seed).numpy(STREAM, TABLE, client).choice(self.classes, wanted, replace=False)
+        labels = Streams(self.seed).numpy(Stream.PARTITION, TABLE, client).choice(self.classes, wanted, replace=False)
         even = self.samples // wanted + (np.arange(wanted) < self.samples % wanted)
         return labels, np.minimum(even, self.pool.sizes()[labels])
 

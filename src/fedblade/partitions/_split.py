@@ -9,10 +9,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.partitions._checks import Floats, Ints
 
-STREAM = "partition"
 # First sub-key of the stream: one per purpose, so that no draw shifts another.
 TABLE, DEAL, TEST, REMOVAL, VALIDATION = range(5)
 NOBODY = -1
@@ -34,7 +33,7 @@ class Removal:
         if len(classes) < 2:
             return None
         block = round_index // self.every
-        return int(Streams(self.seed).numpy(STREAM, REMOVAL, block, client).choice(classes))
+        return int(Streams(self.seed).numpy(Stream.PARTITION, REMOVAL, block, client).choice(classes))
 
 
 class Parts(ABC):
@@ -195,7 +194,7 @@ def deal(shares: Shares, labels: Ints, seed: int, purpose: int) -> Ints:
         if len(members) == 0:
             continue
         cut = cuts(shares[:, label], len(members))
-        shuffled = Streams(seed).numpy(STREAM, purpose, label).permutation(members)
+        shuffled = Streams(seed).numpy(Stream.PARTITION, purpose, label).permutation(members)
         owners[shuffled[: cut[-1]]] = np.repeat(np.arange(num_clients), np.diff(cut, prepend=0))
     return owners
 

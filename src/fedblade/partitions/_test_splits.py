@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.partitions._checks import Column, Ints, as_groups, as_labels, as_whole
 from fedblade.partitions._drawn import DrawnSplit, Pool
-from fedblade.partitions._split import NOBODY, STREAM, TEST, Parts, Split, deal, gather
+from fedblade.partitions._split import NOBODY, TEST, Parts, Split, deal, gather
 
 TEST_SPLITS = ("global", "matched", "matched_counts", "proportional", "holdout")
 HOLDOUT_PERCENT = 30
@@ -93,7 +93,7 @@ def hold_out(split: Parts, seed: int, percent: int, purpose: int = TEST) -> Clie
 
 def _hold_out(split: Split, seed: int, percent: int, purpose: int) -> ClientTests:
     owners, sizes = split.owners(), split.sizes()
-    keys = Streams(seed).numpy(STREAM, purpose).random(len(owners))
+    keys = Streams(seed).numpy(Stream.PARTITION, purpose).random(len(owners))
     shuffled = np.lexsort((keys, owners))
     rank = np.arange(len(owners)) - np.repeat(split.offsets[:-1], sizes)
     tested = np.zeros(len(owners), dtype=bool)
@@ -119,7 +119,7 @@ def _matched(split: Parts, labels: Ints, seed: int, whole: int) -> ClientTests:
     wanted = np.rint(split.sizes() * len(labels) / whole).astype(np.int64)
     counts = np.minimum(largest_remainder(np.maximum(wanted, 1), split.table()), available)
     offsets = np.concatenate(([0], np.cumsum(counts.sum(axis=1))))
-    generator = Streams(seed).numpy(STREAM, TEST)
+    generator = Streams(seed).numpy(Stream.PARTITION, TEST)
     order = np.empty(offsets[-1], dtype=np.int64)
     for client, row in enumerate(counts):
         drawn = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fedblade.core.words import plural
 from fedblade.report._html import paragraph
 from fedblade.report._svg import escape
-from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, losses, over_last, percent
+from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, over_last, percent, unreadable_note
 
 _SETTING = (
     "In federated learning, clients keep their samples to themselves. In each round some of them train a copy of the "
@@ -60,7 +60,7 @@ def _notices(groups: Sequence[Group]) -> list[str]:
         said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
     said.extend(_repeated_seeds(groups))
     said.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
-    lost = losses(found)
+    lost = unreadable_note(found)
     said.extend([lost] if lost else [])
     return said
 

@@ -3,50 +3,63 @@
 from fedblade.results._arrays import Array, Snapshots, Vector, complete, side_of, snapshots, square, vector
 from fedblade.results._captions import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
 from fedblade.results._compare import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
+from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._folder import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
+    DEPLOYMENT,
     DIAGNOSTICS,
+    EVENTS,
     HISTORY,
+    METRICS,
     MODEL,
     PARTITION,
+    READ,
     SUMMARY,
     RunDirectory,
+    run_folders,
 )
 from fedblade.results._format import MISSING, NAMED, duration, listing, percent, size
 from fedblade.results._groups import Curve, Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
+from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._last_rounds import last_heading, last_rounds, last_word, over_last
 from fedblade.results._order import published_names, setting_number
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATES, Partition, Round, RunRecord, number
 from fedblade.results._tables import comma_separated, latex, markdown
-from fedblade.results._unreadable import losses
+from fedblade.results._unreadable import unreadable_note
 
 __all__ = [
     "CHECKPOINTS",
     "CLIENTS",
     "CONFIG",
+    "DEPLOYMENT",
     "DIAGNOSTICS",
+    "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
     "MEAN_OF_OWN",
+    "METRICS",
     "MISSING",
     "MODEL",
     "NAMED",
     "PARTITION",
+    "READ",
     "STATES",
     "SUMMARY",
     "Array",
     "ComparisonRow",
     "Curve",
     "Group",
+    "Lines",
     "Partition",
     "Round",
     "RunDirectory",
     "RunRecord",
     "Snapshots",
     "Vector",
+    "built_in_fields",
     "check_counts",
     "check_threshold",
     "comma_separated",
@@ -54,6 +67,7 @@ __all__ = [
     "comparison_rows",
     "complete",
     "count_distinct",
+    "described_fields",
     "differing_keys",
     "drawn_sentence",
     "duration",
@@ -64,7 +78,6 @@ __all__ = [
     "last_word",
     "latex",
     "listing",
-    "losses",
     "markdown",
     "measured_on",
     "number",
@@ -72,7 +85,10 @@ __all__ = [
     "own_sentence",
     "percent",
     "published_names",
+    "read_lines",
+    "read_object",
     "read_runs",
+    "run_folders",
     "setting_number",
     "side_of",
     "size",
@@ -80,5 +96,6 @@ __all__ = [
     "square",
     "suggest_threshold",
     "telling_keys",
+    "unreadable_note",
     "vector",
 ]

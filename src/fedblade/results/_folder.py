@@ -1,23 +1,50 @@
 """A run's folder: configuration, history and results, written so that a kill at any moment loses nothing."""
 
-import fcntl
 import json
+import logging
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from fedblade.core.errors import CorruptFile, Misconfigured
-from fedblade.core.files import cannot_write, write_atomic
+from fedblade.core.fields import Field
+from fedblade.core.files import BINARY, cannot_write, write_atomic
 from fedblade.core.nested import dotted
+from fedblade.results._fields import descriptions
+from fedblade.results._json_files import parse_object, read_lines
+from fedblade.results._unreadable import broken_lines, left_out_sentence
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 CONFIG, HISTORY, SUMMARY, PARTITION = "config.toml", "history.jsonl", "summary.json", "partition.json"
 CLIENTS, MODEL, CHECKPOINTS, LOCK = "clients.jsonl", "model.safetensors", "checkpoints", ".lock"
-DIAGNOSTICS = "diagnostics.jsonl"
+DIAGNOSTICS, METRICS = "diagnostics.jsonl", "metrics.json"
+DEPLOYMENT, EVENTS = "deployment.json", "deployment.jsonl"
+"""Of a deployed run: what its nodes know it by, and what happened to its nodes."""
+READ = (CONFIG, METRICS, PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, SUMMARY)
+"""Every file that a record of the run is read from."""
+
+_LOG = logging.getLogger("fedblade")
+
+
+def run_folders(path: Path) -> Iterator[Path]:
+    """The run folders at or below `path`, in order; what lies below a run belongs to the run."""
+    for folder, below, files in os.walk(path):
+        if _holds_run(files):
+            below.clear()
+            yield Path(folder)
+        below[:] = sorted(name for name in below if not name.startswith("."))
+
+
+def _holds_run(files: Sequence[str]) -> bool:
+    """A history makes a run; so does a configuration beside what a run writes before its first round."""
+    return HISTORY in files or (CONFIG in files and (PARTITION in files or SUMMARY in files))
 
 
 class RunDirectory:
@@ -25,7 +52,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        self._lock: BaseFileLock | None = None
 
     @property
     def exists(self) -> bool:
@@ -80,7 +107,7 @@ class RunDirectory:
     def close(self) -> None:
         """Let other processes have the folder."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
     def write(self, name: str, content: str) -> None:
@@ -94,20 +121,28 @@ class RunDirectory:
         """Write a JSON file; numbers that JSON cannot hold become null."""
         self.write(name, json.dumps(_json_safe(value), indent=2) + "\n")
 
+    def write_fields(self, fields: Iterable[Field]) -> None:
+        """Describe the numbers that the run's metrics write, for everything that shows them."""
+        self.write_json(METRICS, descriptions(fields))
+
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the run, or None if it is not there or torn."""
         try:
-            value = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return parse_object((self.path / name).read_bytes())
+        except OSError:
             return None
-        return value if isinstance(value, dict) else None
+
+    def finished_summary(self) -> dict[str, Any] | None:
+        """The summary of a run that has finished, None for every other run."""
+        summary = self.read_json(SUMMARY)
+        return summary if summary is not None and summary.get("status") == "finished" else None
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
         """Add one whole line, or none: what a full disk took of it is cut off again."""
         path = self.path / name
         line = (json.dumps(_json_safe(row)) + "\n").encode()
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
             size = os.fstat(handle).st_size
             try:
                 written = 0
@@ -123,15 +158,11 @@ class RunDirectory:
             raise cannot_write(path, error) from error
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Whole lines in order; a torn last line is left out."""
-        path = self.path / name
-        rows: list[dict[str, Any]] = []
-        for line in path.read_bytes().splitlines() if path.is_file() else ():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-        return rows
+        """The objects of a file of lines, in order; broken lines are left out and logged, see `read_lines`."""
+        found = read_lines(self.path / name, by_round=name in (HISTORY, DIAGNOSTICS))
+        if found.broken:
+            _LOG.warning(left_out_sentence(broken_lines(found.broken, f"{self.path}/{name}")))
+        return found.objects
 
     def rewrite(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replace a file of lines, so that lines to come follow whole ones."""
@@ -140,6 +171,11 @@ class RunDirectory:
     def history(self) -> list[dict[str, Any]]:
         """The rounds on record."""
         return self.rows(HISTORY)
+
+    def rounds_on_record(self) -> int:
+        """How many rounds are on record, from the first one on, until one is missing."""
+        known = {row["round"] for row in self.history()}
+        return next(count for count in range(len(known) + 1) if count + 1 not in known)
 
     def cut_history(self, rounds: int) -> list[dict[str, Any]]:
         """Keep the first `rounds` rounds, so that rounds done again are not written twice."""
@@ -163,11 +199,15 @@ class RunDirectory:
                 )
 
     def _take_lock(self) -> None:
-        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        """Hold the folder until `close`; the operating system lets go of it when the process is killed."""
+        # Late: everything that only reads runs does without it.
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
+            lock.acquire()
+            self._lock = lock
+        except Timeout as error:
             raise Misconfigured(
                 f"'{self.path}' is in use by another process. Wait for it or choose another --out."
             ) from error

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedblade import protocols
+from fedblade.core.fields import Field
 from fedblade.hardness import Hardness, measure
+from fedblade.results._fields import all_fields
 
 STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
 """Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
@@ -42,7 +44,7 @@ class RunRecord:
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
     `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read. `pictures` says
     what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is what the run has
-    measured of its split; older runs have none.
+    measured of its split, `stored_fields` how it has described its numbers; runs of earlier versions have neither.
     """
 
     path: Path
@@ -55,6 +57,16 @@ class RunRecord:
     left_out: tuple[str, ...] = ()
     pictures: str = ""
     stored_hardness: Hardness | None = None
+    stored_fields: Mapping[str, Field] | None = None
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """What the run measures, by the name of the number, in reading order.
+
+        As the run has described it; runs of earlier versions get the built-in descriptions. A number that nobody
+        describes has a field with its name as label.
+        """
+        return all_fields(self.stored_fields, (name for round_ in self.history for name in round_.fields))
 
     @property
     def hardness(self) -> Hardness | None:

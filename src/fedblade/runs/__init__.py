@@ -2,6 +2,7 @@
 
 from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver, RoundRecord, RunListener
+from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import holder, own_samples
 from fedblade.runs._personal import stages_after_run
 from fedblade.runs._precision import float32_products
@@ -31,6 +32,7 @@ __all__ = [
     "MOST_MEASURED",
     "MOST_OPERATORS",
     "OPERATOR_SECONDS",
+    "STARTED_ENGINES",
     "Driver",
     "Once",
     "Profile",
@@ -47,6 +49,7 @@ __all__ = [
     "code_difference",
     "deal_samples",
     "diagnostic_request",
+    "engine_summaries",
     "exchange_bytes_down",
     "execute",
     "find_device",

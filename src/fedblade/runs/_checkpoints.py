@@ -38,7 +38,7 @@ class Checkpoints:
         history = self._directory.path / HISTORY
         if self._saved() and not history.is_file():
             raise CorruptFile(f"'{history}' is gone. Put it back, or start a new run elsewhere.")
-        recorded = len(self._directory.history())
+        recorded = self._directory.rounds_on_record()
         for round_ in reversed(self._saved()):
             try:
                 if round_ > recorded:

@@ -7,11 +7,11 @@ import numpy as np
 
 from fedblade import protocols
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import NonFinite
+from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
-from fedblade.core.tree import tree_bytes, tree_is_finite, tree_select
+from fedblade.core.tree import tree_bytes
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
@@ -167,7 +167,7 @@ class Driver:
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
         sent.up += outcome.bytes_up
         state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
-        _refuse_non_finite(state, setup.problem.shared)
+        refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - began - outcome.observed.seconds
         with timed("evaluate"):
             found = evaluate(setup, state, self._store, metrics, outcome.observed.totals()) if due else None
@@ -192,7 +192,7 @@ class Driver:
             return state, {}
         began = time.perf_counter()
         state = self._exchange("after_run", state, setup.eligible, sent)
-        _refuse_non_finite(state, setup.problem.shared)
+        refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - began
         with timed("evaluate"):
             measured = evaluate(setup, state, self._store, setup.metrics, {}).row
@@ -236,14 +236,3 @@ def _population_notes(setup: Setup) -> list[str]:
     asked = ["every client is asked for sums"] if any(each.clients == "all" for each in method.exchanges) else []
     name = setup.config.method.name
     return [f"{name}: {what}, and there are {everyone:,} of them; this takes long" for what in (*trained, *asked)]
-
-
-def _refuse_non_finite(state: ServerState, shared: frozenset[str]) -> None:
-    """Stop before a broken model is evaluated, recorded or saved."""
-    statistics = tree_select(state.buffers, shared)
-    for part, tree in (("parameters", state.params), ("statistics", statistics), *state.extra.items()):
-        if not tree_is_finite(tree):
-            raise NonFinite(
-                f"the server's {part} became non-finite in round {state.round}. "
-                f"Lower the learning rate (optimizer.lr) or the strength of the server's step."
-            )

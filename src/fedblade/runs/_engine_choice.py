@@ -6,11 +6,11 @@ import numpy as np
 from torch import nn
 
 from fedblade.config.run_config import RunConfig
-from fedblade.core.errors import Unsupported
+from fedblade.core.errors import Misconfigured, Unsupported, nearest
 from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray, Planner
 from fedblade.core.problem import Problem
-from fedblade.core.registry import engines
+from fedblade.core.registry import Entry, engines
 from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.state import ServerState
 from fedblade.engines.base import Engine
@@ -18,6 +18,22 @@ from fedblade.engines.stacked import StackedEngine
 from fedblade.runs._operations import step_operations
 from fedblade.runs._precision import float32_products
 
+STARTED_ENGINES = {
+    "distributed": (
+        "Every cohort is shared by processes, on one machine or several; chosen by starting the run with torchrun.",
+        "needs several processes. Start the run with torchrun: torchrun --nproc-per-node 2 -m fedblade run …, or use "
+        "engine=auto.",
+    ),
+    "flower": (
+        "Clients train on other machines, through Flower; `fedblade flower init` makes an app of a configuration.",
+        "runs inside a Flower app. Make one with `fedblade flower init DIR CONFIG.toml` and start it with "
+        "`fedblade flower run DIR`.",
+    ),
+}
+"""Engines that a run gets from how it is started, not from its configuration.
+
+The first text says what the engine does, the second text what to do instead of choosing the engine by its name.
+"""
 LARGE_STEP = 6e8
 """Operations of a client's step from which a CPU is as busy with one client as with many."""
 _LOOKED_AT = 64
@@ -39,7 +55,7 @@ def choose_engine(
     """
     name = config.general.engine
     if name != "auto":
-        chosen: Engine = engines.get(name).make(problem)
+        chosen: Engine = _configured(name).make(problem)
         if isinstance(chosen, StackedEngine) and not _is_all_ours(config, model):
             try:
                 rehearse(chosen, start, planner, eligible, metrics)
@@ -57,6 +73,22 @@ def choose_engine(
         fallback: Engine = engines.get("sequential").make(problem)
         return fallback, (f"engine: sequential, because {error}",)
     return stacked, ()
+
+
+def engine_summaries() -> dict[str, str]:
+    """Every engine by name, with one sentence on what the engine does."""
+    registered = {entry.name: entry.summary for entry in engines.entries()}
+    started = {name: summary for name, (summary, _) in STARTED_ENGINES.items()}
+    return dict(sorted((registered | started).items()))
+
+
+def _configured(name: str) -> Entry:
+    """The engine that a configuration chooses by name; refuses a name that a configuration cannot choose."""
+    if name in STARTED_ENGINES:
+        raise Unsupported(f"engine '{name}' {STARTED_ENGINES[name][1]}")
+    if ":" not in name and name not in engines.names():
+        raise Misconfigured(f"unknown engine '{name}'.{nearest(name, engine_summaries())}")
+    return engines.get(name)
 
 
 def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:

@@ -10,7 +10,8 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.neck import Neck
-from fedblade.core.network import Network, build_network, drawn_from
+from fedblade.core.network import Network
+from fedblade.core.network_building import BodyOptions, build_network, drawn_from
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.models import Adapted, as_backbone, own_module, redraw
@@ -85,9 +86,7 @@ def bare_network(
         num_classes,
         example,
         Streams(config.general.seed),
-        norm_stats=settings.norm_stats,
-        necks=necks,
-        autocast=autocast,
+        BodyOptions(settings.norm_stats, necks, autocast),
     )
     prefix = "body." * (1 + len(necks)) + "module."
     cut_off = frozenset(prefix + name for name in adapted[0].cut_names)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, DIAGNOSTICS, SUMMARY, RunDirectory
+from fedblade.results import CLIENTS, DIAGNOSTICS, RunDirectory
 from fedblade.runs._driver import Driver, RoundRecord
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
@@ -44,8 +44,8 @@ def result_of(setup: Setup, driver: Driver, path: Path | None) -> Result:
 
 def finished_result(directory: RunDirectory, model: nn.Module | None) -> Result | None:
     """The result of a run that had already ended, read back."""
-    summary = directory.read_json(SUMMARY)
-    if summary is None or summary.get("status") != "finished":
+    summary = directory.finished_summary()
+    if summary is None:
         return None
     own = directory.rows(CLIENTS)
     rows = directory.rows(DIAGNOSTICS)

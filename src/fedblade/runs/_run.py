@@ -157,6 +157,7 @@ def _carried_out(
                 setup = build()
                 directory.open(comparable(directory, config), resume=resume)
                 record_partition(directory, setup, model)
+                directory.write_fields(field for metric in setup.metrics for field in metric.fields)
                 setup, store = _with_ranks(ranks, config, setup, directory)
             with tracked(config.general.trackers, directory.path, dotted(config.table()), listener) as everyone:
                 result = _drive(setup, directory, everyone, store, ranks)

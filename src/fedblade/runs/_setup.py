@@ -18,7 +18,7 @@ from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.registry import metrics
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
@@ -106,7 +106,7 @@ def give_tests(config: RunConfig, dataset: Dataset, split: Parts) -> ClientTests
 
 def shuffled(seed: int, indices: IntArray) -> IntArray:
     """The samples in a fixed random order, so that batches mix classes; statistics of a batch depend on its mix."""
-    return Streams(seed).numpy("eval", 1).permutation(indices)
+    return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
 
 
 def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
@@ -124,7 +124,7 @@ def choose_measured(seed: int, eligible: IntArray) -> IntArray:
     """Whose own models are measured: everyone's, or in a larger population those of a fixed random choice."""
     if len(eligible) <= MOST_MEASURED:
         return eligible
-    chosen = Streams(seed).numpy("measured").choice(len(eligible), MOST_MEASURED, replace=False)
+    chosen = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), MOST_MEASURED, replace=False)
     return np.sort(eligible[chosen])
 
 
@@ -145,7 +145,7 @@ def prepare(
     train = to_samples(dataset, dataset.train, device, dtype, augment)
     test = to_samples(dataset, dataset.test, device, dtype, None)
     streams = Streams(config.general.seed)
-    order, measured = streams.numpy("eval").permutation(len(test)), dataset.test
+    order, measured = streams.numpy(Stream.EVALUATION_ORDER).permutation(len(test)), dataset.test
     if config.evaluation.on == "validation":
         clients, order = hold_validation(config, clients)
         test, measured = replace(train, augment=None, reader=None), dataset.train

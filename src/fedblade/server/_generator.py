@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
+from fedblade.core.streams import Stream
 from fedblade.core.tree import Tree
 
 STATISTICS = ("norm.running_mean", "norm.running_var")
@@ -35,7 +36,7 @@ class FeatureGenerator:
     def init(self, view: InitView) -> Tree:
         """Weights as PyTorch draws them, from the stream `generator`, and the statistics of the normalisation."""
         like, inputs = next(iter(view.params.values())), view.num_classes + self.nz
-        generator = view.streams.torch("generator")
+        generator = view.streams.torch(Stream.GENERATOR)
 
         def draw(outputs: int, inputs: int, *shape: int) -> Tensor:
             bound = inputs**-0.5

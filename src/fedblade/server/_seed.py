@@ -4,7 +4,7 @@ import torch
 
 from fedblade.core.method import InitView
 from fedblade.core.state import ServerState
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 
 
@@ -15,4 +15,4 @@ def run_seed(view: InitView) -> Tree:
 
 def server_generator(state: ServerState) -> torch.Generator:
     """The generator of this round's server step, on the CPU."""
-    return Streams(int(state.extra["seed"]["value"])).torch("server", state.round)
+    return Streams(int(state.extra["seed"]["value"])).torch(Stream.SERVER, state.round)

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fedblade import protocols
-from fedblade.results import SUMMARY, RunDirectory
+from fedblade.results import RunDirectory
 
 BYTES_PER_KB = 1024
 
@@ -62,10 +62,8 @@ class Measurement:
 def read_finished(folder: Path) -> FinishedRun | None:
     """The run in a folder, or None if the run is not finished."""
     directory = RunDirectory(folder)
-    summary = directory.read_json(SUMMARY)
-    if summary is None or summary.get("status") != "finished":
-        return None
-    return FinishedRun(directory.history(), summary)
+    summary = directory.finished_summary()
+    return None if summary is None else FinishedRun(directory.history(), summary)
 
 
 def measure(text: str, seeds: Sequence[Sequence[FinishedRun]]) -> Measurement | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.results import SUMMARY, RunDirectory
+from fedblade.results import RunDirectory
 from fedblade.runs import Once, RunListener, Today, check_folder, code_difference, execute
 
 
@@ -27,9 +27,8 @@ class PlannedRun:
     @property
     def is_finished(self) -> bool:
         """Whether the folder holds the whole run, made by today's code. `run_planned` also compares the data."""
-        summary = self.directory.read_json(SUMMARY)
-        ended = summary is not None and summary.get("status") == "finished"
-        return ended and code_difference(self.directory, self.config) is None
+        finished = self.directory.finished_summary() is not None
+        return finished and code_difference(self.directory, self.config) is None
 
     @property
     def rounds_done(self) -> int:

@@ -1,34 +1,23 @@
 """The runs of a folder, read again when their files change."""
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from fedblade.results import IN_PROGRESS, RunRecord, read_runs
+from fedblade.results import HISTORY, IN_PROGRESS, READ, SUMMARY, RunRecord, read_runs, run_folders
 from fedblade.watch._pace import Pace
 
-FILES = ("config.toml", "partition.json", "history.jsonl", "diagnostics.jsonl", "clients.jsonl", "summary.json")
 Stamps = Mapping[str, tuple[int, int, int]]
 """Per file that is there: when it was changed (nanoseconds), its size and its inode."""
 
 
 def stamps(path: Path) -> dict[Path, Stamps]:
     """The state of every run's files at or below `path`, by folder, without opening one."""
-    return {folder: _stamp(folder) for folder in _folders(path)}
-
-
-def _folders(path: Path) -> Iterator[Path]:
-    """Folders that look like a run. What is below a run is its own and may be large."""
-    for folder, below, files in os.walk(path):
-        if "config.toml" in files or "history.jsonl" in files:
-            below.clear()
-            yield Path(folder)
-        below[:] = sorted(name for name in below if not name.startswith("."))
+    return {folder: _stamp(folder) for folder in run_folders(path)}
 
 
 def _stamp(folder: Path) -> Stamps:
     found = {}
-    for name in FILES:
+    for name in READ:
         try:
             state = (folder / name).stat()
         except OSError:
@@ -65,12 +54,12 @@ class Watched:
             # Whatever a half-written or foreign file makes of reading it, the next change may mend it.
             self.problem = str(error)
         if self.record.history:
-            self.pace.see(self.record.rounds_done, self.changed("history.jsonl"))
+            self.pace.see(self.record.rounds_done, self.changed(HISTORY))
         return True
 
     def changed(self, *names: str) -> float:
         """When any of these files, or any file of the run if none is named, was last written; 0 if none is there."""
-        return max((self._stamps[name][0] for name in names or FILES if name in self._stamps), default=0) / 1e9
+        return max((self._stamps[name][0] for name in names or READ if name in self._stamps), default=0) / 1e9
 
     def status(self, now: float) -> str:
         """The run's status; one that was cut short and has gone on since is in progress again.
@@ -81,13 +70,13 @@ class Watched:
         if status in (IN_PROGRESS, "finished"):
             return status
         summarised = self.record.summary.get("rounds")
-        newer = self.changed("history.jsonl") > self.changed("summary.json")
+        newer = self.changed(HISTORY) > self.changed(SUMMARY)
         resumed = newer and (summarised != self.record.rounds_done or not self.silent(now))
         return IN_PROGRESS if resumed else status
 
     def age(self, now: float) -> float:
         """Seconds since the newest round was written."""
-        return max(now - self.changed("history.jsonl"), 0.0)
+        return max(now - self.changed(HISTORY), 0.0)
 
     def silent(self, now: float) -> bool:
         """Whether the newest round is much older than rounds usually get."""

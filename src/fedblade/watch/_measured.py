@@ -2,27 +2,22 @@
 
 from dataclasses import dataclass
 
-from fedblade.protocols import CALIBRATED
-from fedblade.results import STATES, RunRecord, losses
+from fedblade.results import STATES, RunRecord, unreadable_note
 from fedblade.watch._draw import Point, number, printable
 
-_FIRST = (
-    "erank_feature", "nc_error", "nc1_feature_ratio", "nc2_feature_normalised", "drift_relative", "drift_norm",
-    "update_cosine", "erank_proj", "spectrum_ratio", "classifier_consistency", "prototype_consistency",
-    "worst_class_accuracy", "client_accuracy_mean", "worst_decile_accuracy", "ece",
-)  # fmt: skip
-"""Diagnostics that say most, shown first where there is not room for all."""
 _LARGEST = 1e150
 """Diverging values are clipped here, so that their differences stay finite."""
-_ELSEWHERE = frozenset({"round", "test_accuracy", "test_loss", "seconds", "lr", "bytes_up", "bytes_down"})
+_CURVES = ("test_accuracy", "test_loss")
+"""Numbers that have a curve of their own above the diagnostics."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One field over the rounds that have it, as pairs of round and value."""
+    """One number over the rounds that have it, as pairs of round and value, and how it is called."""
 
     name: str
     points: tuple[Point, ...]
+    label: str = ""
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -35,21 +30,18 @@ class Series:
         return self.points[-1][1]
 
 
-def series(run: RunRecord, name: str) -> Series:
-    """The course of a field; empty where no round has a finite value of it."""
+def series(run: RunRecord, name: str, label: str = "") -> Series:
+    """The course of a number; empty where no round has a finite value of it."""
     found = [(r.number, r.fields[name]) for r in run.history if name in r.fields]
-    return Series(name, tuple((float(x), max(-_LARGEST, min(_LARGEST, y))) for x, y in found))
+    return Series(name, tuple((float(x), max(-_LARGEST, min(_LARGEST, y))) for x, y in found), label or name)
 
 
 def diagnostics(run: RunRecord) -> list[Series]:
-    """Diagnostics, gauges and loss terms: the telling ones first, losses last."""
-    names = {name for round_ in run.history for name in round_.fields} - _ELSEWHERE
-    shown = [name for name in names if not name.startswith(("count_", CALIBRATED)) and "seconds" not in name]
-    return [series(run, name) for name in sorted(shown, key=_order)]
-
-
-def _order(name: str) -> tuple[bool, int, str]:
-    return name.startswith("loss_"), _FIRST.index(name) if name in _FIRST else len(_FIRST), name
+    """What metrics and the method measured, the main numbers first, then the terms of the training loss."""
+    fields = sorted(run.fields.values(), key=lambda field: not field.main)
+    measured = [series(run, field.name, field.short_label) for field in fields if field.name not in _CURVES]
+    terms = sorted({name for round_ in run.history for name in round_.fields if name.startswith("loss_")})
+    return [each for each in measured if each.points] + [series(run, name) for name in terms]
 
 
 def counters(run: RunRecord) -> list[str]:
@@ -97,7 +89,7 @@ def _has_test_loss(run: RunRecord) -> bool:
 
 def warnings(run: RunRecord) -> list[str]:
     """What is wrong with the run by its own account."""
-    lost, unread = not_finite(run), losses([run])
+    lost, unread = not_finite(run), unreadable_note([run])
     return [
         *([f"failed: {printable(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
         *([f"not finite in the last round: {', '.join(lost)}"] if lost else []),

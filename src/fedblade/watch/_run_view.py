@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from fedblade.results import IN_PROGRESS, RunRecord, duration, last_word, percent, size
+from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_word, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
 from fedblade.watch._folder import Watched
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
@@ -16,7 +16,7 @@ WIDE = 100
 """From this width on, blocks stand next to each other."""
 _TIGHT = 12
 """With fewer lines than this, one curve has to do."""
-_LABEL, _NAME, _VALUE, _SPARK = 8, 28, 12, 20
+_LABEL, _NAME, _VALUE, _SPARK = 8, 32, 12, 20
 _LEAST_ROWS, _MOST_ROWS, _USUAL_ROWS = 3, 10, 6
 _LEVELS = ("alpha", "classes_per_client", "shards_per_client")
 
@@ -121,7 +121,7 @@ def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
     if not shown:
         return []
     hidden = len(found) - len(shown)
-    more = Text(f"{hidden} more in history.jsonl" if hidden else "", style=MUTED)
+    more = Text(f"{hidden} more in {HISTORY}" if hidden else "", style=MUTED)
     heading = pair(Text("diagnostics", style=STRONG), more, width)
     spark = min(_SPARK, (half(width) if columns == 2 else width) - _NAME - _VALUE)
     rows = [_diagnostic(each, max(spark, 1)) for each in shown]
@@ -130,8 +130,8 @@ def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
 
 
 def _diagnostic(values: Series, spark: int) -> Text:
-    """Name, newest value and, in `spark` columns, the course of a field."""
-    name = fit(Text(printable(values.name)), _NAME)
+    """Label, newest value and, in `spark` columns, the course of a number."""
+    name = fit(Text(printable(values.label)), _NAME)
     name.pad_right(_NAME - name.cell_len)
     return Text.assemble(name, f"{number(values.last):>{_VALUE - 2}}  ", (sparkline(values.values, spark), GREEN))
 

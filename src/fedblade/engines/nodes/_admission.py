@@ -8,11 +8,11 @@ from typing import Any
 from fedblade.core.state import unflatten
 from fedblade.core.sums import DataPass, Sum, own_weight
 from fedblade.core.tree import Tree, tree_norm
-from fedblade.engines._wire import KINDS, pack
 from fedblade.engines.base import RoundOutcome
 from fedblade.engines.nodes._bounds import Due, beyond, wrong_classes, wrong_measure, wrong_weight
 from fedblade.engines.nodes._in_short import SHOWN, in_short
 from fedblade.engines.nodes._post import Reply
+from fedblade.engines.packing import KINDS, pack
 
 MISSING, REFUSED = "count_missing_clients", "count_refused_replies"
 """What the server counts itself."""

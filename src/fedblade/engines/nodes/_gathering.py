@@ -13,13 +13,13 @@ from fedblade.core.outcome import StepLog
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import Sum
 from fedblade.core.tree import tree_bytes
-from fedblade.engines._wire import unpack
 from fedblade.engines.base import OnClient, RoundOutcome
 from fedblade.engines.nodes._admission import MISSING, REFUSED, Template
 from fedblade.engines.nodes._arrivals import Arrivals
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._ledger import held, put_down
 from fedblade.engines.nodes._post import Kind, Request
+from fedblade.engines.packing import unpack
 
 
 @dataclass(frozen=True)

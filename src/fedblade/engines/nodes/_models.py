@@ -12,13 +12,13 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines._wire import KINDS
 from fedblade.engines.base import Holder, OwnStates
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._ledger import after_tuning, held
 from fedblade.engines.nodes._post import Request
 from fedblade.engines.nodes._templates import Templates
+from fedblade.engines.packing import KINDS
 
 _AT_A_TIME = 32
 """Own models that are measured at a time."""

@@ -8,7 +8,6 @@ import torch
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.lengths import epoch_batches, phase_epochs, phase_steps
 from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState, unflatten
@@ -126,14 +125,5 @@ def due(tasks: Cohort, client: int) -> Due:
     planner = tasks.planner
     counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
     phases = planner.phases if tasks.phases is None else tasks.phases
-    held = counts.sum().long().reshape(1).numpy()
-    each, alone = epoch_batches(held, planner.batch_size, planner.last_batch, skip_singletons=planner.skip_singletons)
-    made = [int(phase_steps(phase, each)[0]) for phase in phases]
-    skipped = sum(int((phase_epochs(phase, each) * alone)[0]) for phase in phases)
-    weights = {
-        "samples": float(counts.sum()) / planner.mean_samples,
-        "uniform": 1.0,
-        "batches": float(sum(steps for phase, steps in zip(phases, made, strict=True) if phase.track is None)),
-    }
-    weight = weights[planner.weighting] if any(made) else 0.0
-    return Due(counts, sum(made), skipped, weight)
+    work = planner.workload(int(counts.sum()), phases)
+    return Due(counts, sum(work.steps), work.skipped_singletons, work.weight)

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from fedblade.core.cohort import Cohort
-from fedblade.core.lengths import PhasePlan
+from fedblade.core.lengths import most_samples
 
 Shares = list[list[int]]
 """The clients of every rank, in ascending id."""
@@ -42,14 +42,6 @@ def estimated_costs(cohort: Cohort) -> dict[int, float]:
     costs: dict[int, float] = {}
     for client in cohort.clients:
         held = int(planner.shards.counts(client, cohort.round).sum())
-        seen = sum(_seen(phase, held, planner.batch_size) for phase in phases)
+        seen = sum(most_samples(phase, held, planner.batch_size) for phase in phases)
         costs[client] = float(seen + planner.batch_size)
     return costs
-
-
-def _seen(phase: PhasePlan, held: int, batch_size: int) -> int:
-    """Samples that a phase goes through at most."""
-    limits = [] if phase.epochs is None else [phase.epochs * held]
-    # Without a number of epochs a client that has fewer samples than a batch goes through them in every step.
-    limits += [] if phase.steps is None else [phase.steps * min(batch_size, held)]
-    return min(limits)

@@ -12,8 +12,8 @@ from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Reduce, Sum
 from fedblade.core.tree import Tree
-from fedblade.engines._wire import pack, unpack
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.packing import pack, unpack
 from fedblade.engines.ranks._bytes import Json, Leaves, leaves_of
 from fedblade.engines.ranks._ranks import Ranks
 

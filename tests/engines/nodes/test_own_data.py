@@ -1,0 +1,267 @@
+"""Nodes with data of their own: the model is that of one machine which has everything, and mistakes are told."""
+
+import numpy as np
+import pytest
+from torch.utils.data import ConcatDataset
+
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.data import as_dataset
+from fedblade.flower._app import split_tables
+from fedblade.flower._data import own_clients, own_dataset
+from fedblade.flower._node import Node
+from fedblade.runs._model_inputs import model_facts
+from support.node_runs import Far, config_of, digest, trained
+from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedblade", "scaffold", "fedgela"])
+def test_the_model_is_that_of_one_machine_with_all_data(method, tmp_path):
+    config = config_of(method, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    near = together(parts, config)
+    files = saved(tmp_path / "data", parts)
+    run = apart(tmp_path, files, config=config)
+    far = run.trained()
+    assert run.events == []
+    assert digest(far) == digest(near)
+    # Totals of the nodes' own test samples are those of all of them.
+    for row, whole in zip(far.history, near.history, strict=True):
+        assert row["test_accuracy"] == whole["test_accuracy"]
+        assert row["test_loss"] == pytest.approx(whole["test_loss"], rel=1e-6)
+
+
+def test_a_server_with_a_test_set_measures_itself(tmp_path):
+    config = config_of("fedavg", **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    files = saved(tmp_path / "data", parts)
+    test = tmp_path / "test.npz"
+    _, _, x_test, y_test = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    np.savez(test, x_train=x_test[:1], y_train=y_test[:1], x_test=x_test, y_test=y_test)
+    run = apart(tmp_path, files, config=config, test=str(test))
+    far, near = run.trained(), together(parts, config)
+    assert digest(far) == digest(near)
+    assert [row["test_accuracy"] for row in far.history] == [row["test_accuracy"] for row in near.history]
+    assert [row["test_loss"] for row in far.history] == [row["test_loss"] for row in near.history]
+    assert all(request.kind in ("hello", "train") for request in run.post.asked)
+
+
+def test_a_test_set_of_one_sample_is_enough(tmp_path):
+    config = config_of("fedblade", rounds=1, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    x, y, x_test, y_test = parts[0]
+    np.savez(tmp_path / "test.npz", x_train=x[:1], y_train=y[:1], x_test=x_test[:1], y_test=y_test[:1])
+    run = apart(tmp_path, saved(tmp_path / "data", parts), config=config, test=str(tmp_path / "test.npz"))
+    assert digest(run.trained()) == digest(together(parts, config))
+
+
+@pytest.mark.parametrize("kind", ["pixels", "flat", "double", "bytes", "last"])
+def test_nodes_decide_of_what_type_inputs_are(kind, tmp_path):
+    """The server has placeholders, and its model knows how nodes scaled and laid out what it learnt from."""
+    convert = {
+        "bytes": lambda x: (x * 16).astype(np.uint8).reshape(len(x), -1),
+        "last": lambda x: np.moveaxis((x * 255).astype(np.uint8), 1, -1),
+        "pixels": lambda x: (x[:, 0] * 255).astype(np.uint8),
+        "flat": lambda x: x.reshape(len(x), -1),
+        "double": lambda x: x.astype(np.float64),
+    }[kind]
+    parts = [(convert(x), y, convert(x_test), y_test) for x, y, x_test, y_test in (ward(k) for k in range(3))]
+    changes = {"dataset.augment": "crop_flip"} if kind == "pixels" else {}
+    config = config_of("fedavg", rounds=1, **CHANGES, **changes)
+    run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
+    setup = run.setup()
+    assert digest(trained(setup)) == digest(together(parts, config))
+    facts, alone = model_facts(setup.dataset), model_facts(own_dataset(str(tmp_path / "data" / "0.npz"), 10))
+    # What a node's least and largest values are is its own business.
+    assert facts == alone | {"value_range": None}
+    assert facts["unit"] == (255.0 if kind in ("pixels", "last") else 1.0)
+
+
+WARDS = """
+from pathlib import Path
+import numpy as np
+import torch
+
+class Ward(torch.utils.data.Dataset):
+    def __init__(self, inputs, labels, moved):
+        self.inputs, self.labels, self.moved = inputs, labels, moved
+    def __len__(self):
+        return len(self.labels)
+    def __getitem__(self, i):
+        shift = int(torch.randint(-1, 2, ())) if self.moved else 0
+        return np.roll(self.inputs[i], shift, axis=-1), int(self.labels[i])
+
+def two(ward):
+    with np.load(Path(__file__).parent / "data" / f"{ward}.npz") as file:
+        x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
+    return Ward(x, y, True), Ward(x_test, y_test, False)
+
+def ward0(): return two(0)
+def ward1(): return two(1)
+def ward2(): return two(2)
+"""
+
+
+def test_random_transforms_are_drawn_on_nodes_as_on_one_machine(tmp_path, monkeypatch):
+    """Each ward lacks classes, and none may number its own ones."""
+    saved(tmp_path / "data", [ward(k) for k in range(3)])
+    (tmp_path / "moved_wards.py").write_text(WARDS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import moved_wards
+
+    config = config_of("fedavg", rounds=1, epochs=2, **CHANGES)
+    far = apart(tmp_path, [f"moved_wards:ward{k}" for k in range(3)], config=config).trained()
+    trains, tests = zip(*(moved_wards.two(k) for k in range(3)), strict=True)
+    whole = as_dataset((ConcatDataset(trains), ConcatDataset(tests)))
+    assert digest(far) == digest(at_one_place(whole, [len(each) for each in trains], config))
+    assert digest(far) != digest(together([ward(k) for k in range(3)], config))
+
+
+def test_a_ward_may_see_one_class_alone_or_few_samples(tmp_path):
+    x, y, x_test, y_test = ward(0)
+    zeros, x9, x9_test = y == 0, ward(2)[0], ward(2)[2]
+    nines = ward(2)[1] == 9
+    parts = [
+        (x[zeros], y[zeros], x_test[:1] * 0, y_test[:1] * 0),
+        (x9[nines][:3], ward(2)[1][nines][:3], x9_test[ward(2)[3] == 9][:1], np.array([9])),
+        ward(1),
+    ]
+    for method in ("fedavg", "fedgela"):
+        config = config_of(method, rounds=1, **CHANGES)
+        run = apart(tmp_path / method, saved(tmp_path, parts), config=config)
+        assert digest(run.trained()) == digest(together(parts, config))
+
+
+def test_data_may_come_from_a_function(tmp_path, monkeypatch):
+    config = config_of("fedavg", rounds=1, **CHANGES)
+    parts = [ward(k) for k in range(3)]
+    files = saved(tmp_path / "data", parts)
+    (tmp_path / "wards.py").write_text(
+        "import numpy as np\n"
+        "def second():\n"
+        f"    with np.load({files[1]!r}) as file:\n"
+        "        return tuple(file[name] for name in ('x_train', 'y_train', 'x_test', 'y_test'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    run = apart(tmp_path, [files[0], "wards:second", files[2]], config=config)
+    assert digest(run.trained()) == digest(together(parts, config))
+
+
+def broken(change):
+    """The second ward's file with one thing changed."""
+
+    def sources(folder):
+        x, y, x_test, y_test = ward(1)
+        return saved(folder, [ward(0), change(x, y, x_test, y_test), ward(2)])
+
+    return sources
+
+
+def source(text):
+    return lambda folder: [
+        each if k != 1 else text for k, each in enumerate(saved(folder, [ward(k) for k in range(3)]))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sources", "reason"),
+    [
+        (broken(lambda x, y, xt, yt: (x, y + 3, xt, yt)), "labels lie outside of the run's classes 0 to 9"),
+        (broken(lambda x, y, xt, yt: (x, y - 9, xt, yt)), "labels lie outside of the run's classes"),
+        (broken(lambda x, y, xt, yt: (x * np.nan, y, xt, yt)), "NaN or infinite"),
+        (broken(lambda x, y, xt, yt: (x[:0], y[:0], xt, yt)), "no training samples"),
+        (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected inputs [n, …] and n labels"),
+        (broken(lambda x, y, xt, yt: (x, y.astype(float), xt, yt)), "one integer class per sample"),
+        (source("gone.npz"), "'gone.npz' does not exist"),
+        (source("no_module_here:samples"), "No module named 'no_module_here'"),
+        (source("json:samples"), "has no attribute 'samples'"),
+        (source("samples"), "neither an .npz file nor module:function"),
+        (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
+    ],
+)
+def test_mistakes_of_a_node_reach_the_server(sources, reason, tmp_path):
+    run = apart(tmp_path, sources(tmp_path / "data"), config=config_of("fedavg", rounds=1, **CHANGES))
+    with pytest.raises(RunFailed, match=r"no node for client\(s\) 1 of 3") as failed:
+        run.setup()
+    assert reason in str(failed.value)
+    (event,) = run.events
+    assert event["node"] == "51"
+    assert reason in event["reason"]
+
+
+def test_a_function_that_fails_is_told_without_its_data(tmp_path, monkeypatch):
+    (tmp_path / "failing_ward.py").write_text("def samples():\n    raise ZeroDivisionError('patient 7')\n")
+    monkeypatch.chdir(tmp_path)
+    run = apart(tmp_path, source("failing_ward:samples")(tmp_path / "data"), config=config_of("fedavg", **CHANGES))
+    with pytest.raises(RunFailed) as failed:
+        run.setup()
+    assert "'failing_ward:samples' failed with a ZeroDivisionError" in str(failed.value)
+    assert "patient" not in str(failed.value)
+
+
+def test_wards_with_inputs_of_different_shapes_are_named(tmp_path):
+    x, y, x_test, y_test = ward(1)
+    files = saved(tmp_path / "data", [ward(0), (x[..., 1:], y, x_test[..., 1:], y_test), ward(2)])
+    run = apart(tmp_path, files, config=config_of("fedavg", **CHANGES))
+    with pytest.raises(Misconfigured, match=r"\[1, 8, 8\] \(client 0\).*Resize") as failed:
+        run.setup()
+    assert "[1, 8, 7] (client 1)" in str(failed.value)
+
+
+def test_wards_that_scale_their_inputs_in_different_ways_are_named(tmp_path):
+    x, y, x_test, y_test = ward(1)
+    pixels = [(each * 255).astype(np.uint8) for each in (x, x_test)]
+    files = saved(tmp_path / "data", [ward(0), (pixels[0], y, pixels[1], y_test), ward(2)])
+    run = apart(tmp_path, files, config=config_of("fedavg", **CHANGES))
+    with pytest.raises(
+        Misconfigured, match=r"x / 1 .* \(client 0\), .*x / 255 .* \(client 1\); expected one way. Store"
+    ):
+        run.setup()
+
+
+def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "numbering_ward.py").write_text(
+        "import numpy as np\nfrom fedblade.data import as_dataset\n"
+        "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misconfigured, match=r"numbered by what this node alone has; expected .* 0 to 9"):
+        own_dataset("numbering_ward:samples", 10)
+
+
+def test_a_test_set_of_another_shape_is_refused(tmp_path):
+    x, y, x_test, y_test = ward(1)
+    np.savez(tmp_path / "test.npz", x_train=x[..., 1:], y_train=y, x_test=x_test[..., 1:], y_test=y_test)
+    files = saved(tmp_path / "data", [ward(k) for k in range(3)])
+    run = apart(tmp_path, files, config=config_of("fedavg", **CHANGES), test=str(tmp_path / "test.npz"))
+    with pytest.raises(Misconfigured, match=r"\[1, 8, 7\] \(the server's test set\)"):
+        run.setup()
+
+
+def test_a_node_with_data_of_its_own_speaks_for_one_client(tmp_path):
+    (file,) = saved(tmp_path / "data", [ward(0)])
+    there = {50: Node((0, 1, 2), file, tmp_path / "n", "cpu")}
+    run = Far(config_of("fedavg", **CHANGES), tmp_path, APART, there=there)
+    with pytest.raises(RunFailed, match=r"clients \[0, 1, 2\], who would all train on them"):
+        run.setup()
+
+
+def test_recipes_of_named_data_sets_are_refused_before_anything_starts():
+    table = config_of("fedavg", **{"dataset.augment": "crop_flip"}).table()
+    terms = {"data": "nodes", "num_classes": 10}
+    assert split_tables(table | {"flower": terms})[1].num_classes == 10
+    table["dataset"]["augment"] = "fedetf"
+    with pytest.raises(Misconfigured, match=r"dataset.augment = 'fedetf' is a recipe for one data set"):
+        split_tables(table | {"flower": terms})
+    with pytest.raises(Misconfigured, match=r"flower.num_classes is 0"):
+        split_tables(table | {"flower": {"data": "nodes"}})
+
+
+def test_a_node_knows_of_its_own_client_alone(tmp_path):
+    (file,) = saved(tmp_path, [ward(1)])
+    dataset = own_dataset(file, 10)
+    clients = own_clients(dataset, 1, 3)
+    assert clients.train.sizes().tolist() == [0, len(dataset.train), 0]
+    assert clients.train.counts(1, 5).tolist() == np.bincount(dataset.train.labels, minlength=10).tolist()
+    with pytest.raises(Misconfigured, match="client 0 are not here"):
+        clients.train.part(0)

@@ -1,0 +1,48 @@
+"""Every command of the tutorial, as written and in its order, on this machine."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra flower")
+from fedblade.flower._place import Place
+from fedblade.flower._ports import free_ports
+from fedblade.flower._processes import MARK, end_all
+
+pytestmark = pytest.mark.slow
+PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_work_as_written(tmp_path: Path):
+    script = "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    superlink, first = free_ports(1)[0], free_ports(1)[0]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOST": "127.0.0.1",
+        "PORT": str(superlink),
+        "NODE_PORT": str(first),
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "OMP_NUM_THREADS": "1",
+        # By this everything is found that the commands leave running.
+        MARK: str(Place(tmp_path).own),
+    }
+    with (tmp_path / "printed").open("wb") as printed:
+        process = subprocess.Popen(
+            ["bash", "-eux", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(500)
+        finally:
+            end_all(Place((tmp_path / "app").resolve()), 5.0)
+            end_all(Place(tmp_path), 5.0)
+    assert status == 0, (tmp_path / "printed").read_text()[-3000:]
+    assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2

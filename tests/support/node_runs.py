@@ -1,0 +1,91 @@
+"""Small runs, alone and on nodes, that can be compared to the last bit."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.tree import tree_digest
+from fedblade.flower._app import Deployment
+from fedblade.flower._node import Node
+from fedblade.flower._server import deployed_setup
+from fedblade.runs import Driver, Silent, load_config, prepare
+from support.local_post import LocalPost
+
+SMALL = {
+    "model": "mlp", "model.hidden": [12], "model.dim": 16, "num_clients": 5, "clients_per_round": 3, "rounds": 2,
+    "epochs": 1, "batch_size": 128, "engine": "sequential", "device": "cpu", "evaluation.every": 2,
+    "partition.min_size": 5,
+}  # fmt: skip
+EVERYONE = {"clients_per_round": 5, "evaluation.metrics": []}
+QUICK = Deployment(round_seconds=0.05, wait_seconds=0.05)
+"""Nodes here answer while they are asked, so that who has not answered at once never will."""
+
+
+def config_of(method, **changes):
+    return load_config("quickstart", SMALL | {"method": method} | changes)[0]
+
+
+def nodes(folder, clients=5):
+    """Node 100 + k for client k."""
+    return {100 + k: Node((k,), None, folder / f"node{k}", "cpu") for k in range(clients)}
+
+
+def trained(setup, directory=None):
+    driver = Driver(setup, directory, Silent())
+    driver.run()
+    return driver
+
+
+def digest(driver):
+    return tree_digest(driver.state.flat())
+
+
+@dataclass
+class Far:
+    """A run on nodes of its own: the post, the journal and where everything is."""
+
+    config: Any
+    folder: Path
+    deployment: Deployment = QUICK
+    tamper: Any = None
+    order: Any = list
+    there: Any = None
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self):
+        given = nodes(self.folder, self.config.federation.num_clients) if self.there is None else self.there
+        self.post = LocalPost(given, order=self.order, tamper=self.tamper)
+
+    def setup(self):
+        return deployed_setup(self.config, self.deployment, self.post, self.folder / "run", self.events.append)
+
+    def trained(self, directory=None):
+        return trained(self.setup(), directory)
+
+    def refused(self):
+        return [event for event in self.events if event["event"] == "refused reply"]
+
+
+class Leaving:
+    """An engine that leaves some clients out of some rounds: {round from 0: clients}."""
+
+    name = "sequential"
+
+    def __init__(self, engine, missing):
+        self._engine, self._missing = engine, missing
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def train(self, server, tasks, *rest):
+        left = [client for client in tasks.clients if client not in self._missing.get(tasks.round, ())]
+        return self._engine.train(server, tasks.only(left), *rest)
+
+    def collect(self, server, tasks, *rest):
+        return self._engine.collect(server, tasks, *rest)
+
+
+def alone(config, missing=None):
+    """The sequential run in this process, without some clients in some rounds."""
+    setup = prepare(config)
+    return trained(replace(setup, engine=Leaving(setup.engine, missing or {})))
