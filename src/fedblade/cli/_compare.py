@@ -71,7 +71,7 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
         return folder
     rows = comparison_rows(found, threshold)
     console.print(comparison_table(rows))
-    opt.warn_of_losses([*found, folder])
+    opt.warn_of_unreadable([*found, folder])
     return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
 
 

@@ -25,16 +25,16 @@ def run(
     device: opt.Device = None,
     seed: opt.Seed = None,
     quiet: opt.Quiet = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Write where the time goes, and a trace.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Write how long every stage takes, and a trace.")] = False,
 ) -> None:
-    """Train once; the last line printed is the folder of the run."""
+    """Train once. The last line printed is the folder of the run."""
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
     from fedblade.runs import execute, followed, next_run_folder, requested_config, shown
     from fedblade.runs.distributed import agreed_config, agreed_folder, joined
 
-    def asked() -> "RunConfig":
+    def requested() -> "RunConfig":
         if resume and out is None:
             raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
         changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
@@ -43,13 +43,13 @@ def run(
     ranks = joined()
     if ranks is not None and not ranks.leads:
         _follow(lambda: followed(ranks, out))
-    config = agreed_config(ranks, asked)
+    config = agreed_config(ranks, requested)
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as listener, _telling_of_the_loss():
+    with again, shown(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
         result = execute(config, out=folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
     if not quiet and result.profile is not None:
-        typer.echo(_where_the_time_went(result.profile))
+        typer.echo(_profile_text(result.profile))
     if not quiet:
         typer.echo(_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
@@ -57,7 +57,7 @@ def run(
 
 
 def _follow(work: "Callable[[], object]") -> NoReturn:
-    """Serve rank 0 without a word, which is the one to speak; only if it is lost, rank 1 says so."""
+    """Work for rank 0 and print nothing, because rank 0 prints. If rank 0 is lost, rank 1 prints that."""
     from fedblade.core.errors import FedbladeError
     from fedblade.runs.distributed import unheard
 
@@ -73,8 +73,8 @@ def _follow(work: "Callable[[], object]") -> NoReturn:
 
 
 @contextmanager
-def _telling_of_the_loss() -> "Iterator[None]":
-    """Of a lost rank and the signal that torchrun sends because of it, the loss is what a user must know."""
+def _lost_rank_before_signal() -> "Iterator[None]":
+    """Report a lost rank and not the signal that torchrun sends because of it."""
     from fedblade.core.errors import RunFailed
 
     try:
@@ -85,24 +85,24 @@ def _telling_of_the_loss() -> "Iterator[None]":
         raise
 
 
-def _where_the_time_went(profile: "Profile") -> str:
-    """The table of stages, and how to look at the trace."""
+def _profile_text(profile: "Profile") -> str:
+    """The seconds of every stage, and how to open the trace."""
     from fedblade.runs import MOST_OPERATORS, OPERATOR_SECONDS
 
-    limits = f"the first {MOST_OPERATORS:,}, of some {OPERATOR_SECONDS:.0f} s"
+    limits = f"the first {MOST_OPERATORS:,}, of about {OPERATOR_SECONDS:.0f} s"
     round_ = profile.operators_round
     operators = "" if round_ is None else f", and operators of round {round_} ({limits})"
     return (
         f"{profile.table()}\n"
         f"profile: {profile.path}\n"
         f"trace: {profile.trace}\n"
-        f"The trace opens in chrome://tracing or https://ui.perfetto.dev; it holds all\n"
+        f"The trace opens in chrome://tracing or https://ui.perfetto.dev; it has all\n"
         f"stages{operators}."
     )
 
 
 def _sentence(summary: dict[str, Any]) -> str:
-    """What came out, in one line."""
+    """The result of a run in one line; personal models and warnings follow on further lines."""
 
     def percent(key: str) -> str:
         value = summary.get(key)

@@ -10,7 +10,7 @@ def show(
     method: Annotated[str, typer.Argument(help="A method, such as fedblade or fedprox+feddecorr.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Show a method: formula, knobs with defaults, training, what travels, state, engines."""
+    """Show a method: formula, knobs with defaults, training, what travels, state, personal models, engines."""
     from dataclasses import asdict
 
     from fedblade.cards import make_card, plain_text
