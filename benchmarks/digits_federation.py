@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedblade.config.run_config import RunConfig
-from fedblade.runs import Driver, Setup, Silent, load_config, prepare
+from fedblade.runs import Driver, RunListener, Setup, load_config, prepare
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class DigitsFederation:
 
 def drive(setup: Setup) -> Driver:
     """A run from the first round to the last, without files."""
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     return driver
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from benchmarks.fresh_process import write_result
 from benchmarks.workloads.cifar import setting
 from fedblade.config.overrides import parse_assignment
-from fedblade.runs import Driver, RoundRecord, Silent, prepare
+from fedblade.runs import Driver, RoundRecord, RunListener, prepare
 
 
-class Rounds(Silent):
+class Rounds(RunListener):
     """After every round, writes how long the rounds took so far, with and without evaluation."""
 
     def __init__(self, folder: Path, began: float) -> None:

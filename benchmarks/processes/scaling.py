@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fresh_process import write_result
-from fedblade.runs import execute, load_config
-from fedblade.runs.distributed import joined
+from fedblade.runs import RunJob, load_config
+from fedblade.runs.distributed import join_ranks
 
 _CORES = 2
 
@@ -29,8 +29,8 @@ def main(folder: Path, model: str, clients: int, rounds: int) -> None:
         "engine": "sequential",
         "device": "cpu",
     }
-    ranks = joined()
-    result = execute(load_config("quickstart", settings)[0], ranks=ranks)
+    ranks = join_ranks()
+    result = RunJob(load_config("quickstart", settings)[0], ranks=ranks).execute()
     if ranks is None or ranks.leads:
         seconds = [record["seconds"] for record in result.history]
         write_result(folder, round_seconds=seconds[1:] or seconds, accuracy=result.summary["final_accuracy"])

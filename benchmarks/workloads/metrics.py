@@ -8,7 +8,7 @@ from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_
 from benchmarks.timing import alternate, median, paired_ratios
 from fedblade.config.schema import Evaluation
 from fedblade.core.registry import metrics
-from fedblade.runs import Driver, Setup, Silent, load_config, prepare
+from fedblade.runs import Driver, RunListener, Setup, load_config, prepare
 
 _WHAT = "rounds of the quickstart preset with their evaluation, over the same with accuracy only"
 DEFAULT = Case("the default metrics", f"{_WHAT}: FedBlade", at_most(1.1))
@@ -46,7 +46,7 @@ def whole_run(setup: Setup) -> Callable[[], float]:
 
     def run() -> float:
         began = time.perf_counter()
-        Driver(setup, None, Silent()).run()
+        Driver(setup, None, RunListener()).run()
         return time.perf_counter() - began
 
     return run

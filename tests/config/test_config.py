@@ -5,8 +5,8 @@ import tomllib
 import numpy as np
 import pytest
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.runs import load_config, prepare
 
@@ -270,7 +270,7 @@ def test_a_missing_part_is_named(toml_file, minimal):
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedetf", "fedblade", "feddecorr", "fedprox+feddecorr"])
 def test_a_resolved_configuration_resolves_to_itself(method):
     config = load_config(None, {"method": method})[0]
-    again = resolve(tomllib.loads(config.to_toml()))
+    again = complete_config(tomllib.loads(config.to_toml()))
     assert again.table() == config.table()
     assert again.to_toml() == config.to_toml()
 
@@ -295,8 +295,8 @@ def test_a_knob_of_a_part_goes_before_a_setting_of_the_same_name():
     """ResNet-20 has an `init` of its own, and where the weights of a module of the user's come from is another one."""
     config, _ = load_config("quickstart", {"model": "resnet20", "model.init": "default"})
     assert (config.model.knobs["init"], config.model_settings.init) == ("default", "seed")
-    assert resolve(config.table()) == config
+    assert complete_config(config.table()) == config
     with pytest.raises(Misconfigured, match=r"model\.init"):
         load_config("quickstart", {"model": "resnet20", "model.init": "given"})
     # Another model does not inherit it.
-    assert "init" not in apply({"model": {"name": "resnet20", "init": "default"}}, {"model": "mlp"})["model"]
+    assert "init" not in apply_overrides({"model": {"name": "resnet20", "init": "default"}}, {"model": "mlp"})["model"]

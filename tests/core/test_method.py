@@ -16,7 +16,7 @@ from fedblade.core.views import HeadTensors
 from fedblade.heads import LinearHead
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import Driver, Silent, prepare
+from fedblade.runs import Driver, RunListener, prepare
 from support.small_federation import build, configure, train, vectors
 
 
@@ -75,7 +75,7 @@ class Detached(nn.Module):
 def test_a_loss_that_reaches_no_parameter_is_an_error():
     body_only = replace(fedavg(), phases=(Phase(trains=("body",)),))
     with pytest.raises(Misconfigured, match="do not depend on any trained parameter"):
-        Driver(prepare(configure(body_only, model="object"), vectors(), Detached()), None, Silent()).run()
+        Driver(prepare(configure(body_only, model="object"), vectors(), Detached()), None, RunListener()).run()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +117,6 @@ class Masked(nn.Module):
 
 
 def test_buffers_that_are_no_statistics_stay_as_they_are():
-    driver = Driver(prepare(configure(model="object"), vectors(), Masked()), None, Silent())
+    driver = Driver(prepare(configure(model="object"), vectors(), Masked()), None, RunListener())
     driver.run()
     assert torch.isinf(driver.state.buffers["body.never"]).all()

@@ -14,7 +14,7 @@ from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import MOMENTUM, PERSONAL, receive
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import tree_clone
-from fedblade.engines.base import Holder
+from fedblade.engines.base import MeasuredClient
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
 from support.small_federation import BATCH_NORM, assert_different, assert_same_bits, build, tasks
@@ -223,7 +223,7 @@ def test_without_being_freed_a_fixed_tensor_is_no_parameter():
 def test_the_own_model_is_measured_with_the_freed_tensor():
     setup, task, state = freed(Phase(frees=("etf",)))
     look = (DataPass("logits", lambda view: {"logits": view.logits.sum(0)}),)
-    mine = (Holder(2, state, task.counts), setup.test_order)
+    mine = (MeasuredClient(2, state, task.counts), setup.test_order)
     ((_, found),) = setup.engine.measure_own(setup.start, [mine], setup.test, look)
     x, _ = setup.test.batch(setup.test_order)
     own = state[PERSONAL]

@@ -13,7 +13,7 @@ from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.engines import _capture
-from fedblade.engines._capture import UNREAD, Captures
+from fedblade.engines._capture import HIDDEN_ROUND, Captures
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.engines.stacked import StackedEngine
 from fedblade.losses import CrossEntropy
@@ -66,7 +66,7 @@ def test_a_term_that_says_so_is_not_captured():
 )
 def test_nothing_can_be_done_with_a_round_that_must_not_be_read(use):
     with pytest.raises(Misconfigured, match=r"view\.round"):
-        use(UNREAD)
+        use(HIDDEN_ROUND)
 
 
 @pytest.fixture
@@ -90,12 +90,12 @@ def gpu(monkeypatch):
         "set_sync_debug_mode": lambda mode: setattr(state, "mode", mode),
     }.items():
         monkeypatch.setattr(torch.cuda, name, double)
-    monkeypatch.setattr(_capture, "aside", lambda work: work())
+    monkeypatch.setattr(_capture, "on_side_stream", lambda work: work())
     return state
 
 
 def test_captured_work_is_replayed(gpu):
-    work, outputs = Captures().of(lambda: 3)
+    work, outputs = Captures().capture(lambda: 3)
     assert (work(), outputs, gpu.captures) == ("replayed", 3, 1)
 
 
@@ -106,7 +106,7 @@ def test_work_that_waits_for_the_gpu_is_never_captured_and_done_step_by_step(gpu
         return 3
 
     with pytest.warns(UserWarning, match="the host waits for the GPU"):
-        again, outputs = Captures().of(work)
+        again, outputs = Captures().capture(work)
     assert (again(), outputs, gpu.captures, gpu.mode) == (3, None, 0, 0)
 
 
@@ -115,21 +115,21 @@ def test_other_errors_of_the_trial_are_not_taken_for_waiting(gpu):
         raise RuntimeError("sizes do not match")
 
     with pytest.raises(RuntimeError, match="sizes do not match"):
-        Captures().of(work)
+        Captures().capture(work)
     assert gpu.mode == 0
 
 
 def test_a_capture_that_fails_ends_the_run_with_a_way_out(gpu):
     gpu.error = RuntimeError("operation not permitted when stream is capturing\nmore text")
     with pytest.raises(RunFailed, match=r"\(operation not permitted when stream is capturing\).* engine=sequential"):
-        Captures().of(lambda: 3)
+        Captures().capture(lambda: 3)
 
 
 @pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("pretended"), Misconfigured("pretended")])
 def test_errors_that_others_deal_with_pass(gpu, error):
     gpu.error = error
     with pytest.raises(type(error), match="pretended"):
-        Captures().of(lambda: 3)
+        Captures().capture(lambda: 3)
 
 
 @pytest.fixture

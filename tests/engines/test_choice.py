@@ -21,7 +21,7 @@ from fedblade.engines._many_clients import ManyClients
 from fedblade.losses import CrossEntropy
 from fedblade.losses._masking import mean_of_real
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import Once, Silent, execute, prepare
+from fedblade.runs import RunListener, UniqueNotes, execute, prepare
 from fedblade.runs import _engine_choice as _engine
 from fedblade.studies import PlannedRun, run_planned
 from support.small_federation import BATCH_NORM, CNN, build, configure, images, vectors
@@ -57,19 +57,19 @@ def choice(method, data=None, **changes):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NAMED)
 def test_every_registered_method_is_stacked(name, dtype):
-    """Without a rehearsal, because all of it is ours; it would pass one."""
+    """Without a conformance check, because all of it is ours; it would pass one."""
     setup = build(name, engine="auto", dtype=dtype, **BATCH_NORM)
     assert (setup.engine.name, setup.notes) == ("stacked", ())
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, setup.metrics)
+    _engine.check_conformance(setup.engine, setup.start, setup.planner, setup.eligible, setup.metrics)
 
 
-def test_what_is_ours_is_not_rehearsed(monkeypatch):
-    rehearsed = []
-    monkeypatch.setattr(_engine, "rehearse", lambda *args: rehearsed.append(args))
+def test_what_is_ours_is_not_checked(monkeypatch):
+    checked = []
+    monkeypatch.setattr(_engine, "check_conformance", lambda *args: checked.append(args))
     assert choice("fedblade", **BATCH_NORM) == ("stacked", ())
-    assert not rehearsed
+    assert not checked
     assert choice(fedavg(), **BATCH_NORM) == ("stacked", ())
-    assert len(rehearsed) == 1
+    assert len(checked) == 1
 
 
 @pytest.mark.parametrize(
@@ -353,13 +353,13 @@ def test_the_same_without_the_mistake_is_stacked(case):
 
 @pytest.mark.parametrize("batch_size", [3, 4, 5])
 @pytest.mark.parametrize("changes", [{}, BATCH_NORM])
-def test_padding_is_rehearsed_whatever_the_batch_size(batch_size, changes):
+def test_padding_is_checked_whatever_the_batch_size(batch_size, changes):
     name, (note,) = choice(term(unmasked), **{"local.batch_size": batch_size}, **changes)
     assert name == "sequential"
     assert "the term extra gives other numbers side by side; it has to leave out what view.mask masks" in note
 
 
-def test_padding_is_rehearsed_where_clients_have_few_samples():
+def test_padding_is_checked_where_clients_have_few_samples():
     data = vectors(train=12)
     assert choice(term(masked), data, partition="iid") == ("stacked", ())
     assert choice(term(unmasked), data, partition="iid")[0] == "sequential"
@@ -370,7 +370,7 @@ def test_batches_that_are_never_padded_may_ignore_the_mask(changes):
     assert choice(term(unmasked), **changes) == ("stacked", ())
 
 
-def test_batches_without_padding_are_rehearsed_too(monkeypatch):
+def test_batches_without_padding_are_checked_too(monkeypatch):
     """They take a path of their own through normalisation layers."""
     features = ManyClients.features
 
@@ -415,7 +415,7 @@ def test_an_error_is_quoted_in_short():
 def measured(of):
     setup = build("fedavg", engine="stacked")
     metric = Metric((DataPass("seen", lambda view: {"x": of(view)}),), lambda _: {})
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [metric])
+    _engine.check_conformance(setup.engine, setup.start, setup.planner, setup.eligible, [metric])
 
 
 def test_a_metric_is_named():
@@ -457,7 +457,7 @@ def test_a_large_model_is_not_stacked_on_a_cpu(monkeypatch):
     )
 
 
-def test_a_rehearsal_leaves_no_trace():
+def test_a_check_leaves_no_trace():
     """Neither in the generators nor in the state a run starts from."""
     torch.manual_seed(5)
     np.random.seed(5)
@@ -469,7 +469,7 @@ def test_a_rehearsal_leaves_no_trace():
         assert torch.equal(auto.start.flat()[name], leaf), name
 
 
-class Listening(Silent):
+class Listening(RunListener):
     def __init__(self):
         self.notes = []
 
@@ -527,27 +527,29 @@ def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():
         def __getattr__(self, name):
             return lambda *given: calls.append((name, given))
 
-    once = Once(Everything(), set())
+    once = UniqueNotes(Everything(), set())
     once.on_start("setup", [])
     once.on_client(1, 2)
     once.on_round({"round": 1})
-    once.on_own_model(1, 3)
+    once.on_personal_model(1, 3)
     once.on_note("a")
     once.on_note("a")
     once.on_note("b")
     assert calls == [
-        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)), ("on_own_model", (1, 3)),
-        ("on_note", ("a",)), ("on_note", ("b",)),
+        ("on_start", ("setup", [])), ("on_client", (1, 2)), ("on_round", ({"round": 1},)),
+        ("on_personal_model", (1, 3)), ("on_note", ("a",)), ("on_note", ("b",)),
     ]  # fmt: skip
 
 
 def observed(of):
     setup = build("fedavg", engine="stacked")
     sums = (Sum("seen", lambda view: {"x": of(view)}, bound=1.0),)
-    _engine.rehearse(setup.engine, setup.start, setup.planner, setup.eligible, [Metric((), lambda _: {}, sums)])
+    _engine.check_conformance(
+        setup.engine, setup.start, setup.planner, setup.eligible, [Metric((), lambda _: {}, sums)]
+    )
 
 
-def test_what_a_metric_sees_of_clients_is_rehearsed():
+def test_what_a_metric_sees_of_clients_is_checked():
     observed(lambda view: view.counts.double().sum())
     with pytest.raises(Unsupported, match="a metric fails with clients side by side"):
         observed(lambda view: torch.tensor(float(view.counts.sum())))

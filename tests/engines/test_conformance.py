@@ -21,7 +21,7 @@ from fedblade.core.tree import tree_map
 from fedblade.core.views import Teacher
 from fedblade.data import as_dataset
 from fedblade.engines import _group_passes
-from fedblade.engines.base import Holder, RoundOutcome
+from fedblade.engines.base import MeasuredClient, RoundOutcome
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.losses import CrossEntropy
 from fedblade.losses._masking import mean_of_real
@@ -323,7 +323,9 @@ def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, m
     made, setup = make(engine, method, {**BATCH_NORM, "norm_stats": setting})
     cohort = tasks(setup)
     kept = [train_client(setup.problem, setup.start, task, None, 0.05).state for task in cohort[:3]]
-    holders = [Holder(task.client, state, task.counts) for task, state in zip(cohort, [*kept, None], strict=True)]
+    holders = [
+        MeasuredClient(task.client, state, task.counts) for task, state in zip(cohort, [*kept, None], strict=True)
+    ]
     parts = [setup.test_order, setup.test_order[:9], setup.test_order[5:], setup.test_order[:20]]
     passes = tuple(each for metric in setup.metrics for each in metric.passes) + LOGITS
     found, expected = (
@@ -458,7 +460,7 @@ def check_own_model(engine, setup):
     """A client that trained is measured with the model it kept and with its own prediction."""
     task = tasks(setup)[2]
     state = train_client(setup.problem, setup.start, task, None, 0.05).state
-    found = measure_one(engine, setup, Holder(2, state, task.counts))
+    found = measure_one(engine, setup, MeasuredClient(2, state, task.counts))
     start, kept, own = setup.start, state["last"], setup.method.own
     params, buffers = start.params, start.buffers
     if own.state is not None:
@@ -483,7 +485,7 @@ def test_engines_give_newcomers_their_first_state_when_they_are_measured(engine)
     made, setup = make(engine, "own_logits", SETTINGS["batch_norm"])
     counts = tasks(setup)[2].counts
     found, expected = (
-        measure_one(made, setup, Holder(2, state, counts))
+        measure_one(made, setup, MeasuredClient(2, state, counts))
         for state in (None, {"last": setup.start.params | setup.start.buffers})
     )
     assert_near(found["logits"], expected["logits"])

@@ -15,7 +15,8 @@ from fedblade.engines import _slots
 from fedblade.losses import CrossEntropy, LDDecorr
 from fedblade.losses._lddecorr import _LogDet
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import float32_products, prepare
+from fedblade.runs import prepare
+from fedblade.runs._device import float32_products
 from support.conformance import LR, check_two_rounds
 from support.own_modules import FROZEN, half_frozen
 from support.small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
@@ -78,7 +79,7 @@ def test_captures_of_several_sizes_agree(slots, monkeypatch):
     monkeypatch.setattr(_slots, "MOST_SLOTS", slots)
     engine, setup = make("fedblade", **BATCH_NORM, **{"local.batch_size": 4})
     check_two_rounds(engine, setup)
-    assert len(engine._slots._held.sizes) > 1
+    assert len(engine._slots._memory.sizes) > 1
 
 
 DEEP = [*((model, "none") for model in ("mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18")), ("resnet20", "bf16")]
@@ -138,7 +139,7 @@ def test_captured_steps_agree_in_float32_within_its_arithmetic(method, model):
 def test_the_global_model_is_measured_alike(model, dtype):
     """The kernels of the stacked layers and larger batches, against the plain layers."""
     found, wanted = (
-        setup.engine.measure(setup.start, setup.test, setup.test_order, setup.metrics[0].passes)
+        setup.engine.measure(setup.start, setup.test, setup.test_order, setup.accuracy.passes)
         for setup in (
             build("fedavg", images(40, 150), device="cuda", model=model, engine=engine, dtype=dtype)
             for engine in ("stacked", "sequential")
@@ -152,9 +153,9 @@ def test_the_global_model_is_measured_alike(model, dtype):
 def test_two_rounds_of_one_shape_share_a_capture():
     engine, setup = make("fedavg", **BATCH_NORM)
     check_two_rounds(engine, setup)
-    held = engine._slots._held
+    held = engine._slots._memory
     engine.train(setup.start, iter(tasks(setup)), MemoryStore(), LR, lambda client: None)
-    assert engine._slots._held is held
+    assert engine._slots._memory is held
 
 
 def test_a_method_that_waits_for_the_gpu_trains_without_captures_and_leaves_the_gpu_usable(monkeypatch):

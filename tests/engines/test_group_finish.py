@@ -17,7 +17,7 @@ from fedblade.core.sums import Sum, Sums
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.tree import tree_map
 from fedblade.engines import stacked
-from fedblade.engines._group import each_state, each_tree, is_common, longest_first, receive_group
+from fedblade.engines._group import is_repeated, longest_first, receive_group, split_state, split_tree
 from fedblade.engines._layout import lay_out, side_by_side
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
@@ -152,14 +152,14 @@ def apart():
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_groups_of_any_size_give_the_same(rows, monkeypatch):
-    monkeypatch.setattr(stacked, "ROWS", rows)
+    monkeypatch.setattr(stacked, "GROUP_SIZE", rows)
     for setting in ({}, {"weighting": "batches", **BATCH_NORM}, {"local.batch_size": 20, "local.last_batch": "drop"}):
         check_two_rounds(*made("stacked", apart(), **setting))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
 def test_clients_that_are_kept_apart_come_in_ascending_order(rows, monkeypatch):
-    monkeypatch.setattr(stacked, "ROWS", rows)
+    monkeypatch.setattr(stacked, "GROUP_SIZE", rows)
     trainer, setup = made("stacked", apart())
     cohort = tasks(setup)
     assert [task.client for task in longest_first(cohort)] != [task.client for task in cohort]
@@ -215,9 +215,9 @@ def test_a_group_receives_what_its_clients_do(known):
     cohort = longest_first(tasks(setup))
     kept = {k: each.state for k, each in enumerate(reference(setup, setup.start, tasks(setup), {})) if k in known}
     group = receive_group(setup.problem, setup.start, cohort, [kept.get(task.client) for task in cohort], LR)
-    anchors, buffers = (each_tree(tree, len(cohort)) for tree in (group.anchor, group.buffers))
-    momenta = each_tree(group.momentum or tree_map(torch.zeros_like, group.anchor), len(cohort))
-    states = each_state(group.client, len(cohort))
+    anchors, buffers = (split_tree(tree, len(cohort)) for tree in (group.anchor, group.buffers))
+    momenta = split_tree(group.momentum or tree_map(torch.zeros_like, group.anchor), len(cohort))
+    states = split_state(group.client, len(cohort))
     for k, task in enumerate(cohort):
         expected = receive(setup.problem, setup.start, task, kept.get(task.client), LR)
         assert_near(anchors[k], expected.anchor, 0.0)
@@ -227,9 +227,9 @@ def test_a_group_receives_what_its_clients_do(known):
         assert_near(momenta[k], expected.momentum or tree_map(torch.zeros_like, expected.anchor), 0.0)
     assert (group.momentum is None) == (not known)
     assert all(
-        is_common(group.anchor[name]) for name in group.anchor if name.startswith("body.") and "norm" not in name
+        is_repeated(group.anchor[name]) for name in group.anchor if name.startswith("body.") and "norm" not in name
     )
-    assert is_common(group.anchor["head.weight"]) == (not known)
+    assert is_repeated(group.anchor["head.weight"]) == (not known)
 
 
 def test_a_group_of_one_is_no_common_tensor():
@@ -237,7 +237,7 @@ def test_a_group_of_one_is_no_common_tensor():
     setup = build()
     (first, *_), own = tasks(setup), None
     group = receive_group(setup.problem, setup.start, [first], [own], LR)
-    assert not any(is_common(leaf) for leaf in group.anchor.values())
+    assert not any(is_repeated(leaf) for leaf in group.anchor.values())
 
 
 def test_what_a_group_receives_is_not_the_servers_memory():
@@ -266,14 +266,14 @@ def batch(start, size, draws=False, then=None):
     return Batch(rows, rows[:, None] + torch.tensor([0.1, 0.2]) if draws else None, None, then)
 
 
-def test_a_grid_holds_each_batch_in_its_cell_and_masks_the_rest():
-    cells = [(2, 1), (0, 0), (1, 1)]
+def test_a_grid_holds_each_batch_at_its_position_and_masks_the_rest():
+    positions = [(2, 1), (0, 0), (1, 1)]
     batches = [batch(10, 3, draws=True), batch(20, 1, draws=True), batch(30, 2, draws=True)]
-    grid = lay_out(batches, cells, (3, 2), CPU)
+    grid = lay_out(batches, positions, (3, 2), CPU)
     assert grid.indices.shape == grid.mask.shape == (3, 2, 3)
     for row, column in np.ndindex(3, 2):
-        if (row, column) in cells:
-            own = batches[cells.index((row, column))]
+        if (row, column) in positions:
+            own = batches[positions.index((row, column))]
             size = len(own.indices)
             assert torch.equal(grid.indices[row, column, :size], own.indices)
             assert torch.equal(grid.draws[row, column, :size], own.draws)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fedblade.engines.layers._pointwise import patches, pointwise
-from fedblade.runs import float32_products
+from fedblade.runs._device import float32_products
 
 on_gpu = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

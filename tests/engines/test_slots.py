@@ -74,8 +74,8 @@ def test_slots_agree_on_augmented_images(method):
 def test_the_clients_did_take_turns():
     engine, setup = make()
     check_train(engine, setup)
-    held = engine._slots._held
-    assert held.slots == 2
+    held = engine._slots._memory
+    assert held.num_slots == 2
     assert len(tasks(setup)) == 4
     assert int(held.tick) <= held.capacity
 
@@ -91,7 +91,7 @@ def test_rates_and_the_servers_state_may_change_between_rounds(method):
         own |= check_train(engine, setup, server, own, lr=lr)
         server = setup.method.server(server, reduce(Sums.__add__, (each.sums for each in results)))
         server = server.replace(round=round_ + 1)
-        seen.add(id(engine._slots._held))
+        seen.add(id(engine._slots._memory))
     assert len(seen) == 1, "one shape, one capture"
 
 
@@ -117,7 +117,7 @@ def test_a_plan_grows_with_the_round(monkeypatch):
     monkeypatch.setattr(_slots, "CAPACITY", 3)
     engine, setup = make()
     check_two_rounds(engine, setup)
-    capacity = engine._slots._held.capacity
+    capacity = engine._slots._memory.capacity
     assert capacity % 3 == 0
     assert capacity > 3
 
@@ -131,7 +131,7 @@ def test_a_step_can_be_made_ready_after_a_round_that_filled_its_plan(monkeypatch
     engine = setup.engine
     engine._slots = SlotTrainer(engine._many)
     check_train(engine, setup, cohort=[first, second])
-    assert engine._slots._held.capacity == first.num_steps
+    assert engine._slots._memory.capacity == first.num_steps
     check_train(engine, setup, cohort=[first])
 
 
@@ -165,7 +165,7 @@ def test_out_of_memory_halves_the_slots_and_goes_on(monkeypatch):
     monkeypatch.setattr(Slots, "replay", short)
     with pytest.warns(UserWarning, match="at most 1 of the clients"):
         check_two_rounds(engine, setup)
-    assert engine._slots._held.slots == 1
+    assert engine._slots._memory.num_slots == 1
 
 
 @pytest.mark.filterwarnings("ignore:the GPU's memory")

@@ -4,7 +4,7 @@ import pytest
 
 import fedblade
 from fedblade.runs import load_config, prepare
-from fedblade.runs._progress import describe
+from fedblade.runs._overview import overview
 
 QUICK = {
     "dataset": "digits", "model": "mlp", "hidden": [8], "dim": 8, "partition": "iid", "num_clients": 4, "rounds": 2,
@@ -41,4 +41,4 @@ def test_the_first_line_of_a_run_names_what_a_client_does_in_a_round():
     }
     for words, length in lengths.items():
         changes = {**QUICK, "rounds": 40, "method": "fedavg", **length}
-        assert f"2 per round, {words}, seed" in describe(prepare(load_config(None, changes)[0]))
+        assert f"2 per round, {words}, seed" in overview(prepare(load_config(None, changes)[0])).description

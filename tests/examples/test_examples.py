@@ -14,7 +14,7 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}
@@ -128,7 +128,7 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
     seen = []
 
-    class DiagnosticRequest(Silent):
+    class DiagnosticRequest(RunListener):
         def on_start(self, setup, history):
             server = setup.method.server
             object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])

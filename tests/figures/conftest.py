@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.core.registry import metrics
 from fedblade.presets.catalogue import load_grid
 from fedblade.runs import execute, run
@@ -44,8 +44,8 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for preset, wanted in CHOSEN.items():
         cells = [cell for cell in load_grid(preset).cells if not cell.unusual and wanted(cell.config)]
         for index, cell in enumerate(cells):
-            config = apply(on_digits(cell.config), SMALL | {"seed": 1})
-            execute(resolve(config), out=root / preset / f"{index:02d}")
+            config = apply_overrides(on_digits(cell.config), SMALL | {"seed": 1})
+            execute(complete_config(config), out=root / preset / f"{index:02d}")
     return root
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
 from fedblade.flower import _follow
 from fedblade.flower._place import Place
-from fedblade.runs import Silent, load_config
+from fedblade.runs import RunListener, load_config
 
 Step = Callable[[], dict[str, Any]]
 
@@ -46,7 +46,7 @@ class Link:
         self.stopped.append(number)
 
 
-class Heard(Silent):
+class Heard(RunListener):
     """Remembers what it was shown."""
 
     def __init__(self) -> None:

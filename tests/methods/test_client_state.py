@@ -17,7 +17,7 @@ from fedblade.heads import LinearHead
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, Silent, prepare
+from fedblade.runs import Driver, RunListener, prepare
 from fedblade.server import average
 from support.small_federation import (
     BATCH_NORM,
@@ -159,7 +159,7 @@ def test_memory_and_disk_agree(tmp_path, dtype, persist):
     assert_same_bits(disk.state.flat(), memory.state.flat())
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     def __init__(self, rounds, clients):
         self.left, self.rounds = clients, rounds
 
@@ -178,7 +178,7 @@ def test_a_run_killed_in_the_middle_of_a_round_ends_the_same(tmp_path, every, ro
     directory = opened(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         Driver(setup, directory, StopAfter(rounds, clients)).run()
-    resumed = Driver(setup, directory, Silent())
+    resumed = Driver(setup, directory, RunListener())
     resumed.run()
     whole = train(scaffold(), **overrides)
     assert_same_bits(resumed.state.flat(), whole.state.flat())

@@ -9,7 +9,7 @@ from fedblade.core.problem import own_model
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
-from fedblade.runs import plan_phases, stages_after_run
+from fedblade.runs import plan_phases, tuning_stages
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
@@ -184,9 +184,9 @@ def test_the_defaults_are_the_cards():
 def test_the_protocol_takes_the_stages_and_fine_tuning_does_not(method):
     setup = build(method)
     stages = setup.method.own.tuning["pers_etf"]
-    assert stages_after_run(setup.method, "pers_etf") == stages
-    assert stages_after_run(setup.method, "ft") == ((setup.method.phases,) if method == "fedetf-ft" else ())
-    assert stages_after_run(setup.method, "last5") == ((setup.method.phases,) if method == "fedetf-ft" else None)
+    assert tuning_stages(setup.method, "pers_etf") == stages
+    assert tuning_stages(setup.method, "ft") == ((setup.method.phases,) if method == "fedetf-ft" else ())
+    assert tuning_stages(setup.method, "last5") == ((setup.method.phases,) if method == "fedetf-ft" else None)
 
 
 def test_the_curve_has_a_value_for_each_stage():

@@ -8,7 +8,7 @@ import torch
 import fedblade
 import support.plain_torch as plain
 from fedblade.core.state import MemoryStore
-from fedblade.runs import Driver, Silent, TrainedModel, prepare
+from fedblade.runs import Driver, RunListener, TrainedModel, prepare
 from fedblade.runs._model_inputs import model_facts
 from support.small_federation import (
     BATCH_NORM,
@@ -145,7 +145,7 @@ class Underscores(torch.nn.Module):
 
 def test_the_trained_model_keeps_layers_of_similar_names_apart():
     ran = prepare(configure(model="object"), vectors(), Underscores())
-    driver = Driver(ran, None, Silent())
+    driver = Driver(ran, None, RunListener())
     driver.run()
     model = TrainedModel(ran.problem.network, driver.state, model_facts(ran.dataset))
     z = ran.problem.network.features(driver.state.params, {}, ran.test.inputs, training=False)

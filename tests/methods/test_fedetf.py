@@ -227,8 +227,8 @@ def test_predictions_do_not_depend_on_the_scale():
     results = []
     for scale in (0.01, 1.0, 50.0):
         state = ran.state.replace(params={**ran.state.params, "scale": torch.tensor(scale, dtype=torch.float64)})
-        totals = ran.setup.engine.measure(state, test, ran.setup.test_order, ran.setup.metrics[0].passes)
-        results.append(ran.setup.metrics[0].finish(totals)["test_accuracy"])
+        totals = ran.setup.engine.measure(state, test, ran.setup.test_order, ran.setup.accuracy.passes)
+        results.append(ran.setup.accuracy.finish(totals)["test_accuracy"])
     assert len(set(results)) == 1
 
 

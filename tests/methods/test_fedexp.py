@@ -188,7 +188,7 @@ def test_the_last_two_iterates_may_be_measured_together(norm, rounds):
     setting = {"clients_per_round": 2, "model.norm": norm}
     ran = train("fedexp", rounds=rounds, eval_average_last2=True, **setting)
     (last, buffers, _), (before, *_) = (reference(ran.setup, norm, n, 1e-3) for n in (rounds, rounds - 1))
-    measured = ran.driver.measured_state
+    measured = ran.driver.evaluated_state
     assert_close(measured.params, {name: (last[name] + before[name]) / 2 for name in last}, 1e-9)
     assert_close(measured.buffers, buffers, 1e-9)
     assert_different(measured.params, ran.state.params)
@@ -208,7 +208,7 @@ def test_the_mean_of_two_iterates_is_what_a_round_is_worth():
     ran = train("fedexp", eval_average_last2=True)
     network, test = ran.setup.problem.network, ran.setup.test
     inputs, labels = test.batch(torch.arange(len(test)))
-    state = ran.driver.measured_state
+    state = ran.driver.evaluated_state
     logits = network.output(state.params, {}, network.features(state.params, {}, inputs, training=False)).logits
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
     assert ran.history[-1]["test_loss"] == pytest.approx(expected, rel=1e-12)

@@ -7,7 +7,7 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.state import MemoryStore
-from fedblade.runs import Driver, Silent, prepare
+from fedblade.runs import Driver, RunListener, prepare
 from support.own_modules import FROZEN, Constants, classifier, half_frozen
 from support.small_federation import assert_close, configure, vectors
 
@@ -19,7 +19,7 @@ def setup_of(module, method="fedavg", **changes):
 
 
 def trained(module, method="fedavg", store=None, **changes):
-    driver = Driver(setup_of(module, method, **changes), None, Silent(), store)
+    driver = Driver(setup_of(module, method, **changes), None, RunListener(), store)
     driver.run()
     return driver
 

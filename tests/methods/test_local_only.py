@@ -7,7 +7,7 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.heads import simplex_etf
-from fedblade.runs import Driver, Silent
+from fedblade.runs import Driver, RunListener
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,
@@ -85,7 +85,7 @@ def disturbed(method, client):
     samples = setup.problem.samples
     samples.inputs[held] = 3 * samples.inputs[held].flip(0) + 1
     samples.labels[held] = (samples.labels[held] + 1) % NUM_CLASSES
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     return driver
 

@@ -11,14 +11,14 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import write_tensors
-from fedblade.runs import Silent, prepare
+from fedblade.runs import RunListener, prepare
 from support.own_modules import classifier, half_frozen
 from support.small_federation import DIM, NUM_CLASSES, assert_different, assert_same_bits, configure, vectors
 
 DATA = vectors()
 
 
-class StopAfterOne(Silent):
+class StopAfterOne(RunListener):
     def on_round(self, row):
         raise KeyboardInterrupt
 

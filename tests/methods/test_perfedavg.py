@@ -11,7 +11,7 @@ from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import own_model, receive
 from fedblade.methods.perfedavg import perfedavg
-from fedblade.runs import stages_after_run
+from fedblade.runs import tuning_stages
 from support.small_federation import (
     BATCH_NORM,
     assert_close,
@@ -181,7 +181,7 @@ def test_own_models_are_the_final_model_after_one_step_of_each_kind(alpha_in, al
     knobs = {"alpha_in": alpha_in, "beta_out": 0.03, "persist": persist, "carry_momentum": carry}
     ran = train("perfedavg", **knobs, **{"evaluation.protocol": "ft"})
     setup, inputs, labels = ran.setup, *ran.setup.test.batch(torch.arange(40))
-    (phases,) = stages_after_run(setup.method, "ft")
+    (phases,) = tuning_stages(setup.method, "ft")
     for row in ran.driver.clients:
         client, mine = row["client"], setup.clients.part(row["client"])
         task = setup.planner.task(2, client, tuple(_plan(phase) for phase in phases))
@@ -201,7 +201,7 @@ def _plan(phase):
 @pytest.mark.parametrize("name", ["perfedavg", "perfedavg-ft"])
 def test_every_protocol_that_measures_it_takes_two_steps(protocol, name):
     setup = build(name, **{"evaluation.protocol": protocol})
-    (phases,) = stages_after_run(setup.method, protocol)
+    (phases,) = tuning_stages(setup.method, protocol)
     assert [(phase.steps, phase.sgd.lr, phase.lookahead) for phase in phases] == [(1, None, None), (1, 0.001, None)]
 
 

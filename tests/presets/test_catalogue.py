@@ -9,7 +9,7 @@ from fedblade.data._recipes import RECIPES
 from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
-from fedblade.runs import stages_after_run
+from fedblade.runs import tuning_stages
 from fedblade.studies._cell_check import check_cell
 from support.all_presets import GRIDS, configs, lines, settled, shipped
 
@@ -127,7 +127,7 @@ def test_own_models_are_measured_where_a_table_prints_them(name):
         protocols = {how.partition(" ")[0] for how in cell.measures.values() if "personal_accuracy" in how}
         if protocols:
             assert protocols == {config.evaluation.protocol}
-            assert stages_after_run(config.build_method(), config.evaluation.protocol) is not None
+            assert tuning_stages(config.build_method(), config.evaluation.protocol) is not None
 
 
 @pytest.mark.parametrize("name", GRIDS)

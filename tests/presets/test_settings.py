@@ -4,7 +4,7 @@ import pytest
 
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, select
-from fedblade.runs import stages_after_run
+from fedblade.runs import tuning_stages
 from fedblade.studies._cell_check import check_cell
 from fedblade.studies._reproduction import cell_name
 from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
@@ -154,7 +154,7 @@ def test_every_iteration_of_fine_tuning_is_a_stage():
     """FedETF Figure 6 (b): the accuracy after the features were adapted, and after each of the 20 turns."""
     for config in configs("fe-f6"):
         assert config.evaluation.protocol == "pers_etf"
-        assert len(stages_after_run(config.build_method(), "pers_etf")) == 21
+        assert len(tuning_stages(config.build_method(), "pers_etf")) == 21
 
 
 @pytest.mark.parametrize(("name", "seeds"), SEEDS.items())

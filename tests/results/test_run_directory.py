@@ -23,7 +23,7 @@ from fedblade.core.tree import tree_digest
 from fedblade.data import Dataset, Part
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.partitions import Hardness, hardness
-from fedblade.runs import Silent, _summary, load_config, split_clients
+from fedblade.runs import RunListener, _summary, load_config, split_clients
 
 SUMMARY_FIELDS = {
     "method", "dataset", "partition", "model", "engine", "seed", "rounds", "final_accuracy", "last10_accuracy",
@@ -44,7 +44,7 @@ def weights(folder: Path) -> str:
     return tree_digest(read_tensors(folder / "model.safetensors")[0])
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     """Raises when a round has been recorded, as Ctrl-C would."""
 
     def __init__(self, round_: int, error: type[BaseException] = KeyboardInterrupt) -> None:
@@ -300,7 +300,7 @@ def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_p
     )
     answers = []
 
-    class Ask(Silent):
+    class Ask(RunListener):
         def on_round(self, row):
             if row["round"] == 1:
                 command = [sys.executable, "-c", code, str(tmp_path / "run")]

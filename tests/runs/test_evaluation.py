@@ -16,10 +16,10 @@ from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
 from fedblade.methods import Composition
 from fedblade.methods.fedavg import fedavg
-from fedblade.runs import Driver, Silent, execute, load_config, prepare, stages_after_run
+from fedblade.runs import Driver, RunListener, execute, load_config, prepare, tuning_stages
 from fedblade.runs._evaluation import evaluate
-from fedblade.runs._personal import measure_clients
 from fedblade.runs._summary import summarise
+from fedblade.runs._tuning import measure_clients
 from fedblade.studies._measures import FinishedRun, measure
 
 KEYS = {
@@ -66,7 +66,7 @@ def measured(config):
     """The set-up of a configuration, the row of its initial model, and what was looked at for it."""
     setup = prepare(config, dataset())
     recorder = Recorder(setup.engine)
-    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore(), setup.metrics, {}).row
+    row = evaluate(replace(setup, engine=recorder), setup.start, MemoryStore(), setup.metrics, {}).record
     return setup, row, recorder
 
 
@@ -116,7 +116,7 @@ def test_without_a_global_model_a_client_can_expect_what_its_own_model_does_for_
     confusions = torch.randint(0, 9, (12, 3, 3)).to(torch.float64)
     confusions[3, 1] = 0  # A class that was not measured.
     engine = Answers(confusions)
-    row = evaluate(replace(setup, engine=engine), setup.start, MemoryStore(), setup.metrics, {}).row
+    row = evaluate(replace(setup, engine=engine), setup.start, MemoryStore(), setup.metrics, {}).record
     expected = []
     for client, held in enumerate(setup.clients.train.table()):
         known = [c for c in range(3) if confusions[client, c].sum() > 0]
@@ -263,12 +263,12 @@ def test_gapa_tunes_the_model_after_the_exchanges(calibrates):
     base = replace(fedavg(), server=worse_at_last)
     method = replace(calibrating(), server=worse_at_last) if calibrates else base
     setup = prepare(configure(method, protocol="gapa", test_split="matched"), dataset())
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     driver.run()
     found, last = summarise(setup, driver.history, "finished", driver.clients), driver.history[-1]
     rounds = [row["test_accuracy"] for row in driver.history]
     assert max(rounds) > rounds[-1]
-    stages = stages_after_run(method, "gapa")
+    stages = tuning_stages(method, "gapa")
     expected = list(measure_clients(setup, driver.state, MemoryStore(), stages, set()))
     assert (driver.clients == expected) == calibrates
     assert found["general_accuracy"] == (last["calibrated_accuracy"] if calibrates else max(rounds))

@@ -6,8 +6,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from fedblade.runs import Silent, _driver, _setup, choose_measured, load_config, prepare
-from fedblade.studies import _workload
+from fedblade.runs import RunListener, _notes, _split, _work, load_config, prepare
+from fedblade.runs._split import choose_evaluated_clients
 
 LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_round": 4}
 
@@ -15,11 +15,11 @@ LARGE = {"partition": "drawn", "samples": 10, "num_clients": 30, "clients_per_ro
 @pytest.fixture(autouse=True)
 def limit(monkeypatch):
     """Twelve clients are many here."""
-    for module in (_setup, _driver, _workload):
-        monkeypatch.setattr(module, "MOST_MEASURED", 12)
+    for module in (_split, _notes, _work):
+        monkeypatch.setattr(module, "MAX_EVALUATED_CLIENTS", 12)
 
 
-class Notes(Silent):
+class Notes(RunListener):
     """Keeps what the run says."""
 
     def __init__(self):
@@ -31,23 +31,27 @@ class Notes(Silent):
 
 def test_up_to_the_limit_everyone_is_measured():
     everyone = np.arange(12)
-    assert choose_measured(0, everyone) is everyone
+    assert choose_evaluated_clients(0, everyone) is everyone
 
 
 def test_above_the_limit_a_fixed_choice_is():
     everyone = np.arange(5, 500)
-    chosen = choose_measured(0, everyone)
+    chosen = choose_evaluated_clients(0, everyone)
     assert len(set(chosen.tolist())) == 12
     assert chosen.tolist() == sorted(chosen.tolist())
     assert set(chosen.tolist()) <= set(everyone.tolist())
-    assert chosen.tolist() == choose_measured(0, everyone).tolist() != choose_measured(1, everyone).tolist()
+    assert (
+        chosen.tolist()
+        == choose_evaluated_clients(0, everyone).tolist()
+        != choose_evaluated_clients(1, everyone).tolist()
+    )
 
 
 def test_own_models_are_measured_on_the_chosen_and_the_run_says_so(small_run, tmp_path):
     notes = Notes()
     result = small_run(**LARGE, method="fedper", out=tmp_path / "run", listener=notes)
     rows = [json.loads(line) for line in (tmp_path / "run" / "clients.jsonl").read_text().splitlines()]
-    chosen = choose_measured(1, np.arange(30)).tolist()
+    chosen = choose_evaluated_clients(1, np.arange(30)).tolist()
     assert sorted(row["client"] for row in rows) == chosen
     assert result.summary["personal_accuracy"] == pytest.approx(fmean(row["accuracy"] for row in rows))
     assert notes.told == ["the clients' own models are measured on 12 of 30 clients, chosen at random"]

@@ -21,9 +21,9 @@ from fedblade.methods import Composition
 from fedblade.methods._compose import compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
-from fedblade.runs import Driver, Silent, _personal, execute, load_config, prepare, stages_after_run
-from fedblade.runs._personal import GAPA_EPOCHS, measure_clients, spread
+from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages
 from fedblade.runs._summary import summarise
+from fedblade.runs._tuning import GAPA_EPOCHS, measure_clients, spread
 
 KEYS = {
     "dataset": "object", "partition": "dirichlet", "alpha": 0.5, "min_size": 8, "model": "mlp", "hidden": [8], "dim": 6,
@@ -51,7 +51,7 @@ def configure(method="fedavg", **changes):
 def ran(method="fedavg", listener=None, **changes):
     """The set-up and the driver of a finished run."""
     setup = prepare(configure(method, **changes), dataset())
-    driver = Driver(setup, None, listener or Silent())
+    driver = Driver(setup, None, listener or RunListener())
     driver.run()
     return setup, driver
 
@@ -113,7 +113,7 @@ OTHERS = ("last10", "last5", "final", "domain")
     ids=["plain", "plain-ft", "personal", "personal-ft", "head", "head-ft", "own_stages"],
 )  # fmt: skip
 def test_protocols_say_how_own_models_are_tuned(method, expected):
-    assert {protocol: stages_after_run(method, protocol) for protocol in expected} == expected
+    assert {protocol: tuning_stages(method, protocol) for protocol in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ def test_own_models_are_measured_after_each_stage():
 def test_chunks_do_not_change_results(chunk, monkeypatch):
     method = replace(FEDPER, own=Own(tuning={"pers_etf": TWO_STAGES}))
     _, expected = ran(method, protocol="pers_etf")
-    monkeypatch.setattr(_personal, "CHUNK", chunk)
+    monkeypatch.setattr(_tuning, "CHUNK", chunk)
     _, found = ran(method, protocol="pers_etf")
     assert found.clients == expected.clients
 
 
 def test_what_is_done_is_not_done_again():
     setup, driver = ran("fedavg-ft")
-    stages = stages_after_run(setup.method, "ft")
+    stages = tuning_stages(setup.method, "ft")
     rows = list(measure_clients(setup, driver.state, MemoryStore(), stages, {0, 2, 5}))
     assert rows == [row for row in driver.clients if row["client"] in (1, 3, 4)]
 
@@ -291,7 +291,7 @@ def test_clients_without_test_samples_are_left_out_and_counted():
         clients, order=clients.order[~np.isin(kept, [1, 4])], offsets=np.concatenate([[0], np.cumsum(sizes)])
     )
     lacking = replace(setup, clients=without)
-    stages = stages_after_run(setup.method, "ft")
+    stages = tuning_stages(setup.method, "ft")
     rows = list(measure_clients(lacking, driver.state, MemoryStore(), stages, set()))
     for row, full in zip(rows, driver.clients, strict=True):
         gone = row["client"] in (1, 4)
@@ -355,7 +355,7 @@ def test_gapa_keeps_the_first_of_equal_models():
     still = replace(PLAIN, phases=(Phase(sgd=Sgd(lr=0.0)),))
     _, driver = ran(still, protocol="gapa")
     assert len({row["test_accuracy"] for row in driver.history}) == 1
-    assert driver._own.best[0].round == 1
+    assert driver._personal_models.best[0].round == 1
 
 
 def test_gapa_measures_the_models_that_clients_have_each_round():
@@ -457,7 +457,7 @@ def test_clients_without_test_samples_have_no_best():
     held = np.repeat(np.arange(6), sizes)
     sizes[2] = 0
     order, offsets = clients.order[held != 2], np.concatenate([[0], np.cumsum(sizes)])
-    driver = Driver(replace(setup, clients=replace(clients, order=order, offsets=offsets)), None, Silent())
+    driver = Driver(replace(setup, clients=replace(clients, order=order, offsets=offsets)), None, RunListener())
     driver.run()
     assert [row["best_accuracy"] is None for row in driver.clients] == [client == 2 for client in range(6)]
     assert all(row["best_general_accuracy"] > 0 for row in driver.clients)
@@ -507,13 +507,13 @@ def test_every_client_takes_part_where_the_method_says_so():
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
 
-class Counts(Silent):
+class Counts(RunListener):
     """Remembers how far the tuning was."""
 
     def __init__(self):
         self.told = []
 
-    def on_own_model(self, done, total):
+    def on_personal_model(self, done, total):
         self.told.append((done, total))
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import fedblade
-from fedblade.runs import Silent, float32_products
+from fedblade.runs import RunListener
+from fedblade.runs._device import float32_products
 
 PARTS = {
     "matmul": torch.backends.cuda.matmul,
@@ -34,7 +35,7 @@ def before(request):
         part.fp32_precision = was[name]
 
 
-class Looks(Silent):
+class Looks(RunListener):
     def __init__(self, fails=False):
         self.seen, self.fails = [], fails
 

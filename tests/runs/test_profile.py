@@ -8,7 +8,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.core.tensorfile import read_tensors
 from fedblade.core.timeline import OTHER, RECORDING, STAGES
-from fedblade.runs import Silent, _profile
+from fedblade.runs import RunListener, _profile
 
 STATEFUL = {"method": "scaffold", "partition": "iid", "engine": "sequential"}
 OF_A_ROUND = {"plan", "load", "train", "sums", "server", "evaluate", "save", OTHER}
@@ -26,7 +26,7 @@ def without_seconds(rows):
     return [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
 
 
-class Stop(Silent):
+class Stop(RunListener):
     """Interrupts a run after a round."""
 
     def __init__(self, after):
@@ -116,10 +116,10 @@ def test_a_run_of_one_round_has_the_operators_of_that_round(small_run, tmp_path)
 
 
 def test_operators_are_limited_in_number_and_in_time(small_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(_profile, "MOST_OPERATORS", 20)
+    monkeypatch.setattr(_profile, "MAX_OPERATORS", 20)
     few = small_run(**STATEFUL, out=tmp_path / "few", profile=True)
     assert sum(event.get("cat") == "cpu_op" for event in read(few.profile.trace)["traceEvents"]) <= 20
-    monkeypatch.setattr(_profile, "MOST_OPERATORS", 10**6)
+    monkeypatch.setattr(_profile, "MAX_OPERATORS", 10**6)
     everything = small_run(**STATEFUL, out=tmp_path / "all", profile=True)
     monkeypatch.setattr(_profile, "OPERATOR_SECONDS", 0.0)
     short = small_run(**STATEFUL, out=tmp_path / "short", profile=True)
@@ -128,7 +128,7 @@ def test_operators_are_limited_in_number_and_in_time(small_run, tmp_path, monkey
         for each in (short, everything)
     ]
     assert 0 <= numbers[0] < numbers[1] / 3
-    monkeypatch.setattr(_profile, "_MOST_BYTES", 10)
+    monkeypatch.setattr(_profile, "_MAX_BYTES", 10)
     none = small_run(**STATEFUL, out=tmp_path / "none", profile=True)
     assert not any(event.get("cat") == "cpu_op" for event in read(none.profile.trace)["traceEvents"])
 

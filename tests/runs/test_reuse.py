@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import fedblade
-from fedblade.config.run_config import resolve
+from fedblade.config.run_config import complete_config
 from fedblade.core import local
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import Entry, heads, methods, models, partitions, regularisers
 from fedblade.data import as_dataset
 from fedblade.results import RunDirectory
-from fedblade.runs import Silent, _revisions
+from fedblade.runs import RunListener, _revisions
 from fedblade.runs._revisions import revisions_of
 from fedblade.studies import PlannedRun, run_planned
 
@@ -29,13 +29,13 @@ SMALL = {
 }
 
 
-class StopAfterOne(Silent):
+class StopAfterOne(RunListener):
     def on_round(self, row):
         raise KeyboardInterrupt
 
 
 def carry_out(*cells, listener=None):
-    return run_planned(cells, lambda label: nullcontext(listener or Silent()))
+    return run_planned(cells, lambda label: nullcontext(listener or RunListener()))
 
 
 def raise_revision(monkeypatch, registry, name):
@@ -44,18 +44,18 @@ def raise_revision(monkeypatch, registry, name):
 
 
 def test_a_run_stores_the_revisions_of_the_parts_it_uses_and_no_others():
-    used = revisions_of(resolve(SMALL))
+    used = revisions_of(complete_config(SMALL))
     assert list(used) == [
         "method fedavg", "regulariser feddecorr", "head linear", "model mlp", "partition iid", "local loop",
     ]  # fmt: skip
-    assert "fine-tuning" in revisions_of(resolve(SMALL | {"method": {"name": "fedavg-ft"}}))
-    assert "head etf_projector" in revisions_of(resolve(SMALL | {"method": {"name": "fedetf"}}))
+    assert "fine-tuning" in revisions_of(complete_config(SMALL | {"method": {"name": "fedavg-ft"}}))
+    assert "head etf_projector" in revisions_of(complete_config(SMALL | {"method": {"name": "fedetf"}}))
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_matter(tmp_path, monkeypatch, rounds):
     """Whether the run was cut short after a round or finished."""
-    cell = PlannedRun("one", tmp_path / "one", resolve(SMALL))
+    cell = PlannedRun("one", tmp_path / "one", complete_config(SMALL))
     with pytest.raises(KeyboardInterrupt) if rounds == 1 else nullcontext():
         carry_out(cell, listener=StopAfterOne() if rounds == 1 else None)
     stored = json.loads((cell.folder / "partition.json").read_text())
@@ -72,13 +72,13 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
     for part, change in changes:
         with monkeypatch.context() as patch:
             change(patch)
-            today = PlannedRun("one", cell.folder, resolve(SMALL))
+            today = PlannedRun("one", cell.folder, complete_config(SMALL))
             then, now = stored["revisions"][part], revisions_of(today.config)[part]
             with pytest.raises(Misconfigured, match=f"{part} of revision {then}, .* revision {now},.* another --out"):
                 carry_out(today)
             assert not today.is_finished
             with pytest.raises(Misconfigured, match=part):
-                carry_out(PlannedRun("new", tmp_path / "new", resolve(SMALL)), today)
+                carry_out(PlannedRun("new", tmp_path / "new", complete_config(SMALL)), today)
             assert not (tmp_path / "new").exists()
             # A folder of before there were revisions counts as revision 0.
             old = {key: value for key, value in stored.items() if key != "revisions"}
@@ -87,7 +87,7 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
                 fedblade.run(out=cell.folder, resume=True)
             (cell.folder / "partition.json").write_text(json.dumps(stored))
     raise_revision(monkeypatch, methods, "fedprox")
-    assert carry_out(PlannedRun("one", cell.folder, resolve(SMALL))) == {}
+    assert carry_out(PlannedRun("one", cell.folder, complete_config(SMALL))) == {}
     assert fedblade.run(out=cell.folder, resume=True).summary["rounds"] == 2
 
 
@@ -98,7 +98,7 @@ def test_a_model_of_the_users_own_has_a_revision_too(tmp_path, monkeypatch):
     plugin = Entry("theirs", models.get(f"{file}:net").make, revision=3)
     monkeypatch.setitem(models._entries, "theirs", plugin)
     for name, own in (("object", 0), (f"{file}:net", 0), ("theirs", 3), ("mlp", None)):
-        config = resolve(SMALL | {"model": {"name": name}})
+        config = complete_config(SMALL | {"model": {"name": name}})
         before = revisions_of(config)[f"model {name}"]
         with monkeypatch.context() as patch:
             patch.setattr(_revisions, "OWN_MODEL_REVISION", _revisions.OWN_MODEL_REVISION + 1)
@@ -115,7 +115,7 @@ def save_arrays(path, seed):
 def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(tmp_path, caplog):
     path = tmp_path / "mine.npz"
     save_arrays(path, 1)
-    config = resolve(SMALL | {"dataset": {"name": "arrays", "path": str(path)}})
+    config = complete_config(SMALL | {"dataset": {"name": "arrays", "path": str(path)}})
     cells = [PlannedRun(name, tmp_path / name, config) for name in ("one", "two")]
     assert carry_out(*cells) == {}
     save_arrays(path, 2)
@@ -127,13 +127,13 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
     with caplog.at_level(logging.WARNING, "fedblade"):
         assert carry_out(*cells) == {}
     assert [each.message for each in caplog.records if "could not be compared" in each.message] == [
-        f"runs on disk count although their data could not be compared with today's: dataset.path '{path}' does not "
-        f"exist. Give the path of an .npz file with x_train, y_train, x_test, y_test."
+        f"runs on disk are reused although their data could not be compared: dataset.path '{path}' does not exist. "
+        f"Give the path of an .npz file with x_train, y_train, x_test, y_test."
     ]
 
 
 def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
-    cell = PlannedRun("one", tmp_path / "one", resolve(SMALL))
+    cell = PlannedRun("one", tmp_path / "one", complete_config(SMALL))
     with pytest.raises(KeyboardInterrupt):
         carry_out(cell, listener=StopAfterOne())
     lines = (cell.folder / "config.toml").read_text().splitlines(keepends=True)
@@ -141,7 +141,10 @@ def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
     (cell.folder / "config.toml").write_text(old)
     changed = SMALL | {"local": {"last_batch": "drop"}}
     with pytest.raises(Misconfigured, match=r"local\.last_batch = None, now it is 'drop'"):
-        carry_out(PlannedRun("new", tmp_path / "new", resolve(SMALL)), PlannedRun("one", cell.folder, resolve(changed)))
+        carry_out(
+            PlannedRun("new", tmp_path / "new", complete_config(SMALL)),
+            PlannedRun("one", cell.folder, complete_config(changed)),
+        )
     assert not (tmp_path / "new").exists()
     assert carry_out(cell) == {}
     assert len(RunDirectory(cell.folder).history()) == 2

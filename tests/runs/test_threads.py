@@ -6,9 +6,10 @@ import platform
 import pytest
 import torch
 
-from fedblade.runs import fitting_threads, load_config, prepare
+from fedblade.runs import load_config, prepare
 from fedblade.runs._memory import keep_freed_memory
 from fedblade.runs._operations import step_operations
+from fedblade.runs._threads import fitting_threads
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fedblade.results import comparison_rows
 with warnings.catch_warnings():
     # The pinned typer uses a name that the pinned click announces to remove.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from fedblade.cli._compare import comparison_table
+    from fedblade.results import comparison_table
 
 KEYS = {"model": "mlp", "num_clients": 2, "clients_per_round": 1, "metrics": ["accuracy"], "partition": "natural"}
 DROP = {"last_batch": "drop"}
@@ -76,5 +76,5 @@ def test_a_run_with_some_such_rounds_is_flagged_everywhere(tmp_path, engine):
     flag = f"no client made a step in {sum(idle)} of 6 rounds"
     assert result.summary["flags"] == [flag]
     rows = comparison_rows([out])
-    assert f"{flag} (seed" in comparison_table(rows).caption
+    assert f"{flag} (seed" in "\n".join(comparison_table(rows, "terminal").notes)
     assert f"{flag} (seed" in build_report([out], tmp_path / "page.html").read_text()

@@ -16,7 +16,7 @@ from fedblade.core.state import MemoryStore, ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.views import EndView
 from fedblade.engines.base import RoundOutcome
-from fedblade.runs import Driver, Silent
+from fedblade.runs import Driver, RunListener
 from fedblade.server import average
 from support.small_federation import (
     BATCH_NORM,
@@ -181,7 +181,7 @@ def test_an_idle_client_changes_nothing(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_of_idle_clients_changes_nothing(method):
     setup = build(method, **{"local.last_batch": "drop", "local.batch_size": 100}, **BATCH_NORM)
-    driver = Driver(setup, None, Silent())
+    driver = Driver(setup, None, RunListener())
     with pytest.raises(RunFailed, match="no client made a step in any of the 2 rounds"):
         driver.run()
     assert_same_bits(driver.state.flat(), setup.start.flat())

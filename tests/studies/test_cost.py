@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
-from fedblade.runs import load_config, prepare
+from fedblade.runs import Work, count_work, guess_work, load_config, prepare, training_split
 from fedblade.studies import Estimate, _estimate, estimate_cost
 from fedblade.studies._estimate import duration
 from fedblade.studies._timing import Speed, _fit_line, measure_speed
-from fedblade.studies._workload import Workload, count_work, guess_work, training_split
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 
@@ -84,12 +83,12 @@ def test_client_rounds_and_evaluations():
 def test_a_guess_divides_the_data_evenly():
     config = config_of(num_clients=100, clients_per_round=20, batch_size=64, epochs=5, rounds=200)
     guess = guess_work(replace(config, dataset=replace(config.dataset, name="cifar10")))
-    assert guess == Workload(200 * 20 * 5 * 8, 200 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
+    assert guess == Work(200 * 20 * 5 * 8, 200 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
     assert guess_work(replace(config, dataset=replace(config.dataset, name="nobody_knows"))) is None
 
 
 def test_seconds_follow_from_steps_clients_and_evaluations():
-    work = Workload(client_steps=12, longest_steps=5, client_rounds=4, evaluations=3, exact=True)
+    work = Work(client_steps=12, longest_steps=5, client_rounds=4, evaluations=3, exact=True)
     assert Speed(0.5, 0.0, 0.25, 2.0).seconds(work) == 6.0 + 1.0 + 6.0
     assert Speed(0.5, 3.0, 0.25, 2.0, together=4).seconds(work) == 5 * 3.0 + 6.0 + 1.0 + 6.0
     assert Speed(0.5, 3.0, 0.25, 2.0, together=2).seconds(work) == 6 * 3.0 + 6.0 + 1.0 + 6.0

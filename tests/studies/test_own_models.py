@@ -29,7 +29,7 @@ def reproduced(tiny, command, tmp_path):
     return run
 
 
-def own_accuracies(folder):
+def personal_accuracies(folder):
     return [row["accuracy"] for row in rows_of(folder / "clients.jsonl")]
 
 
@@ -40,7 +40,7 @@ def test_fine_tuned_models_with_their_deviation_over_clients(reproduced):
     printed = {"fedavg": ("FedAvg", 40.0), "fedavg-ft": ("FedAvg-FT", 60.0), "dotreg-ft": ("DotRegression-FT", 61.0)}
     for method, (label, paper) in printed.items():
         (folder,) = runs[method]
-        accuracies = own_accuracies(folder)
+        accuracies = personal_accuracies(folder)
         assert len(accuracies) == 4
         line = lines[label, "personalization"]
         assert float(line["ours_mean"]) == pytest.approx(fmean(accuracies), rel=1e-5)
@@ -62,7 +62,7 @@ def test_generic_and_personal_accuracy(reproduced):
     """FedAvg's best model is tuned on every client; of FedGELA's own models each client's best round counts."""
     out, lines, runs = reproduced("tn-gapa")
     assert "±" not in out
-    personal = {"fedavg": fmean(own_accuracies(runs["fedavg"][0]))}
+    personal = {"fedavg": fmean(personal_accuracies(runs["fedavg"][0]))}
     own = rows_of(runs["fedgela"][0] / "clients.jsonl")
     per_round = [row["personal_accuracy"] for row in rows_of(runs["fedgela"][0] / "history.jsonl")]
     personal["fedgela"] = fmean(row["best_accuracy"] for row in own)
@@ -83,7 +83,7 @@ def test_the_stages_of_fedetf(reproduced):
     assert "tn-pers: 2 cells, 4 runs, 0 of them finished" in out
     assert "ours is mean ± sample standard deviation over seeds (n−1)" in out
     for method, label in (("fedavg", "FedAvg"), ("fedetf", "FedETF")):
-        personal = [fmean(own_accuracies(folder)) for folder in runs[method]]
+        personal = [fmean(personal_accuracies(folder)) for folder in runs[method]]
         general = [fmean(row["test_accuracy"] for row in rows_of(folder / "history.jsonl")) for folder in runs[method]]
         for metric, ours in (("generalization", general), ("personalization", personal)):
             line = lines[label, metric]
@@ -93,4 +93,4 @@ def test_the_stages_of_fedetf(reproduced):
     for folder in runs["fedetf"]:
         curve = json.loads((folder / "summary.json").read_text())["personal_curve"]
         assert len(curve) == 3
-        assert curve[-1] == pytest.approx(fmean(own_accuracies(folder)))
+        assert curve[-1] == pytest.approx(fmean(personal_accuracies(folder)))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.runs import Silent, execute
+from fedblade.runs import RunListener, execute
 from fedblade.studies import plan_reproduction, run_planned
 
 
@@ -133,7 +133,7 @@ def test_names_do_not_depend_on_the_order_of_a_grid(tmp_path):
     assert len(set(names[0])) == 4
 
 
-class Stop(Silent):
+class Stop(RunListener):
     """Interrupts after two rounds."""
 
     def on_round(self, row):
@@ -162,7 +162,7 @@ def test_a_run_that_was_cut_short_goes_on(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_planned(cut.runs, watching(Stop()))
     assert cut.runs[0].rounds_done == 2
-    assert run_planned(cut.runs, watching(Silent())) == {}
+    assert run_planned(cut.runs, watching(RunListener())) == {}
     lines = [(run.folder / "history.jsonl").read_text().splitlines() for run in (whole, cut.runs[0])]
     accuracies = [[json.loads(line)["test_accuracy"] for line in each] for each in lines]
     assert accuracies[0] == accuracies[1]

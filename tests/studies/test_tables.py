@@ -1,15 +1,17 @@
 """Tables and measures against numbers worked out by hand, from made-up runs."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from fedblade.protocols import DEVIATION
-from fedblade.studies import outcome_table, outcomes, outcomes_csv, plan_reproduction, planned_table
+from fedblade.studies import outcome_files, outcome_table, outcomes, plan_reproduction, planned_table
 from fedblade.studies._measures import FinishedRun, Measurement, measure, speedup
 
 OVER_SEEDS = f"ours is mean ± {DEVIATION}"
+TITLE = "tn-t1: Tiny Table 1: two methods, and one that a benchmark measures"
 
 
 def run(accuracies, **summary):
@@ -29,10 +31,11 @@ def filled(tiny, tmp_path, finish):
 
 
 def test_markdown(filled):
-    assert outcome_table("Title", outcomes(filled), ["shortened to 2 of 3 rounds"]).markdown() == (
-        f"# Title\n\n*shortened to 2 of 3 rounds.*\n*{OVER_SEEDS}.*\n\n"
+    text = outcome_files(replace(filled, changes=("shortened to 2 of 3 rounds",)), outcomes(filled))[".md"]
+    assert text == (
+        f"# {TITLE}\n\n*difference = ours - paper.*\n*shortened to 2 of 3 rounds.*\n*{OVER_SEEDS}.*\n\n"
         "| level | method | ours | paper | difference |\n"
-        "| --- | --- | --- | --- | --- |\n"
+        "| --- | --- | ---: | ---: | ---: |\n"
         "| 0.1 | FedAvg | 50.00 ± 2.83 | 50 ± 1 | +0.00 |\n"
         "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
         "| 0.1 | Traced | pending: `fedblade bench losses` | 10 ± 0.1 | – |\n"
@@ -43,10 +46,10 @@ def test_markdown(filled):
 
 
 def test_latex(filled):
-    text = outcome_table("A_b: 5 %", outcomes(filled)[:2], []).latex()
-    caption = OVER_SEEDS.replace("±", "$\\pm$").replace("−", "$-$")
+    text = outcome_files(filled, outcomes(filled)[:2])[".tex"]
+    over = OVER_SEEDS.replace("±", "$\\pm$").replace("−", "$-$")
     assert text == (
-        f"\\begin{{table}}\n\\caption{{A\\_b: 5 \\%. {caption}}}\n"
+        f"\\begin{{table}}\n\\caption{{{TITLE}. difference = ours - paper. {over}}}\n"
         "\\begin{tabular}{lrrr}\n\\toprule\n"
         "method & ours & paper & difference \\\\\n\\midrule\n"
         "FedAvg & 50.00 $\\pm$ 2.83 & 50 $\\pm$ 1 & +0.00 \\\\\n"
@@ -56,16 +59,20 @@ def test_latex(filled):
 
 
 def test_csv(filled):
-    text = outcomes_csv("tn-t1", outcomes(filled), ["short"])
-    over = f"; {OVER_SEEDS}"
+    text = outcome_files(replace(filled, changes=("short",)), outcomes(filled))[".csv"]
+    note = f"short; {OVER_SEEDS}"
     assert text.splitlines()[:4] == [
         "preset,dataset,partition,level,clients,participants,model,method,metric,ours_mean,ours_std,ours_seeds,runs,bound,"
         "paper_mean,paper_std,difference,note",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2.82843,48 52,2,,50,1,0,short" + over,
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,,51,1,,51.5,,-0.5,1 of 2 runs finished; short" + over,
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,,0,,10,0.1,,pending: `fedblade bench losses`; short"
-        + over,
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2.82843,48 52,2,,50,1,0,{note}",
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,,51,1,,51.5,,-0.5,1 of 2 runs finished; {note}",
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,,0,,10,0.1,,pending: `fedblade bench losses`; {note}",
     ]
+
+
+def texts(table):
+    """Headings, and rows of text."""
+    return [column.heading for column in table.columns], [[cell.text for cell in row] for row in table.rows]
 
 
 def test_failed_runs_are_named(filled):
@@ -89,7 +96,7 @@ def test_rounds_to_accuracy_and_speedups(tiny, tmp_path, finish):
     plan = plan_reproduction(tiny("tn-t2"), out=tmp_path)
     for each, curve in zip(plan.runs, [[10, 20, 30], [10, 19.9, 30], [20, 20, 20], [25, 5, 5]], strict=True):
         finish(each, curve)
-    rows = outcome_table("R", outcomes(plan), []).markdown().splitlines()[6:]
+    rows = [f"| {' | '.join(row)} |" for row in texts(outcome_table(outcomes(plan), []))[1]]
     assert rows == [
         "| FedAvg | rounds_to_20pct | 2.5 ± 0.7 | 2 | +0.5 |",
         "| FedAvg | speedup_to_20pct | 1.0 | – | – |",
@@ -109,9 +116,8 @@ def test_variants_stand_side_by_side_each_with_its_own_baseline(tiny, tmp_path, 
     for run in both.runs:
         curve = [10, 20, 20] if "split=large" in run.label else [10, 10, 20]
         finish(run, [20, 20, 20] if run.label.startswith("FedProx") else curve)
-    table = outcome_table("R", outcomes(both), [])
-    rows = table.rows
-    assert table.header[:3] == ["method", "split", "metric"]
+    header, rows = texts(outcome_table(outcomes(both), []))
+    assert header[:3] == ["method", "split", "metric"]
     speedups = {(row[0], row[1]): row[3] for row in rows if row[2] == "speedup_to_20pct"}
     assert speedups == {
         ("FedAvg", "large"): "1.0",
@@ -124,7 +130,7 @@ def test_variants_stand_side_by_side_each_with_its_own_baseline(tiny, tmp_path, 
     default = plan_reproduction(tiny("tn-read"), out=tmp_path)
     assert default.remarks == ("split = large", "Nobody knows which reading is right")
     assert [run.folder for run in default.runs] == [run.folder for run in both.runs if "split=large" in run.label]
-    first, *lines = outcomes_csv("tn-read", outcomes(default), default.remarks).splitlines()
+    first, *lines = outcome_files(default, outcomes(default))[".csv"].splitlines()
     column = first.split(",").index("split")
     assert {line.split(",")[column] for line in lines} == {"large"}
     assert all("Nobody knows" in line for line in lines)
@@ -234,30 +240,32 @@ def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_pa
 @pytest.mark.usefixtures("command")
 def test_a_plan_fits_eighty_columns_and_says_what_it_leaves_out(tmp_path):
     """The data set decides the model of FedDr+, and no line has begun. `command` has loaded the command line."""
-    from fedblade.cli._studies import rich_table
+    from fedblade.cli._tables import drawn_table
 
     plan = plan_reproduction("fr-t3", where=["block=released", "method=FedAvg", "method=SphereFed"], out=tmp_path)
     table = planned_table(plan)
-    assert table.header == ["dataset", "partition", "level", "method", "metric", "paper"]
+    header, rows = texts(table)
+    assert header == ["dataset", "partition", "level", "method", "metric", "paper"]
     console = Console(width=80, file=io.StringIO())
-    console.print(rich_table(table))
+    console.print(drawn_table(replace(table, notes=())))
     lines = console.file.getvalue().splitlines()
     assert not any("…" in line for line in lines)
-    assert len(lines) <= 2 + 2 * len(table.rows)
-    assert table.remarks[0] == "clients = 100, participants = 10, state = 0 of 3 runs done"
+    assert len(lines) <= 2 + 2 * len(rows)
+    assert table.notes[0] == "the same in every line: clients = 100, participants = 10, state = 0 of 3 runs done"
     assert plan.remarks[0] == "model = MobileNet for CIFAR-100, VGG11 for CIFAR-10, ResNet-18 for ImageNet-100"
     with_model = planned_table(plan_reproduction("fb-t11", out=tmp_path))
-    assert with_model.header == ["dataset", "model", "method", "paper"]
-    assert "state = needs no run" in with_model.remarks[0]
+    assert texts(with_model)[0] == ["dataset", "model", "method", "paper"]
+    assert "state = needs no run" in with_model.notes[0]
 
 
 def test_a_plan_has_the_states_of_its_lines_where_they_differ(filled):
     table = planned_table(filled)
-    assert table.header == ["level", "method", "paper", "state"]
-    assert {row[-1] for row in table.rows} == {
+    header, rows = texts(table)
+    assert header == ["level", "method", "paper", "state"]
+    assert {row[-1] for row in rows} == {
         "2 of 2 runs done",
         "1 of 2 runs done",
         "0 of 2 runs done",
         "pending: `fedblade bench losses`",
     }
-    assert table.remarks[0].startswith("dataset = digits, partition = dirichlet, clients = 6")
+    assert table.notes[0].startswith("the same in every line: dataset = digits, partition = dirichlet, clients = 6")

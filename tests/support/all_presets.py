@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import RunConfig, resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.presets.catalogue import GridPreset, is_grid, load_grid, preset_names
 from fedblade.presets.grid import Cell
 from fedblade.presets.published import Line, lines_of
@@ -39,13 +39,13 @@ def cell(name: str, **columns: str) -> Cell:
 
 def settled(one: Cell) -> dict:
     """The tables of a run of the cell, the preset's values for its method put in."""
-    return apply(one.config, {})
+    return apply_overrides(one.config, {})
 
 
 @cache
 def configs(name: str) -> list[RunConfig]:
     """What the cells of a grid run with, in their order, checked."""
-    return [resolve({**settled(one), "seed": one.seeds[0]}) for one in shipped(name).cells]
+    return [complete_config({**settled(one), "seed": one.seeds[0]}) for one in shipped(name).cells]
 
 
 __all__ = ["GRIDS", "cell", "configs", "lines", "settled", "shipped", "whole"]

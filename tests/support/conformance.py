@@ -13,7 +13,7 @@ from fedblade.core.outcome import StepLog, adapt_client, collect_client, train_c
 from fedblade.core.phase import Sgd
 from fedblade.core.state import MemoryStore, flatten
 from fedblade.core.sums import DataPass, Sum, Sums
-from fedblade.engines.base import Holder
+from fedblade.engines.base import MeasuredClient
 from support.small_federation import assert_same_bits, tasks
 
 TOLERANCE = 1e-9
@@ -130,7 +130,7 @@ def check_measure(engine, setup):
     }
     parts = {1: order, 2: order[:7], 0: order[3:], 3: order[:1]}
     holders = {
-        client: Holder(client, None if client == 0 else {"_personal": own[client], **beside}, counts)
+        client: MeasuredClient(client, None if client == 0 else {"_personal": own[client], **beside}, counts)
         for client in parts
     }
     clients = ((holders[client], parts[client]) for client in parts)

@@ -8,7 +8,7 @@ from fedblade.core.tree import tree_digest
 from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
-from fedblade.runs import Driver, Silent, load_config, prepare
+from fedblade.runs import Driver, RunListener, load_config, prepare
 from support.local_post import LocalPost
 
 SMALL = {
@@ -31,7 +31,7 @@ def nodes(folder, clients=5):
 
 
 def trained(setup, directory=None):
-    driver = Driver(setup, directory, Silent())
+    driver = Driver(setup, directory, RunListener())
     driver.run()
     return driver
 

@@ -12,8 +12,8 @@ import torch
 from fedblade.core.registry import methods
 from fedblade.core.tensorfile import read_tensors
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, Silent, execute, prepare
-from fedblade.runs.distributed import joined
+from fedblade.runs import Driver, RunJob, RunListener, prepare
+from fedblade.runs.distributed import join_ranks
 from support.small_federation import BATCH_NORM, TABLES, configure, vectors
 
 KNOBS = {
@@ -30,7 +30,7 @@ SETTING = BATCH_NORM | {
 }  # fmt: skip
 
 
-class Counting(Silent):
+class Counting(RunListener):
     """Remembers which clients were reported."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ def one_process(config, folder):
     """The reference; under torchrun a run without ranks is refused, so it is driven by hand."""
     directory = RunDirectory(folder)
     directory.open(config.table(), resume=False)
-    driver = Driver(prepare(config, vectors()), directory, Silent())
+    driver = Driver(prepare(config, vectors()), directory, RunListener())
     driver.run()
     directory.close()
     return driver.history
@@ -72,7 +72,7 @@ def compare(name, cohort, folder, ranks):
     for order, store in (("any", "shared"), ("fixed", "rank")):
         listener, shared = Counting(), {"distributed.order": order, "distributed.store": store}
         config = configure(name, **own, **shared)
-        result = execute(config, out=folder / order, dataset=vectors(), ranks=ranks, listener=listener)
+        result = RunJob(config, folder / order, dataset=vectors(), ranks=ranks, listener=listener).execute()
         if not ranks.leads:
             continue
         states = [[state_of(folder / kind, round_) for kind in (order, "alone")] for round_ in (1, ROUNDS)]
@@ -87,7 +87,7 @@ def compare(name, cohort, folder, ranks):
 
 
 def main(folder, cohort, chosen):
-    ranks = joined()
+    ranks = join_ranks()
     found = [row for name in chosen or methods.names() for row in compare(name, cohort, folder / name, ranks)]
     if ranks.leads:
         (folder / "findings.json").write_text(json.dumps(found))

@@ -11,9 +11,9 @@ import torch
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_digest
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, Silent, execute, prepare
+from fedblade.runs import Driver, RunJob, RunListener, execute, prepare
 from fedblade.runs.distributed import _store as _distributed_store
-from fedblade.runs.distributed import joined
+from fedblade.runs.distributed import join_ranks
 from support.own_modules import half_frozen
 from support.small_federation import BATCH_NORM, configure, read_anew, vectors
 
@@ -39,7 +39,7 @@ def frozen(engine, **changes):
 
 def alone(config, dataset=None, model=None):
     """The same in one process; rank 0 does it by hand."""
-    driver = Driver(prepare(config, dataset or vectors(), model), None, Silent())
+    driver = Driver(prepare(config, dataset or vectors(), model), None, RunListener())
     driver.run()
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in driver.history]
     return {"history": rows, "clients": driver.clients}
@@ -60,11 +60,12 @@ def refused(work):
 
 
 def main(folder):
-    ranks, found = joined(), {}
+    ranks, found = join_ranks(), {}
     _distributed_store._LOOK_SECONDS = 0.5
 
     def run(config, **options):
-        return execute(config, ranks=ranks, **({"dataset": vectors()} | options))
+        options["folder"] = options.pop("out", None)
+        return RunJob(config, ranks=ranks, **({"dataset": vectors()} | options)).execute()
 
     tuned = {"protocol": "ft", "clients_per_round": 4}
     found["memory"] = seen(run(small("ditto", **tuned, **FIXED)))

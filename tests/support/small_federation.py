@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import RunConfig, resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.method import Method
 from fedblade.core.plan import ClientTask
 from fedblade.core.registry import Entry
@@ -17,7 +17,7 @@ from fedblade.core.state import ServerState
 from fedblade.data import Dataset, Part, as_dataset
 from fedblade.methods import Composition
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, RoundRecord, Setup, Silent, prepare
+from fedblade.runs import Driver, RoundRecord, RunListener, Setup, prepare
 
 NUM_CLASSES, NUM_CLIENTS, DIM = 5, 4, 16
 
@@ -80,7 +80,7 @@ def _noisy_classes(shape: tuple[int, ...], train: int, test: int, seed: int) -> 
 def configure(method: str | Method = "fedavg", **overrides: Any) -> RunConfig:
     """The small federation's configuration; keys as in `fedblade.run`, `method` a name or a value."""
     name = method if isinstance(method, str) else "fedavg"
-    config = resolve(apply(copy.deepcopy(TABLES), {"method": name, **overrides}))
+    config = complete_config(apply_overrides(copy.deepcopy(TABLES), {"method": name, **overrides}))
     if isinstance(method, str):
         return config
     return replace(config, method=Composition("value", Entry("value", lambda: method), ()), method_knobs={})
@@ -119,7 +119,7 @@ def train(
 ) -> Ran:
     """Run the small federation to its end."""
     setup = build(method, data, **overrides)
-    driver = Driver(setup, directory, Silent())
+    driver = Driver(setup, directory, RunListener())
     driver.run()
     return Ran(setup, driver)
 

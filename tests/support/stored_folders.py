@@ -22,7 +22,7 @@ import fedblade
 from fedblade.config.run_config import RunConfig
 from fedblade.engines.nodes import Reply, Request
 from fedblade.flower._server import deployed_setup, journal_of
-from fedblade.runs import Setup, Silent, execute, load_config
+from fedblade.runs import RunJob, RunListener, Setup, load_config
 from fedblade.studies import plan_comparison, run_planned
 from support.local_post import LocalPost
 from support.node_runs import QUICK, nodes
@@ -36,7 +36,7 @@ SMALL = {
 OWN = {"test_split": "matched", "protocol": "gapa"}
 
 
-class Stop(Silent):
+class Stop(RunListener):
     """Interrupts a run after a round, or after some of the clients' own models were measured."""
 
     def __init__(self, *, after_round: int | None = None, after_models: int | None = None) -> None:
@@ -46,7 +46,7 @@ class Stop(Silent):
         if row["round"] == self.round:
             raise KeyboardInterrupt
 
-    def on_own_model(self, done: int, total: int) -> None:
+    def on_personal_model(self, done: int, total: int) -> None:
         if done == self.models:
             raise KeyboardInterrupt
 
@@ -67,7 +67,7 @@ def told_twice(request: Request, reply: Reply) -> list[Reply]:
     return [replace(reply, node=99), reply] if first else [reply]
 
 
-def on_nodes(config: RunConfig, out: Path, place: Path, listener: Silent) -> fedblade.Result:
+def on_nodes(config: RunConfig, out: Path, place: Path, listener: RunListener) -> fedblade.Result:
     """Begin a run in `out` whose clients are nodes with folders in `place`, or go on with it."""
     post = LocalPost(nodes(place, config.federation.num_clients), tamper=told_twice)
     journal = journal_of(out)
@@ -75,20 +75,20 @@ def on_nodes(config: RunConfig, out: Path, place: Path, listener: Silent) -> fed
     def setup() -> Setup:
         return deployed_setup(config, QUICK, post, out, journal)
 
-    return execute(config, out=out, resume=out.exists(), listener=listener, make=setup)
+    return RunJob(config, out, resume=out.exists(), listener=listener, make_setup=setup).execute()
 
 
-def run(out: Path, listener: Silent | None = None, **keys: Any) -> None:
+def run(out: Path, listener: RunListener | None = None, **keys: Any) -> None:
     """One small run, which the listener may interrupt; a key that is None is left out."""
     given = {key: value for key, value in (SMALL | keys).items() if value is not None}
     with suppress(KeyboardInterrupt):
-        fedblade.run("quickstart", out=out, listener=listener or Silent(), **given)
+        fedblade.run("quickstart", out=out, listener=listener or RunListener(), **given)
 
 
 def comparison(out: Path) -> None:
     """Two methods and two seeds, as `fedblade compare --out` lays them out."""
     cells = plan_comparison("quickstart", SMALL, ["fedavg", "fedetf"], [1, 2], out)
-    run_planned(cells, lambda label: nullcontext(Silent()))
+    run_planned(cells, lambda label: nullcontext(RunListener()))
 
 
 def deployed(out: Path) -> None:

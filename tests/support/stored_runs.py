@@ -5,10 +5,10 @@ import json
 import pytest
 
 import fedblade
-from fedblade.config.run_config import resolve
+from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.results import RunDirectory
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 from fedblade.runs._revisions import revisions_of
 from support.stored_folders import on_nodes, own_module
 
@@ -22,7 +22,7 @@ def facts_of(folder, name="partition.json"):
 
 
 def config_of(folder):
-    return resolve(RunDirectory(folder).stored_config())
+    return complete_config(RunDirectory(folder).stored_config())
 
 
 def given(folder):
@@ -33,8 +33,8 @@ def given(folder):
 def go_on(folder):
     """Resume a run, or get the result of a finished one, the way it was started."""
     if (folder / "deployment.json").exists():
-        return on_nodes(config_of(folder), folder, folder.parent / "nodes", Silent())
-    return fedblade.run(out=folder, resume=True, listener=Silent(), **given(folder))
+        return on_nodes(config_of(folder), folder, folder.parent / "nodes", RunListener())
+    return fedblade.run(out=folder, resume=True, listener=RunListener(), **given(folder))
 
 
 def outdated(folder):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import fedblade
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 SMALL = {"rounds": 3, "num_clients": 4, "clients_per_round": 2, "epochs": 1, "method": "fedavg"}
 
@@ -18,7 +18,7 @@ SMALL = {"rounds": 3, "num_clients": 4, "clients_per_round": 2, "epochs": 1, "me
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     """Interrupts the run once the trackers have been told of a round, in the client that comes next."""
 
     def __init__(self, round_):
@@ -44,7 +44,7 @@ def at_home(monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def two_sittings(out, name):
+def two_sessions(out, name):
     """A run that is interrupted in its second round and goes on, its state saved every other round."""
     settings = {**SMALL, "checkpoint.every": 2}
     with pytest.raises(KeyboardInterrupt):
@@ -62,7 +62,7 @@ def test_tensorboard_reads_back_every_round_once(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    history = two_sittings(tmp_path / "run", "tensorboard").history
+    history = two_sessions(tmp_path / "run", "tensorboard").history
     found = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     for key in ("test_accuracy", "test_loss", "bytes_up", "lr"):
         assert [(event.step, event.value) for event in found.Scalars(key)] == numbers(history, key)
@@ -78,7 +78,7 @@ def test_mlflow_reads_back_every_round_once(tmp_path, monkeypatch):
     from mlflow import MlflowClient
 
     out = tmp_path / "run"
-    history = two_sittings(out, "mlflow").history
+    history = two_sessions(out, "mlflow").history
     client = MlflowClient(tracking_uri=f"sqlite:///{out}/mlruns/mlflow.db")
     (run,) = client.search_runs([client.get_experiment_by_name("fedblade").experiment_id])
     assert run.info.status == "FINISHED"
@@ -113,7 +113,7 @@ def test_mlflow_goes_where_the_user_says_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mine.db")
     notes = []
 
-    class Notes(Silent):
+    class Notes(RunListener):
         def on_note(self, text):
             notes.append(text)
 
@@ -158,7 +158,7 @@ def whole_file(path):
 def test_wandb_stays_offline_and_keeps_its_id(tmp_path):
     pytest.importorskip("wandb")
     out = tmp_path / "run"
-    history = two_sittings(out, "wandb").history
+    history = two_sessions(out, "wandb").history
     identity = json.loads((out / "wandb" / "fedblade.json").read_text())["identity"]
     files = sorted(out.glob(f"wandb/offline-run-*/run-{identity}.wandb"), key=lambda path: path.stat().st_mtime_ns)
     assert len(files) == len(list(out.glob("wandb/*run-*/*.wandb"))) == 2

@@ -9,13 +9,13 @@ import pytest
 import fedblade
 from fedblade.config.overrides import parse_assignment
 from fedblade.core.errors import Misconfigured, MissingExtra
-from fedblade.runs import Silent, load_config
+from fedblade.runs import RunListener, load_config
 from fedblade.trackers import TRACKERS, check_installed
 
 SMALL = {"rounds": 3, "num_clients": 4, "clients_per_round": 2, "epochs": 1, "method": "fedavg"}
 
 
-class Notes(Silent):
+class Notes(RunListener):
     """Keeps notes, and stops the run after a round if told to."""
 
     def __init__(self, stop_after=None):

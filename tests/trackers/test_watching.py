@@ -5,14 +5,14 @@ import warnings
 
 import pytest
 
-from fedblade.runs import Silent
-from fedblade.trackers import Everyone, tracked
-from fedblade.trackers._backend import Opened, Sitting, scalars_of
-from fedblade.trackers._tracked import TRACKERS, Kind
-from fedblade.trackers._tracker import MEMORY, Tracker
+from fedblade.runs import RunListener
+from fedblade.trackers import ListenerGroup, attached_trackers
+from fedblade.trackers._attach import TRACKERS, TrackerKind
+from fedblade.trackers._backend import Opened, Session, scalars_of
+from fedblade.trackers._tracker import PROGRESS, Tracker
 
 
-class Heard(Silent):
+class Heard(RunListener):
     """Keeps what it is told."""
 
     def __init__(self, name="", told=None):
@@ -27,7 +27,7 @@ class Heard(Silent):
     def on_round(self, row):
         self.told.append((self.name, "round", row))
 
-    def on_own_model(self, done, total):
+    def on_personal_model(self, done, total):
         self.told.append((self.name, "own", done, total))
 
     def on_note(self, text):
@@ -40,11 +40,11 @@ class Kept:
 
     def __init__(self, fails=(), forgets=False, notes=()):
         self.fails, self.forgets, self.notes = fails, forgets, notes
-        self.sittings, self.rounds, self.ends = [], [], []
+        self.sessions, self.rounds, self.ends = [], [], []
 
-    def open(self, sitting):
-        self.sittings.append(sitting)
-        return Opened("mine", 0 if self.forgets else sitting.logged, self.notes)
+    def open(self, session):
+        self.sessions.append(session)
+        return Opened("mine", 0 if self.forgets else session.last_round, self.notes)
 
     def log(self, round_, scalars):
         warnings.warn("an inside that is not ours", DeprecationWarning, stacklevel=1)
@@ -61,16 +61,16 @@ def rows(*rounds):
 
 
 def tracker_of(backend, folder, notes):
-    return Tracker("kept", backend, Sitting(folder, folder / "own", {"seed": 1}), notes.append)
+    return Tracker("kept", backend, Session(folder, folder / "own", {"seed": 1}), notes.append)
 
 
 def test_everyone_is_told_everything_in_order():
     told = []
-    both = Everyone((Heard("a", told), Heard("b", told)))
+    both = ListenerGroup((Heard("a", told), Heard("b", told)))
     both.on_start("setup", rows(1))
     both.on_client(2, 7)
     both.on_round({"round": 2})
-    both.on_own_model(1, 3)
+    both.on_personal_model(1, 3)
     both.on_note("look")
     events = [("start", "setup", rows(1)), ("client", 2, 7), ("round", {"round": 2}), ("own", 1, 3), ("note", "look")]
     assert told == [(name, *event) for event in events for name in ("a", "b")]
@@ -82,7 +82,7 @@ def test_scalars_are_the_finite_numbers_without_the_round():
     assert scalars_of(row) == {"test_loss": 0.5, "bytes_up": 7.0}
 
 
-def test_a_round_is_logged_once_over_all_sittings(tmp_path):
+def test_a_round_is_logged_once_over_all_sessions(tmp_path):
     backend, notes = Kept(), []
     first = tracker_of(backend, tmp_path, notes)
     first.on_start(None, [])
@@ -94,7 +94,7 @@ def test_a_round_is_logged_once_over_all_sittings(tmp_path):
     for row in rows(3, 4):
         second.on_round(row)
     assert backend.rounds == [(n, {"test_accuracy": 10.0 * n}) for n in (1, 2, 3, 4)]
-    assert [(each.identity, each.logged) for each in backend.sittings] == [(None, 0), ("mine", 3)]
+    assert [(session.run_id, session.last_round) for session in backend.sessions] == [(None, 0), ("mine", 3)]
     assert not notes
 
 
@@ -109,19 +109,19 @@ def test_a_tracker_that_comes_late_gets_the_rounds_before_it(tmp_path):
 def test_a_store_that_lost_the_run_gets_all_of_it_again(tmp_path):
     backend = Kept(forgets=True)
     for history in ([], rows(1, 2)):
-        sitting = tracker_of(backend, tmp_path, [])
-        sitting.on_start(None, history)
-        sitting.on_round(rows(len(history) + 1)[0])
+        tracker = tracker_of(backend, tmp_path, [])
+        tracker.on_start(None, history)
+        tracker.on_round(rows(len(history) + 1)[0])
     assert [round_ for round_, _ in backend.rounds] == [1, 1, 2, 3]
 
 
 def test_a_torn_memory_begins_anew(tmp_path):
     (tmp_path / "own").mkdir()
     for torn in ("", "[1]", '{"identity": "mine"}', '{"identity": "mine", "logged": null}'):
-        (tmp_path / "own" / MEMORY).write_text(torn)
+        (tmp_path / "own" / PROGRESS).write_text(torn)
         backend, notes = Kept(), []
         tracker_of(backend, tmp_path, notes).on_start(None, rows(1))
-        assert backend.sittings[0].identity is None
+        assert backend.sessions[0].run_id is None
         assert backend.rounds == [(1, {"test_accuracy": 10.0})]
         assert not notes
 
@@ -164,10 +164,10 @@ def test_an_unwritable_folder_stops_the_tracker_only(tmp_path):
 )
 def test_trackers_learn_how_the_run_ended(tmp_path, monkeypatch, error, status):
     backend, listener = Kept(), Heard("a")
-    monkeypatch.setitem(TRACKERS, "kept", Kind(lambda: backend, "json", "kept"))
+    monkeypatch.setitem(TRACKERS, "kept", TrackerKind(lambda: backend, "json", "kept"))
 
     def go():
-        with tracked(["kept", "kept"], tmp_path, {"seed": 1}, listener) as everyone:
+        with attached_trackers(["kept", "kept"], tmp_path, {"seed": 1}, listener) as everyone:
             everyone.on_start(None, [])
             everyone.on_round(rows(1)[0])
             if error is not None:
@@ -179,13 +179,13 @@ def test_trackers_learn_how_the_run_ended(tmp_path, monkeypatch, error, status):
         with pytest.raises(type(error)):
             go()
     assert backend.ends == [status]
-    assert backend.sittings[0].settings == {"seed": 1}
+    assert backend.sessions[0].settings == {"seed": 1}
     assert [event[1] for event in listener.told] == ["start", "round"]
-    assert json.loads((tmp_path / "kept" / MEMORY).read_text()) == {"identity": "mine", "logged": 1}
+    assert json.loads((tmp_path / "kept" / PROGRESS).read_text()) == {"identity": "mine", "logged": 1}
 
 
 def test_without_trackers_the_watcher_is_left_as_it_is(tmp_path):
-    listener = Silent()
-    with tracked([], tmp_path, {}, listener) as same:
+    listener = RunListener()
+    with attached_trackers([], tmp_path, {}, listener) as same:
         assert same is listener
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from fedblade.config.overrides import apply
+from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import knob_tables
 from fedblade.presets.catalogue import is_grid, load_grid, preset_names, read_config
 
@@ -73,7 +73,7 @@ def _all_settings() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         for cell in grid.cells:
             varied = {key for key in cell.chosen if key.startswith("method.")} - {"method.name"}
             if not varied:
-                settings = dict(apply(cell.config, {})["method"])
+                settings = dict(apply_overrides(cell.config, {})["method"])
                 yield settings.pop("name"), grid.paper or grid.id, settings
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import OBJECT, resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import FROM_PYTHON, complete_config
 from fedblade.core.outcome import LocalResult, collect_client, train_client
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
@@ -16,7 +16,7 @@ from fedblade.core.sums import Reduce, Sum, payload_bytes
 from fedblade.core.tree import State, tree_bytes
 from fedblade.data import as_dataset
 from fedblade.presets.catalogue import read_config
-from fedblade.runs import Setup, broadcast_bytes, exchange_bytes_down, model_bytes, prepare
+from fedblade.runs import Setup, download_bytes, prepare
 
 _ONE_CLIENT: Mapping[str, Any] = {
     "num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1, "partition": "iid", "device": "cpu",
@@ -89,7 +89,7 @@ def prepare_one_client(method: str) -> Setup:
     images = np.linspace(0, 1, 20 * 64, dtype=np.float32).reshape(20, 1, 8, 8)
     # A card shows the library's knobs, so those of the quickstart are left out.
     preset = {key: value for key, value in read_config("quickstart").items() if key not in ("methods", "seeds")}
-    config = resolve(apply(preset, {**_ONE_CLIENT, "method": method, "dataset": OBJECT}))
+    config = complete_config(apply_overrides(preset, {**_ONE_CLIENT, "method": method, "dataset": FROM_PYTHON}))
     return prepare(config, as_dataset((images, labels, images, labels)))
 
 
@@ -100,9 +100,10 @@ def measure_traffic(setup: Setup) -> tuple[Traffic, KeptState]:
     task, rate = setup.planner.task(0, 0), setup.config.optimizer.rate(0, 1)
     done = train_client(setup.problem, state, task, None, rate)
     up_model, up_extra = _split(setup, done)
+    down = download_bytes(setup, state)
     traffic = Traffic(
-        down_model=model_bytes(setup, state),
-        down_extra=tuple(Payload(*sent) for sent in broadcast_bytes(setup, state).items()),
+        down_model=down.model,
+        down_extra=tuple(Payload(*sent) for sent in down.server_state.items()),
         once=(Payload("fixed tensors", tree_bytes(state.fixed)),) if state.fixed and method.sums else (),
         up_model=up_model,
         up_extra=up_extra,
@@ -135,7 +136,7 @@ def _exchange(
     made: list[ExchangeTraffic] = []
     for exchange in setup.method.exchanges:
         if exchange.when == when:
-            down = exchange_bytes_down(setup, state, exchange)
+            down = download_bytes(setup, state).for_exchange(exchange)
             done = collect_client(setup.problem, state, setup.planner.task(0, 0), client_state, exchange.sums)
             up = tuple(_payloads(setup, exchange.sums, done))
             made.append(ExchangeTraffic(exchange.when, exchange.clients, down, up))

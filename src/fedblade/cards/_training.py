@@ -8,7 +8,7 @@ from itertools import groupby
 from fedblade.core.method import Method, Stages
 from fedblade.core.phase import ALL_GROUPS, GROUPS, Phase, Sgd
 from fedblade.core.terms import AnyTerm, FeatureTerm, GradientTerm, Term, active
-from fedblade.runs import Setup, stages_after_run
+from fedblade.runs import Setup, tuning_stages
 
 _PROTOCOLS = ("ft", "pers_etf", "gapa", "other protocols")
 
@@ -74,7 +74,7 @@ def personal_of(setup: Setup) -> PersonalCard:
     parts += [f"the model in the client state '{method.own.state}'"] if method.own.state else []
     parts += ["its own normalisation statistics"] if method.buffers == "local" else []
     parts += ["a prediction of its own"] if method.own.logits else []
-    tuning = {protocol: _tuning(setup, stages_after_run(method, protocol)) for protocol in _PROTOCOLS}
+    tuning = {protocol: _tuning(setup, tuning_stages(method, protocol)) for protocol in _PROTOCOLS}
     return PersonalCard(_joined(parts) if parts else "none unless tuned", tuning)
 
 

@@ -138,14 +138,14 @@ def run(
     from fedblade.cli._run import _sentence
     from fedblade.flower import follow, read_app
     from fedblade.results import RunDirectory
-    from fedblade.runs import check_folder, next_run_folder, shown
+    from fedblade.runs import check_folder, next_run_folder, progress_listener
 
     with importable(place.folder):
         config, _ = read_app(place.folder)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as listener:
+    with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(place, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(_sentence(summary))

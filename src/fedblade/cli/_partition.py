@@ -31,7 +31,7 @@ def partition(
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
-    from fedblade.runs import deal_samples, give_tests, load_config
+    from fedblade.runs import load_config, split_clients, split_training_data
 
     _check_files(plot, save, compare=compare)
     changes = opt.overrides(assignments, seed=seed)
@@ -41,8 +41,7 @@ def partition(
         compare_splits(config, config.dataset.make())
         return
     dataset = config.dataset.make()
-    dealt = deal_samples(config, dataset)
-    split = give_tests(config, dataset, dealt).train
+    split = split_clients(config, dataset).train
     _print_split(split, config.federation.clients_per_round)
     if plot is not None:
         counts = split.short_table()
@@ -52,7 +51,7 @@ def partition(
         typer.echo(str(write_file(plot, picture)))
     if save is not None:
         # The file includes the clients' test samples: a run that reads the file holds them out again.
-        save_split(save, dealt)
+        save_split(save, split_training_data(config, dataset))
         typer.echo(str(save))
 
 

@@ -8,7 +8,7 @@ import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import estimate_with_progress, finish, parse_seeds, print_lines, rich_table
+from fedblade.cli._studies import estimate_with_progress, finish, parse_seeds, print_lines, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def reproduce(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import shown
+    from fedblade.runs import progress_listener
     from fedblade.studies import plan_reproduction, planned_table, refuse_outdated, run_planned
 
     changes = opt.overrides(assignments, engine=engine, device=device)
@@ -49,9 +49,7 @@ def reproduce(
     )
     console = Console()
     if dry_run:
-        table = planned_table(plan)
-        console.print(rich_table(table))
-        print_lines(console, f"the same in every line: {table.remarks[0]}")
+        print_table(console, planned_table(plan))
     else:
         refuse_outdated(plan.runs)
     _announce(console, plan)
@@ -61,7 +59,7 @@ def reproduce(
     if plan.runs and not runs:
         raise Misconfigured(next(iter(plan.absent.values())))
     with resumable(plan.folder, given=out is not None):
-        failed = run_planned(runs, lambda label: shown(console, quiet=quiet, label=label))
+        failed = run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
         report = _publish(console, plan, failed)
     finish(report, failed, len(runs))
 
@@ -107,17 +105,14 @@ def _publish(console: "Console", plan: "Reproduction", failed: "dict[Path, str]"
     """Print the table and write it as CSV, Markdown, LaTeX and HTML; returns the path of the page."""
     from fedblade.core.files import write_atomic
     from fedblade.report import build_report
-    from fedblade.studies import outcome_table, outcomes, outcomes_csv
+    from fedblade.studies import outcome_files, outcome_table, outcomes
 
     title, stem = f"{plan.preset.id}: {plan.preset.summary}", plan.folder / plan.preset.id
     results = outcomes(plan, failed)
-    table = outcome_table(title, results, plan.remarks)
-    console.print(rich_table(table))
-    print_lines(console, "; ".join(("difference = ours - paper", *table.remarks)))
+    print_table(console, outcome_table(results, plan.remarks))
     plan.folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(stem.with_suffix(".md"), table.markdown())
-    write_atomic(stem.with_suffix(".tex"), table.latex())
-    write_atomic(stem.with_suffix(".csv"), outcomes_csv(plan.preset.id, results, plan.remarks))
+    for ending, text in outcome_files(plan, results).items():
+        write_atomic(stem.with_suffix(ending), text)
     folders = [run.folder for run in plan.runs if run.directory.exists]
     if not folders:
         return stem.with_suffix(".md")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fedblade.config.run_config import RunConfig
-    from fedblade.runs import Profile
 
 
 def run(
@@ -31,8 +30,8 @@ def run(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import execute, followed, next_run_folder, requested_config, shown
-    from fedblade.runs.distributed import agreed_config, agreed_folder, joined
+    from fedblade.runs import RunJob, follow_run, next_run_folder, progress_listener, requested_config
+    from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
     def requested() -> "RunConfig":
         if resume and out is None:
@@ -40,16 +39,17 @@ def run(
         changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
         return requested_config(source, changes, where or (), out=out, resume=resume)
 
-    ranks = joined()
+    ranks = join_ranks()
     if ranks is not None and not ranks.leads:
-        _follow(lambda: followed(ranks, out))
+        _follow(lambda: follow_run(ranks, out))
     config = agreed_config(ranks, requested)
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, shown(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
-        result = execute(config, out=folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
+    with again, progress_listener(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
+        job = RunJob(config, folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
+        result = job.execute()
     if not quiet and result.profile is not None:
-        typer.echo(_profile_text(result.profile))
+        typer.echo(result.profile.report())
     if not quiet:
         typer.echo(_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
@@ -57,14 +57,14 @@ def run(
 
 
 def _follow(work: "Callable[[], object]") -> NoReturn:
-    """Work for rank 0 and print nothing, because rank 0 prints. If rank 0 is lost, rank 1 prints that."""
+    """Serve rank 0, which prints everything. Only if rank 0 is lost, rank 1 prints the error."""
     from fedblade.core.errors import FedbladeError
-    from fedblade.runs.distributed import unheard
+    from fedblade.runs.distributed import must_report_error
 
     try:
         work()
     except FedbladeError as error:
-        if unheard(error):
+        if must_report_error(error):
             raise
         raise typer.Exit(error.exit_status) from error
     except Stopped as stopped:
@@ -83,22 +83,6 @@ def _lost_rank_before_signal() -> "Iterator[None]":
         if isinstance(stopped.__context__, RunFailed):
             raise stopped.__context__ from None
         raise
-
-
-def _profile_text(profile: "Profile") -> str:
-    """The seconds of every stage, and how to open the trace."""
-    from fedblade.runs import MOST_OPERATORS, OPERATOR_SECONDS
-
-    limits = f"the first {MOST_OPERATORS:,}, of about {OPERATOR_SECONDS:.0f} s"
-    round_ = profile.operators_round
-    operators = "" if round_ is None else f", and operators of round {round_} ({limits})"
-    return (
-        f"{profile.table()}\n"
-        f"profile: {profile.path}\n"
-        f"trace: {profile.trace}\n"
-        f"The trace opens in chrome://tracing or https://ui.perfetto.dev; it has all\n"
-        f"stages{operators}."
-    )
 
 
 def _sentence(summary: dict[str, Any]) -> str:

@@ -1,16 +1,19 @@
 """What `compare`, `sweep` and `reproduce` share: their seeds, the estimate of their cost, and their last lines."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedblade.cli._tables import drawn_table
+
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
-    from fedblade.studies import Estimate, PlannedRun, Table
+    from fedblade.results import Table
+    from fedblade.studies import Estimate, PlannedRun
 
 Seeds = Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")]
 
@@ -58,17 +61,10 @@ def estimate_with_progress(console: "Console", runs: "Sequence[PlannedRun]") -> 
         return estimate_cost([(run.config, run.rounds_done) for run in runs], show, on_timing)
 
 
-def rich_table(table: "Table") -> "RichTable":
-    """A table of a study for the terminal."""
-    from rich.table import Table as RichTable
-
-    shown = RichTable(show_edge=False, pad_edge=False)
-    for heading in table.header:
-        number = heading in table.numbers
-        shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
-    for row in table.rows:
-        shown.add_row(*row)
-    return shown
+def print_table(console: "Console", table: "Table") -> None:
+    """Print a table, and its notes as one paragraph below it."""
+    console.print(drawn_table(replace(table, notes=())))
+    print_lines(console, "; ".join(table.notes))
 
 
 def finish(report: Path, failed: Mapping[Path, str], num_runs: int) -> None:

@@ -1,12 +1,13 @@
 """`fedblade sweep`: a grid over any keys, and the best values of every method."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import Seeds, estimate_with_progress, finish, parse_seeds, print_lines, rich_table
+from fedblade.cli._studies import Seeds, estimate_with_progress, finish, parse_seeds, print_lines, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fedblade.studies import PlannedRun, Table, Trial
+    from fedblade.results import Table
+    from fedblade.studies import PlannedRun, Trial
 
 
 def sweep(
@@ -75,7 +77,7 @@ def _tune(
     runs = [run for trial in trials for run in trial.runs]
     failed = _run(console, runs, quiet=quiet)
     best = select_best(trials)
-    _print(console, trials, best, "validation" if validation else "test")
+    print_table(console, _sweep_table(trials, best, "validation" if validation else "test"))
     for method, trial in best.items():
         console.print(f"chosen for {method}: {_values(trial)}", markup=False, highlight=False)
     if not validation:
@@ -83,7 +85,7 @@ def _tune(
     tested = [trial.on_test_set() for trial in best.values()]
     test_runs = [run for trial in tested for run in trial.runs]
     failed |= _run(console, test_runs, quiet=quiet)
-    _print(console, tested, {}, "test")
+    print_table(console, _sweep_table(tested, {}, "test"))
     return failed, len(runs) + len(test_runs)
 
 
@@ -91,7 +93,7 @@ def _run(console: "Console", runs: "Sequence[PlannedRun]", *, quiet: bool) -> "d
     """Print what the runs cost and do them."""
     from fedblade.core.errors import Misconfigured
     from fedblade.core.words import plural
-    from fedblade.runs import shown
+    from fedblade.runs import progress_listener
     from fedblade.studies import find_data, refuse_outdated, run_planned
 
     refuse_outdated(runs)
@@ -102,24 +104,15 @@ def _run(console: "Console", runs: "Sequence[PlannedRun]", *, quiet: bool) -> "d
     if unfinished:
         cost = estimate_with_progress(console, unfinished)
         print_lines(console, f"{plural(len(unfinished), 'run')} to do: {cost.sentence()}")
-    return run_planned(runs, lambda label: shown(console, quiet=quiet, label=label))
+    return run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
 
 
-def _print(console: "Console", trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> None:
-    """Print the table, and what its numbers are."""
-    console.print(rich_table(_sweep_table(trials, best)))
-    chosen = "; * chosen" if best else ""
-    warning = " on the test set, so these are optimistic" if best and on == "test" else ""
-    spread = ", mean ± std over seeds (n−1)" if any(len(trial.runs) > 1 for trial in trials) else ""
-    print_lines(console, f"accuracy in % on the {on} set{spread}{chosen}{warning}")
-
-
-def _sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]") -> "Table":
-    """One row per trial; the best trials are marked."""
-    from fedblade.studies import Table
+def _sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> "Table":
+    """One row per trial; the best trials are marked. The note says what the numbers are."""
+    from fedblade.results import Table
 
     keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
-    numbers = [*(key.rpartition(".")[2] for key in keys), "runs", "accuracy"]
+    numeric = [*(key.rpartition(".")[2] for key in keys), "runs", "accuracy"]
     rows = []
     for trial in trials:
         accuracy = trial.accuracy()
@@ -127,7 +120,11 @@ def _sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]") -> "Tab
         text = "–" if accuracy is None else mark + accuracy.text()
         finished = f"{0 if accuracy is None else accuracy.runs}/{len(trial.runs)}"
         rows.append([trial.method, *(_value(trial, key) for key in keys), finished, text])
-    return Table(["method", *numbers], rows, numbers)
+    spread = ", mean ± std over seeds (n−1)" if any(len(trial.runs) > 1 for trial in trials) else ""
+    chosen = "; * chosen" if best else ""
+    warning = " on the test set, so these are optimistic" if best and on == "test" else ""
+    note = f"accuracy in % on the {on} set{spread}{chosen}{warning}"
+    return replace(Table.of_texts(["method", *numeric], rows, numeric), notes=(note,))
 
 
 def _values(trial: "Trial") -> str:

@@ -1,4 +1,4 @@
-"""Values as TOML writes them on one line, for messages and cards."""
+"""Values in one line of TOML, for messages and cards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,16 +7,16 @@ import tomli_w
 
 
 def literal(value: Any) -> str:
-    """`0.1`, `"paper"`, `[1, 2]` or `{kind = "logdet"}`: what stands behind the equals sign."""
+    """A value as it stands after the equals sign: `0.1`, `"paper"`, `[1, 2]` or `{kind = "logdet"}`."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{entry(key, inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(entry(key, inner) for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(literal, value)) + "]"
     return entry("x", value).removeprefix("x = ")
 
 
 def entry(key: str, value: Any) -> str:
-    """`key = value`, with quotes around a key that needs them."""
+    """`key = value`, with quotes around the key if TOML needs them."""
     if isinstance(value, Mapping | list | tuple):
         return f"{entry(key, 0).removesuffix('0')}{literal(value)}"
     return tomli_w.dumps({key: value}).removesuffix("\n")

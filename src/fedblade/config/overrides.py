@@ -6,17 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_origin
 
-from fedblade.config.run_config import OBJECT, check_tables, knob_tables
+from fedblade.config.run_config import FROM_PYTHON, check_tables, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
-from fedblade.config.settings import REGISTRIES, setting, without_knobs
-from fedblade.config.validation import no_knob
+from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
+from fedblade.config.validation import unknown_knob
 from fedblade.core.errors import Misconfigured, nearest
-
-Raw = dict[str, Any]
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """`key=value` with a TOML value; what is not TOML is taken as a string, so `method=fedavg` needs no quotes."""
+    """Read `key=value` with a TOML value. A value that is not TOML is a string, so `method=fedavg` needs no quotes."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise Misconfigured(f"'{text}' is not an assignment; expected key=value, such as --set rounds=12.")
@@ -26,28 +24,28 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def apply(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
-    """`raw` with overrides put in. Parts are chosen first, because they decide which knobs exist."""
-    check_tables(raw)
-    config: Raw = copy.deepcopy(dict(raw))
+def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
+    """The tables with the overrides set. Names of parts are set first, because they decide which knobs exist."""
+    check_tables(tables)
+    config: Raw = copy.deepcopy(dict(tables))
     per_method = config.pop("methods", {})
-    rest = dict(overrides)
+    others = dict(overrides)
     for kind in NAMED:
-        chosen = [rest.pop(key) for key in (kind, f"{kind}.name") if key in rest]
-        if chosen:
-            _choose(config, kind, chosen[-1], per_method)
+        names = [others.pop(key) for key in (kind, f"{kind}.name") if key in others]
+        if names:
+            _choose_part(config, kind, names[-1], per_method)
     if "method" in config and not any(key in overrides for key in ("method", "method.name")):
         preset = per_method.get(config["method"].get("name"), {})
-        config["method"] = _merged({**preset, "name": config["method"].get("name")}, config["method"])
-    paths = {find(config, key): value for key, value in rest.items()}
+        config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
+    paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
-        _put(config, path, _listed(path, value))
-    _refuse_idle_epochs(config, paths)
+        _set(config, path, _as_list(path, value))
+    _refuse_unused_epochs(config, paths)
     return config
 
 
-def find(config: Mapping[str, Any], key: str) -> str:
-    """The full path a key stands for: exact, unique among the fixed sections, or unique among the method's knobs."""
+def full_key(config: Mapping[str, Any], key: str) -> str:
+    """The dotted key that a short key means: exact, or unique in the fixed sections or among the method's knobs."""
     fixed = dict(_fixed_paths(config))
     method = dict(_method_paths(config))
     if "." in key:
@@ -60,10 +58,10 @@ def find(config: Mapping[str, Any], key: str) -> str:
     return _only(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
 
 
-def _refuse_idle_epochs(config: Mapping[str, Any], given: Collection[str]) -> None:
-    """Refuse to set epochs that no client trains: a number of steps takes their place."""
+def _refuse_unused_epochs(config: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Refuse to set `local.epochs` if `local.steps` is set, because the steps then decide."""
     steps = setting(config, "local.steps")
-    if "local.epochs" in given and steps != "none":
+    if "local.epochs" in keys and steps != "none":
         raise Misconfigured(
             f"local.epochs has no effect while local.steps={steps}. Set local.steps instead, or set local.steps=none."
         )
@@ -78,38 +76,41 @@ def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[s
 
 
 def _unknown(config: Mapping[str, Any], key: str, known: list[str]) -> str:
-    """What to say of a key that means nothing: like no setting, it was meant as a knob of the method."""
+    """The error for an unknown key. If no setting has a similar name, it was probably meant as a knob of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")
     if method and dot and section == "method":
-        return no_knob(key, method, (path.removeprefix("method.") for path, _ in _method_paths(config)))
+        return unknown_knob(key, method, (path.removeprefix("method.") for path, _ in _method_paths(config)))
     in_section = [path for path in known if dot and path.startswith(f"{section}.")]
     if not method or in_section or get_close_matches(key, known):
         return f"unknown key '{key}'.{nearest(key, set(in_section or known))}"
-    return no_knob(key, method, knob_tables(method))
+    return unknown_knob(key, method, knob_tables(method))
 
 
-def _choose(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
-    """Replace a section by the part's defaults, the preset's overrides for a method, and the section's settings."""
+def _choose_part(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
+    """Set the name of a part: settings of the section stay, knobs of the old part go, a preset's knobs are added."""
     if not isinstance(name, str):
         raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
     settings = without_knobs(kind, config.get(kind, {}))
-    own = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
-    config[kind] = {"name": name, **settings, **own}
+    preset = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
+    config[kind] = {"name": name, **settings, **preset}
 
 
 def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Dotted keys and their last part: of the fixed sections, and of the data set, the partition and the model."""
     for section, model in FIXED.items():
         yield from ((f"{section}.{key}", key) for key in model.model_fields)
     for kind, settings in NAMED.items():
         if kind == "method":
             continue
-        name = config.get(kind, {}).get("name", OBJECT)
-        knobs = () if name == OBJECT else REGISTRIES[kind].get(name).knobs()
+        name = config.get(kind, {}).get("name", FROM_PYTHON)
+        knobs = () if name == FROM_PYTHON else REGISTRIES[kind].get(name).knobs()
         yield from ((f"{kind}.{key}", key) for key in (*settings.model_fields, *knobs))
 
 
 def _method_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Dotted keys and their last part: of the method's knobs, and of the tables that hold knobs."""
+
     def walk(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for key, value in table.items():
             yield f"{prefix}.{key}", key
@@ -121,29 +122,20 @@ def _method_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from walk("method", knob_tables(name))
 
 
-def _put(config: Raw, path: str, value: Any) -> None:
+def _set(config: Raw, path: str, value: Any) -> None:
     *sections, last = path.split(".")
     table = config
     for section in sections:
         table = table.setdefault(section, {})
     if isinstance(value, Mapping) and isinstance(table.get(last), Mapping):
-        value = _merged(table[last], value)
+        value = merge(table[last], value)
     table[last] = value
 
 
-def _listed(path: str, value: Any) -> Any:
-    """A name given where a fixed section takes a list of names, as that list: `metrics=nc1,nc2`."""
+def _as_list(path: str, value: Any) -> Any:
+    """If the key takes a list of names, a string with names and commas as that list: `metrics=nc1,nc2`."""
     section, _, key = path.partition(".")
     field = FIXED[section].model_fields.get(key) if section in FIXED else None
     if isinstance(value, str) and field is not None and get_origin(field.annotation) is list:
         return [name.strip() for name in value.split(",")]
     return value
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:
-    """Tables merged key by key, `above` winning."""
-    merged = dict(below)
-    for key, value in above.items():
-        known = merged.get(key)
-        merged[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
-    return merged

@@ -1,4 +1,4 @@
-"""A run's configuration: read from presets, files and overrides, checked, and written out with every default."""
+"""The configuration of a run: checked, with every default filled in."""
 
 import inspect
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ from fedblade.config.schema import (
     Section,
 )
 from fedblade.config.settings import REGISTRIES
-from fedblade.config.validation import check_keys, knob_model, no_knob, plain, validate
+from fedblade.config.validation import check_keys, knob_model, plain, unknown_knob, validate
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
 from fedblade.core.registry import Entry
 from fedblade.methods import Composition, compose
 
-OBJECT = "object"
-"""Name of a data set or model that was passed from Python instead of chosen by name."""
+FROM_PYTHON = "object"
+"""The name of a data set or model that was passed from Python as an object."""
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A registered part with its checked knobs."""
+class ChosenPart:
+    """A registered part that a configuration names, with its checked knobs. An object from Python has no entry."""
 
     name: str
     entry: Entry | None
@@ -45,7 +45,7 @@ class Chosen:
     kind: str = "part"
 
     def make(self, *args: Any) -> Any:
-        """Build the part; `args` are what its function takes besides the knobs."""
+        """Build the part. `args` are the arguments of its function besides the knobs."""
         if self.entry is None:
             raise Misconfigured(
                 f"this run had its {self.kind} passed from Python; pass it to fedblade.run again to go on with it."
@@ -54,21 +54,21 @@ class Chosen:
 
     @property
     def is_own(self) -> bool:
-        """Whether the part is the user's (passed from Python, by reference or of a plugin), not this library's."""
+        """Whether the part is the user's: an object from Python, a reference to a file, or part of a plugin."""
         return self.entry is None or not self.entry.make.__module__.startswith("fedblade.")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that determines a run. Two runs with equal tables and data give equal results."""
+    """Everything that determines the result of a run, except the data."""
 
     general: General
-    dataset: Chosen
+    dataset: ChosenPart
     dataset_settings: DatasetSettings
-    partition: Chosen
+    partition: ChosenPart
     partition_settings: PartitionSettings
     federation: Federation
-    model: Chosen
+    model: ChosenPart
     model_settings: ModelSettings
     local: Local
     optimizer: Optimizer
@@ -79,21 +79,21 @@ class RunConfig:
     distributed: Distributed
 
     def build_method(self) -> Method:
-        """The method value."""
+        """The method with its knobs."""
         return self.method.build(self.method_knobs)
 
     @property
     def split_seed(self) -> int:
-        """The seed that decides who holds what and is tested on what."""
-        chosen = self.partition_settings.seed
-        return self.general.seed if chosen == "auto" else chosen
+        """The seed that draws the split."""
+        seed = self.partition_settings.seed
+        return self.general.seed if seed == "auto" else seed
 
     def with_seed(self, seed: int) -> "RunConfig":
         """The same run with another seed."""
         return replace(self, general=validate(General, {**self.general.model_dump(), "seed": seed}, ""))
 
     def table(self) -> dict[str, Any]:
-        """The configuration as plain nested tables, every default written out."""
+        """The configuration as nested tables, with every default."""
         named = {
             "dataset": {"name": self.dataset.name, **plain(self.dataset_settings), **plain(self.dataset.knobs)},
             "partition": {"name": self.partition.name, **plain(self.partition_settings), **plain(self.partition.knobs)},
@@ -109,24 +109,24 @@ class RunConfig:
         return tomli_w.dumps(self.table())
 
 
-def resolve(raw: Mapping[str, Any]) -> RunConfig:
-    """Check nested tables (a file, a preset, a resumed run) and fill in every default."""
-    check_keys("", raw, (*General.model_fields, *ORDER))
-    check_tables(raw)
-    general = validate(General, {key: value for key, value in raw.items() if key in General.model_fields}, "")
-    fixed: dict[str, Any] = {name: validate(model, raw.get(name, {}), name) for name, model in FIXED.items()}
+def complete_config(tables: Mapping[str, Any]) -> RunConfig:
+    """Check nested tables (of a file, a preset or a run folder) and fill in every default."""
+    check_keys("", tables, (*General.model_fields, *ORDER))
+    check_tables(tables)
+    general = validate(General, {key: value for key, value in tables.items() if key in General.model_fields}, "")
+    fixed: dict[str, Any] = {name: validate(model, tables.get(name, {}), name) for name, model in FIXED.items()}
     parts: dict[str, Any] = {}
     for kind in ("dataset", "partition", "model"):
-        parts[kind], parts[f"{kind}_settings"] = _choose(kind, dict(raw.get(kind, {})))
-    composition, knobs = _choose_method(dict(raw.get("method", {})))
+        parts[kind], parts[f"{kind}_settings"] = _choose_part(kind, dict(tables.get(kind, {})))
+    composition, knobs = _choose_method(dict(tables.get("method", {})))
     _check_cohort(fixed["federation"])
     return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)
 
 
-def check_tables(raw: Mapping[str, Any]) -> None:
-    """Refuse sections that are not tables and parts whose name is not a name."""
+def check_tables(tables: Mapping[str, Any]) -> None:
+    """Refuse sections that are not tables, and names of parts that are not strings."""
     for name in (*ORDER, "methods"):
-        table = raw.get(name, {})
+        table = tables.get(name, {})
         if not isinstance(table, Mapping):
             raise Misconfigured(f"{name} = {table!r} is not a table; expected keys under [{name}].")
         if name in NAMED and not isinstance(table.get("name", ""), str):
@@ -136,7 +136,7 @@ def check_tables(raw: Mapping[str, Any]) -> None:
 
 
 def knob_tables(name: str) -> dict[str, Any]:
-    """A method's knobs with their defaults as plain tables, regularisers in tables of their own."""
+    """The knobs of a method with their defaults, as tables. Every added regulariser has its own table."""
     composition = compose(name)
     knobs = {key: plain(knob.default) for key, knob in composition.base.knobs().items()}
     for entry in composition.added:
@@ -144,26 +144,26 @@ def knob_tables(name: str) -> dict[str, Any]:
     return knobs
 
 
-def _choose(kind: str, raw: dict[str, Any]) -> tuple[Chosen, Section]:
-    """A part by its name, with its knobs and the section's own settings checked.
+def _choose_part(kind: str, table: dict[str, Any]) -> tuple[ChosenPart, Section]:
+    """The part that a section names with its checked knobs, and the checked settings of the section.
 
-    A knob goes before a setting of the same name: `model.init` of a ResNet-20 is the ResNet's own.
+    If a knob and a setting have the same name, the key is the knob: `model.init` of a ResNet-20 is the ResNet's.
     """
-    name = _name(kind, raw)
+    name = _name(kind, table)
     settings_model = NAMED[kind]
-    entry = None if name == OBJECT else REGISTRIES[kind].get(name)
+    entry = None if name == FROM_PYTHON else REGISTRIES[kind].get(name)
     knobs = _knobs(entry) if entry else {}
-    check_keys(kind, raw, (*settings_model.model_fields, *knobs))
-    own = {k: v for k, v in raw.items() if k in settings_model.model_fields and k not in knobs}
-    settings = validate(settings_model, own, kind)
+    check_keys(kind, table, (*settings_model.model_fields, *knobs))
+    keys = [key for key in settings_model.model_fields if key in table and key not in knobs]
+    settings = validate(settings_model, {key: table[key] for key in keys}, kind)
     model = knob_model(name, knobs)
-    checked = validate(model, {k: v for k, v in raw.items() if k in knobs}, kind)
-    chosen = Chosen(name, entry, {key: getattr(checked, key) for key in knobs}, kind)
-    return chosen, _with_start(settings, chosen) if isinstance(settings, ModelSettings) else settings
+    checked = validate(model, {key: value for key, value in table.items() if key in knobs}, kind)
+    chosen = ChosenPart(name, entry, {key: getattr(checked, key) for key in knobs}, kind)
+    return chosen, _with_init(settings, chosen) if isinstance(settings, ModelSettings) else settings
 
 
-def _with_start(settings: ModelSettings, model: Chosen) -> ModelSettings:
-    """Where the model's first weights come from, "auto" decided."""
+def _with_init(settings: ModelSettings, model: ChosenPart) -> ModelSettings:
+    """The settings with `init` "auto" replaced by "given" or "seed"."""
     if settings.init == "given" and not model.is_own:
         raise Misconfigured(
             f"model.init = 'given' is for a model of your own; model '{model.name}' is drawn for every seed. "
@@ -174,24 +174,24 @@ def _with_start(settings: ModelSettings, model: Chosen) -> ModelSettings:
     return settings.model_copy(update={"init": "given" if model.is_own else "seed"})
 
 
-def _choose_method(raw: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
-    name = _name("method", raw)
+def _choose_method(table: dict[str, Any]) -> tuple[Composition, dict[str, Any]]:
+    name = _name("method", table)
     composition = compose(name)
     base, added = _knobs(composition.base), {entry.name: entry for entry in composition.added}
-    for key in raw:
+    for key in table:
         if key not in (*base, *added):
-            raise Misconfigured(no_knob(f"method.{key}", name, (*base, *added)))
-    checked = validate(knob_model(name, base), {k: v for k, v in raw.items() if k in base}, "method")
+            raise Misconfigured(unknown_knob(f"method.{key}", name, (*base, *added)))
+    checked = validate(knob_model(name, base), {key: value for key, value in table.items() if key in base}, "method")
     knobs: dict[str, Any] = {key: getattr(checked, key) for key in base}
     for key, entry in added.items():
-        own = entry.knobs()
-        table = validate(knob_model(key, own), raw.get(key, {}), f"method.{key}")
-        knobs[key] = {each: getattr(table, each) for each in own}
+        names = entry.knobs()
+        regulariser = validate(knob_model(key, names), table.get(key, {}), f"method.{key}")
+        knobs[key] = {name: getattr(regulariser, name) for name in names}
     return composition, knobs
 
 
 def _knobs(entry: Entry) -> dict[str, inspect.Parameter]:
-    """A part's knobs; a default that a configuration file cannot hold is the author's mistake, and named."""
+    """The knobs of a part. A default that TOML cannot hold is refused."""
     knobs = entry.knobs()
     for key, knob in knobs.items():
         try:
@@ -204,13 +204,13 @@ def _knobs(entry: Entry) -> dict[str, inspect.Parameter]:
     return knobs
 
 
-def _name(kind: str, raw: dict[str, Any]) -> str:
-    name = raw.pop("name", None)
+def _name(kind: str, table: dict[str, Any]) -> str:
+    name = table.pop("name", None)
     if not isinstance(name, str):
         raise Misconfigured(f"{kind}.name is {name!r}; expected a name. `fedblade list {kind}s` shows what there is.")
-    place, _, rest = name.rpartition(":")
+    file, _, function = name.rpartition(":")
     # A file is stored by its absolute path, so that the run can go on from another folder.
-    return f"{Path(place).resolve()}:{rest}" if place.endswith(".py") else name
+    return f"{Path(file).resolve()}:{function}" if file.endswith(".py") else name
 
 
 def _check_cohort(federation: Federation) -> None:

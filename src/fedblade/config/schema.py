@@ -9,9 +9,9 @@ from fedblade.core.neck import Neck
 Positive = Annotated[int, Field(gt=0)]
 
 
-def _names(given: object) -> object:
-    """Names in one string, as the command line gives them, as a list."""
-    return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+def _names(value: object) -> object:
+    """A string with names and commas, as on the command line, as a list of names."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
 class Section(BaseModel):
@@ -21,10 +21,10 @@ class Section(BaseModel):
 
 
 class General(Section):
-    """Keys outside any table. `engine` "auto" is the stacked one wherever it applies, else the sequential one.
+    """Keys outside any table. `engine` "auto" is the stacked engine if it can compute the run, else the sequential one.
 
-    With `tf32` float32 products may round to TF32 on a GPU; `autocast` is the type of the body's forward pass.
-    `trackers` follow the run and change nothing about it, so they may differ when it goes on.
+    With `tf32`, float32 products on a GPU may round to TF32. `autocast` is the type of the body's forward pass.
+    `trackers` follow the run and do not change its result, so they may change when the run is resumed.
     """
 
     id: str = "custom"
@@ -38,28 +38,28 @@ class General(Section):
 
 
 class DatasetSettings(Section):
-    """What is done with any data set."""
+    """Settings for any data set: how training samples are augmented, and which test samples a client gets."""
 
     augment: str = "none"
     test_split: Literal["global", "matched", "matched_counts", "proportional", "holdout"] = "global"
 
 
 class PartitionSettings(Section):
-    """What is done with any partition: `seed` "auto" draws the split from the run's seed, a number fixes it for all."""
+    """Settings for any partition. With `seed` "auto" the run's seed draws the split, a number fixes the split."""
 
     seed: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
 
 
 class ModelSettings(Section):
-    """What is done with any model: its statistics, and a linear layer of `neck` features after it.
+    """Settings for any model: normalisation statistics, and a neck, which is a linear layer to `neck` features.
 
-    `output` says what a module of the user's own returns; "auto" finds out (`fedblade.models.as_backbone`). `init`
-    "given" starts from the weights that such a module has: those that were passed from Python, or those that the
-    user's function makes when it is called for the seed. "seed" draws them anew. "auto" is "given" for a module of the
-    user's own. The library's models are always drawn.
+    `output` is what a user's module returns; with "auto" the library finds out (`fedblade.models.as_backbone`). `init`
+    is where the first weights come from. With "given" a user's module keeps its weights: those of the object that was
+    passed, or those that the user's function gives for the seed. With "seed" they are drawn again. "auto" is "given"
+    for a user's module. The library's models are always drawn.
 
-    The neck gets a hidden layer with ReLU, as wide as `neck_hidden` times the model's features, and ends with a
-    BatchNorm if `neck_norm` says so.
+    With `neck_hidden` the neck has a hidden layer with ReLU, as wide as `neck_hidden` times the model's features. With
+    `neck_norm` "batch" it ends with a BatchNorm.
     """
 
     output: Literal["auto", "features", "logits"] = "auto"
@@ -78,7 +78,7 @@ class ModelSettings(Section):
 
 
 class Nothing(Section):
-    """No settings besides the part's own knobs."""
+    """No settings besides the knobs of the part."""
 
 
 class Federation(Section):
@@ -91,10 +91,10 @@ class Federation(Section):
 
 
 class Local(Section):
-    """A client's work in a round: `epochs`, or `steps` of them all the same however many samples a client has.
+    """The work of a client in a round: so many `epochs`, or so many `steps`, however many samples the client has.
 
-    With `steps` a client begins one epoch after another, each in an order of its own, and stops after so many steps.
-    Phases of a method that have epochs of their own keep them.
+    With `steps`, a client starts one epoch after another, each in a new order, and stops after so many steps. If a
+    phase of the method sets its epochs, they go before both.
     """
 
     epochs: Positive = 1
@@ -104,7 +104,7 @@ class Local(Section):
 
 
 class Optimizer(Section):
-    """Local SGD and its rate over rounds. With `clip` "none" the method's own default holds, if it has one."""
+    """Local SGD and its learning rate over rounds. With `clip` "none" the method's default is used, if it has one."""
 
     name: Literal["sgd"] = "sgd"
     lr: Annotated[float, Field(gt=0)] = 0.01
@@ -115,7 +115,7 @@ class Optimizer(Section):
     clip: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
 
     def rate(self, round_: int, rounds: int) -> float:
-        """The rate of round `round_` (from 0): constant, ×0.99 per round, or ×0.1 at 1/2 and at 3/4 of the run."""
+        """The rate of a round, counted from 0: constant, ×0.99 per round, or ×0.1 at 1/2 and at 3/4 of the run."""
         match self.schedule:
             case "constant":
                 return self.lr
@@ -129,9 +129,9 @@ class Optimizer(Section):
 class Evaluation(Section):
     """When and what to measure, on which samples, and which number is the headline.
 
-    Accuracy is measured `every` so many rounds, the other metrics in those of them that `diagnostics_every` divides,
-    and all of them in the last. `on = "validation"` holds a tenth of every client's training data back and measures
-    there, for tuning.
+    Accuracy is measured every `every` rounds. The other metrics are measured in those of these rounds that
+    `diagnostics_every` divides. In the last round all are measured. `on = "validation"` holds out a tenth of every
+    client's training data and measures on it, for tuning.
     """
 
     protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
@@ -144,19 +144,19 @@ class Evaluation(Section):
 
 
 class Checkpoint(Section):
-    """How often the state is saved and how many states are kept."""
+    """How often a checkpoint is saved, and how many checkpoints are kept."""
 
     every: Positive = 1
     keep: Positive = 2
 
 
 class Distributed(Section):
-    """How the processes of a run that torchrun starts work together (docs/scale.md); one process alone ignores it.
+    """How the processes that torchrun starts share a run (docs/scale.md). A single process ignores these settings.
 
-    `order` "any" adds up what ranks send as it is fastest: the last bits depend on the number of ranks. "fixed" adds
-    client by client in ascending id, which is the very result of one process with engine=sequential.
-    `store` "shared" keeps clients' states in the run's folder, which all ranks must see; "rank" keeps them with the
-    rank that trains the client, in its own copy of that folder. Ranks wait `timeout_seconds` at most for each other.
+    `order` "any" adds the sums of ranks in the fastest order: the last bits depend on the number of ranks. "fixed" adds
+    client by client in ascending id, which gives exactly the result of one process with engine=sequential.
+    `store` "shared" keeps clients' states in the run folder, which all ranks must see. "rank" keeps them with the rank
+    that trains the client, in its copy of the run folder. Ranks wait for each other at most `timeout_seconds`.
     """
 
     order: Literal["any", "fixed"] = "any"
@@ -172,7 +172,7 @@ FIXED: dict[str, type[Section]] = {
     "checkpoint": Checkpoint,
     "distributed": Distributed,
 }
-"""Sections whose keys never change."""
+"""Sections whose keys are the same in every run."""
 
 NAMED: dict[str, type[Section]] = {
     "dataset": DatasetSettings,
@@ -180,7 +180,7 @@ NAMED: dict[str, type[Section]] = {
     "model": ModelSettings,
     "method": Nothing,
 }
-"""Sections that choose a registered part by `name` and carry its knobs beside these settings."""
+"""Sections that choose a registered part by `name`. They hold the knobs of the part beside these settings."""
 
 ORDER = (
     "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint",

@@ -1,4 +1,4 @@
-"""Settings of a run as nested tables: merged, read at dotted keys, written as text."""
+"""Settings of a run as nested tables: merged, read at dotted keys, shown as text."""
 
 import copy
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from fedblade.config.schema import FIXED, NAMED
 from fedblade.core.registry import Registry, datasets, models, partitions
 
 Raw = dict[str, Any]
+"""Settings as nested tables, as in a TOML file."""
 REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
 
 LEVELS = {
@@ -19,11 +20,11 @@ LEVELS = {
     "shards": "shards_per_client",
     "stochastic_removal": "shards_per_client",
 }
-"""The knob of a partition that says how skewed it is: the column `level` of published results."""
+"""The knob of a partition that sets its skew: the column `level` of published results."""
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:
-    """Tables merged key by key, `above` winning; naming another part drops the knobs of the one before."""
+    """Merge tables key by key; `above` wins. If `above` names another part, the knobs of the part in `below` go."""
     merged = dict(below)
     for key, value in above.items():
         known = merged.get(key)
@@ -37,9 +38,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:
 
 
 def without_knobs(kind: str, table: Mapping[str, Any]) -> Raw:
-    """What stays of a section when it names another part: the section's own settings, without knobs of the part before.
+    """The settings of a section without the knobs of its part, such as to name another part.
 
-    A knob that has the name of a setting is a knob.
+    If a knob and a setting have the same name, the key is the knob.
     """
     name, registry = table.get("name"), REGISTRIES.get(kind)
     knobs = registry.get(name).knobs() if registry is not None and name in registry.names() else {}
@@ -47,7 +48,7 @@ def without_knobs(kind: str, table: Mapping[str, Any]) -> Raw:
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
-    """The value at a dotted key, or at the `name` of a section; `base` is a method without its additions."""
+    """The value at a dotted key, or the name of a section's part. `base` is the method without added regularisers."""
     if key == "base":
         return str(lookup(config, "method")).partition("+")[0].removesuffix("-ft")
     value: Any = config
@@ -57,14 +58,14 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
 
 
 def setting(config: Mapping[str, Any], key: str) -> Any:
-    """The value at a dotted key of a fixed section, its default where the tables leave it out."""
+    """The value at a dotted key of a fixed section; its default if the tables do not have the key."""
     section, _, last = key.partition(".")
     value = lookup(config, key)
     return FIXED[section].model_fields[last].default if value is None else value
 
 
 def show(value: Any) -> str:
-    """A setting as text: 0.05, 10, cifar10."""
+    """A value as text: 0.05, 10, cifar10."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -78,7 +79,7 @@ def nest(path: str, value: Any) -> Raw:
 
 
 def matches(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether every key of `where` has the wanted value, or one of the wanted values."""
+    """Whether every key of `where` has the value there, or one of the values there."""
     return all(
         lookup(config, key) in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in where.items()
     )

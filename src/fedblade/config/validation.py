@@ -1,4 +1,4 @@
-"""Checking raw tables against types, with errors that name the key, the value, what was expected and what is near."""
+"""Check tables against types. Errors name the key, the value, what was expected and the nearest valid key."""
 
 import dataclasses
 import inspect
@@ -18,25 +18,25 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def check_keys(path: str, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Refuse keys that do not exist, with the nearest one that does."""
-    known = list(allowed)
+    """Refuse unknown keys, and name the nearest valid key."""
+    valid = list(allowed)
     for key in given:
-        if key not in known:
+        if key not in valid:
             where = f"{path}.{key}" if path else key
-            raise Misconfigured(f"unknown key '{where}'.{nearest(key, known)}")
+            raise Misconfigured(f"unknown key '{where}'.{nearest(key, valid)}")
 
 
-def no_knob(key: str, method: str, knobs: Iterable[str]) -> str:
-    """What to say of a key that is no knob of the method: the nearest it has, all it has, or that it has none."""
-    knob, known = key.removeprefix("method."), list(knobs)
-    end = f".{nearest(knob, known)}" if known else "; it has none."
+def unknown_knob(key: str, method: str, knobs: Iterable[str]) -> str:
+    """The error for a key that is no knob of the method. It names the nearest knob, or says that there is none."""
+    knob, valid = key.removeprefix("method."), list(knobs)
+    end = f".{nearest(knob, valid)}" if valid else "; it has none."
     return f"unknown key '{key}': method '{method}' has no knob '{knob}'{end}"
 
 
-def validate(model: type[M], raw: Mapping[str, Any], path: str) -> M:
-    """`raw` as a checked `model`. Types are strict: a string is no number, true is no 1."""
-    check_keys(path, raw, model.model_fields)
-    complete = {key: _completed(model.model_fields[key], value, f"{path}.{key}") for key, value in raw.items()}
+def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
+    """Check a table against a `model`. Types are strict: a string is not a number, and true is not 1."""
+    check_keys(path, table, model.model_fields)
+    complete = {key: _completed(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
     try:
         return model.model_validate_json(json.dumps(plain(complete)), strict=True)
     except ValidationError as error:
@@ -44,7 +44,7 @@ def validate(model: type[M], raw: Mapping[str, Any], path: str) -> M:
 
 
 def knob_model(name: str, knobs: Mapping[str, inspect.Parameter]) -> type[BaseModel]:
-    """A model whose fields are a part's knobs with their types and defaults."""
+    """A model whose fields are the knobs of a part, with types and defaults."""
     empty = inspect.Parameter.empty
     fields: dict[str, Any] = {
         key: (Any if knob.annotation is empty else knob.annotation, knob.default) for key, knob in knobs.items()
@@ -54,55 +54,55 @@ def knob_model(name: str, knobs: Mapping[str, inspect.Parameter]) -> type[BaseMo
 
 
 def plain(value: Any) -> Any:
-    """Mappings, dataclasses and models as plain dictionaries, tuples as lists, for TOML and JSON."""
+    """A value for TOML and JSON: mappings, dataclasses and models as dictionaries, tuples as lists."""
     if isinstance(value, BaseModel):
         return {key: plain(getattr(value, key)) for key in type(value).model_fields}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _completed(field: FieldInfo, value: Any, path: str) -> Any:
-    """A table given in part, filled up from the knob's own default, which may differ from its type's."""
+    """A table with the missing keys of the knob's default. This default may differ from the defaults of its type."""
     table = _dataclass_in(field.annotation)
     if table is None or not isinstance(value, Mapping):
         return value
-    check_keys(path, value, [each.name for each in dataclasses.fields(table)])
+    check_keys(path, value, [entry.name for entry in dataclasses.fields(table)])
     return {**plain(field.default), **value} if isinstance(field.default, table) else value
 
 
 def _dataclass_in(annotation: Any) -> type | None:
-    """The dataclass an annotation names, alone or in a union."""
+    """The dataclass in an annotation, alone or in a union; None if there is none."""
     options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    return next((each for each in options if isinstance(each, type) and dataclasses.is_dataclass(each)), None)
+    return next((option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None)
 
 
-def _explain(error: ValidationError, path: str, raw: Mapping[str, Any]) -> str:
-    """The first offending key in one line; the alternatives of a union are joined."""
+def _explain(error: ValidationError, path: str, table: Mapping[str, Any]) -> str:
+    """The first wrong key in one line. The alternatives of a union are joined."""
     problems = error.errors(include_url=False)
-    keys = _known_prefix(problems[0]["loc"], raw)
+    keys = _written_keys(problems[0]["loc"], table)
     where = ".".join((*([path] if path else []), *keys))
-    same = [p for p in problems if _known_prefix(p["loc"], raw) == keys]
+    same = [problem for problem in problems if _written_keys(problem["loc"], table) == keys]
     cause = same[0].get("ctx", {}).get("error")
     if isinstance(cause, Misconfigured):
         return str(cause)
-    wanted = " or ".join(dict.fromkeys(p["msg"].removeprefix("Input should be ").rstrip(".") for p in same))
-    given: Any = raw
+    expected = [problem["msg"].removeprefix("Input should be ").rstrip(".") for problem in same]
+    value: Any = table
     for key in keys:
-        given = given[key]
-    return f"{where} = {literal(plain(given))} is not allowed; expected {wanted}."
+        value = value[key]
+    return f"{where} = {literal(plain(value))} is not allowed; expected {' or '.join(dict.fromkeys(expected))}."
 
 
-def _known_prefix(location: tuple[int | str, ...], raw: Any) -> tuple[str, ...]:
-    """The part of an error's location that the user wrote; the rest names alternatives of a union."""
+def _written_keys(location: tuple[int | str, ...], table: Any) -> tuple[str, ...]:
+    """The keys of an error's location that the user wrote. The rest of the location names alternatives of a union."""
     keys: list[str] = []
     for step in location:
-        if not isinstance(raw, Mapping) or step not in raw:
+        if not isinstance(table, Mapping) or step not in table:
             break
         keys.append(str(step))
-        raw = raw[step]
+        table = table[step]
     return tuple(keys)

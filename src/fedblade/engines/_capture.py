@@ -1,4 +1,4 @@
-"""Work that a GPU captures once and replays without the host; where the host is needed it is done step by step."""
+"""Work that a GPU captures once and replays without the host. Work that needs the host is run as it is."""
 
 import warnings
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from fedblade.core.errors import Misconfigured, RunFailed
 
 _REFUSE_WAITING = 2
 _WAITED = "synchronizing CUDA operation"
-"""How torch calls its debug mode that refuses waiting, and what it then says."""
+"""torch's number for the debug mode that refuses waiting, and the words of its error."""
 
 
-class Unread:
-    """Stands for the round in captured work, which is done again in other rounds: whoever reads it is told."""
+class HiddenRound:
+    """Stands for the round in captured work, which is replayed in other rounds: code that reads it gets an error."""
 
     def _refuse(self, *_: object) -> Any:
         raise Misconfigured(
-            "a term or pass reads view.round, but does not say so, and is captured for all rounds. "
+            "a term or pass reads view.round without by_round = True, and is captured for all rounds. "
             "Give it by_round = True."
         )
 
@@ -29,11 +29,11 @@ class Unread:
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __neg__ = _refuse
 
 
-UNREAD: Any = Unread()
+HIDDEN_ROUND: Any = HiddenRound()
 
 
-def aside(work: Callable[[], Any]) -> Any:
-    """Do the work once on a stream of its own, because libraries set themselves up in their first call."""
+def on_side_stream(work: Callable[[], Any]) -> Any:
+    """Run the work once on a separate stream, because libraries set themselves up in their first call."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -44,21 +44,20 @@ def aside(work: Callable[[], Any]) -> Any:
 
 @dataclass
 class Captures:
-    """Captures that share one pool of memory: none may run while what another gave is still needed."""
+    """Captures that share one pool of memory: none may run while the result of another is still needed."""
 
     _pool: Any = None
 
-    def of(self, work: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
-        """A function that does the work again, and what it gave, which is overwritten each time.
+    def capture(self, work: Callable[[], Any]) -> tuple[Callable[[], Any], Any]:
+        """A function that repeats the work, and the work's result, which every repetition overwrites.
 
-        The work must have been done before. Where the host waits for the GPU in it, it is called as it is, and what it
-        gave is None. That is found out beforehand, because torch leaves a process that failed to capture with its
-        memory, its stream and its random numbers in disorder; where a capture fails all the same, the run ends.
+        The work must have run before. If the host waits for the GPU in it, the work itself is returned, with None as
+        its result. This is tried before a capture, because a capture that fails leaves torch's memory, stream and
+        random numbers in disorder. If a capture fails all the same, the run ends.
         """
         if _waits(work):
             warnings.warn(
-                "the host waits for the GPU in every step of this method, which is therefore not captured and runs "
-                "slower",
+                "the host waits for the GPU in every step of this method, so the step is not captured and runs slower",
                 stacklevel=2,
             )
             return work, None
@@ -78,22 +77,22 @@ class Captures:
 
 
 def _waits(work: Callable[[], Any]) -> bool:
-    """Whether the host waits for the GPU in the work, as it does to look at a value; the work is done once for that."""
+    """Whether the host waits for the GPU in the work, as it does to read a value; runs the work once to find out."""
     before = torch.cuda.get_sync_debug_mode()
-    _watch_waiting(_REFUSE_WAITING)
+    _set_sync_debug_mode(_REFUSE_WAITING)
     try:
-        aside(work)
+        on_side_stream(work)
     except RuntimeError as error:
         if _WAITED not in str(error):
             raise
         return True
     finally:
-        _watch_waiting(before)
+        _set_sync_debug_mode(before)
     return False
 
 
-def _watch_waiting(mode: int) -> None:
+def _set_sync_debug_mode(mode: int) -> None:
     with warnings.catch_warnings():
-        # That torch calls this a prototype, once in a process.
+        # torch warns once in a process that this is a prototype.
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)

@@ -18,7 +18,7 @@ from fedblade.engines._layout import side_by_side
 
 @dataclass(frozen=True)
 class GroupTask:
-    """The tasks of a group, longest first: batches have a client axis, from which clients drop out at the end."""
+    """The tasks of a group, most steps first. Batches have a client axis; clients that are done are the last on it."""
 
     tasks: tuple[ClientTask, ...]
     phases: tuple[tuple[Batch, ...], ...]
@@ -28,12 +28,12 @@ class GroupTask:
 
 
 def longest_first(tasks: Sequence[ClientTask]) -> list[ClientTask]:
-    """Clients by the number of their steps, so that those which still train are always the first rows."""
+    """Clients by the number of their steps, so that the clients which still train are the first on the client axis."""
     return sorted(tasks, key=lambda task: ([-len(phase) for phase in task.phases], task.client))
 
 
-def in_step(tasks: Sequence[ClientTask]) -> bool:
-    """Whether in every phase no client has more steps than the one before it."""
+def is_ordered_by_steps(tasks: Sequence[ClientTask]) -> bool:
+    """Whether in every phase no client has more steps than the client before it."""
     return all(
         len(first.phases[i]) >= len(second.phases[i])
         for first, second in pairwise(tasks)
@@ -44,43 +44,48 @@ def in_step(tasks: Sequence[ClientTask]) -> bool:
 # Tensors that are made in a caller's inference mode could not be trained with.
 @torch.inference_mode(False)
 def groups_of(tasks: Sequence[ClientTask], most: int) -> list[list[ClientTask]]:
-    """Clients to train side by side: longest first, so that those of a group end at about the same time."""
+    """Clients to train side by side, most steps first, so that the clients of a group end at about the same time.
+
+    Clients that cannot be ordered by their steps in every phase train alone.
+    """
     ordered = longest_first([task for task in tasks if task.num_steps])
     groups = [ordered[i : i + most] for i in range(0, len(ordered), most)]
-    return [part for group in groups for part in ([group] if in_step(group) else [[task] for task in group])]
+    return [
+        part for group in groups for part in ([group] if is_ordered_by_steps(group) else [[task] for task in group])
+    ]
 
 
 def receive_group(
     problem: Problem,
     server: ServerState,
     tasks: Sequence[ClientTask],
-    own: Sequence[State | None],
+    states: Sequence[State | None],
     lr: float,
     phases: tuple[Phase, ...] | None = None,
 ) -> Received:
-    """What the clients of a group receive, with a client axis; the batches are put side by side by `with_batches`.
+    """What the clients of a group receive, with a client axis; `with_batches` then puts their batches side by side.
 
-    What no client has of its own is held once: its client axis is a view that repeats it.
+    A tensor that is the same for all clients is stored once: its client axis is a view that repeats it.
     """
     newcomer = receive(problem, server, replace(tasks[0], phases=()), None, lr, phases)
-    kept = [each or {} for each in own]
+    kept = [state or {} for state in states]
     counts = torch.stack([task.counts for task in tasks]).to(newcomer.task.counts.device)
 
-    def rows(common: Tree, name: str) -> Tree:
-        return with_client_axis(common, [each.get(name, {}) for each in kept])
+    def stack(common: Tree, name: str) -> Tree:
+        return with_client_axis(common, [state.get(name, {}) for state in kept])
 
-    brought = any(MOMENTUM in each for each in kept)
+    has_momentum = any(MOMENTUM in state for state in kept)
     group = GroupTask(tuple(tasks), (), counts, tasks[0].round, tasks[0].seed)
     return replace(
         newcomer,
-        task=group,  # type: ignore[arg-type]  # the loop reads of it what both kinds of task have
-        anchor=rows(newcomer.anchor, PERSONAL),
-        buffers=rows(newcomer.buffers, BUFFERS),
+        task=group,  # type: ignore[arg-type]  # the loop reads only what both kinds of task have
+        anchor=stack(newcomer.anchor, PERSONAL),
+        buffers=stack(newcomer.buffers, BUFFERS),
         client={
-            name: rows({} if all(name in each for each in kept) else first, name)
+            name: stack({} if all(name in state for state in kept) else first, name)
             for name, first in newcomer.client.items()
         },
-        momentum=rows(tree_zeros(newcomer.anchor), MOMENTUM) if brought else None,
+        momentum=stack(tree_zeros(newcomer.anchor), MOMENTUM) if has_momentum else None,
     )
 
 
@@ -91,42 +96,50 @@ def with_batches(received: Received, tasks: Sequence[ClientTask]) -> Received:
     return replace(received, task=replace(received.task, phases=phases))
 
 
-def each_state(state: State, clients: int) -> list[State]:
-    """The states of single clients, as views of those of a group."""
-    apart = {name: each_tree(tree, clients) for name, tree in state.items()}
-    return [{name: trees[k] for name, trees in apart.items()} for k in range(clients)]
+def split_state(state: State, clients: int) -> list[State]:
+    """The states of single clients, as views of the group's state."""
+    by_name = {name: split_tree(tree, clients) for name, tree in state.items()}
+    return [{name: trees[client] for name, trees in by_name.items()} for client in range(clients)]
 
 
-def each_tree(tree: Tree, clients: int) -> list[Tree]:
-    """The trees of single clients, as views of those of a group."""
-    apart = {name: leaf.unbind() for name, leaf in tree.items()}
-    return [{name: rows[k] for name, rows in apart.items()} for k in range(clients)]
+def split_tree(tree: Tree, clients: int) -> list[Tree]:
+    """The trees of single clients, as views of the group's tree."""
+    by_name = {name: leaf.unbind() for name, leaf in tree.items()}
+    return [{name: leaves[client] for name, leaves in by_name.items()} for client in range(clients)]
 
 
-def with_client_axis(common: Tree, own: Sequence[Tree]) -> Tree:
-    """A client axis: what a client has of its own, the common tensor where it has none; a view if nobody has any."""
-    names = dict.fromkeys(name for tree in (common, *own) for name in tree)
+def with_client_axis(common: Tree, by_client: Sequence[Tree]) -> Tree:
+    """The trees of clients with a client axis; a leaf that a client's tree lacks is the common one.
+
+    Where no client's tree has a leaf, its client axis is a view that repeats the common leaf.
+    """
+    names = dict.fromkeys(name for tree in (common, *by_client) for name in tree)
     return {
-        name: torch.stack([tree[name] if name in tree else common[name] for tree in own])
-        if any(name in tree for tree in own)
-        else common[name].expand(len(own), *common[name].shape)
+        name: torch.stack([tree[name] if name in tree else common[name] for tree in by_client])
+        if any(name in tree for tree in by_client)
+        else repeated(common[name], len(by_client))
         for name in names
     }
 
 
-def is_common(leaf: Tensor) -> bool:
-    """Whether all clients of a group have the same tensor, of which there is one."""
+def repeated(leaf: Tensor, clients: int) -> Tensor:
+    """A client axis that is a view of one tensor."""
+    return leaf.expand(clients, *leaf.shape)
+
+
+def is_repeated(leaf: Tensor) -> bool:
+    """Whether the client axis is a view that repeats one tensor."""
     return leaf.dim() > 0 and len(leaf) > 1 and leaf.stride(0) == 0
 
 
-def held_once(value: Any) -> tuple[Any, Any]:
-    """Nested tensors for `vmap`, and their client axes: what all clients share goes in without one."""
+def vmap_inputs(value: Any) -> tuple[Any, Any]:
+    """Nested tensors for `vmap`, and their client axes; a repeated tensor goes in once and without an axis."""
     if isinstance(value, Tensor):
-        return (value[0], None) if is_common(value) else (value, 0)
-    parts = {name: held_once(part) for name, part in value.items()}
+        return (value[0], None) if is_repeated(value) else (value, 0)
+    parts = {name: vmap_inputs(part) for name, part in value.items()}
     return {name: part for name, (part, _) in parts.items()}, {name: axis for name, (_, axis) in parts.items()}
 
 
-def first_rows(state: State, clients: int) -> State:
-    """Views of the first so many clients of a state."""
-    return {name: {key: leaf[:clients] for key, leaf in tree.items()} for name, tree in state.items()}
+def first_clients(tree: Tree, clients: int) -> Tree:
+    """Views of the first clients of a tree."""
+    return {name: leaf[:clients] for name, leaf in tree.items()}

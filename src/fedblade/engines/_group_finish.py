@@ -7,14 +7,7 @@ from typing import Any
 
 import torch
 
-from fedblade.core.end import (
-    client_numbers,
-    end_view,
-    float_bytes,
-    held_classes,
-    kept_state,
-    updates,
-)
+from fedblade.core.end import client_numbers, end_view, float_bytes, held_classes, kept_state, updates
 from fedblade.core.finite import refuse_non_finite_state, refuse_non_finite_sums
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
@@ -22,10 +15,10 @@ from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.sums import Sum, Sums, contributions, payload_bytes
 from fedblade.core.tree import State, Tree, tree_map
 from fedblade.core.views import EndView
-from fedblade.engines._group import each_state, held_once
+from fedblade.engines._group import split_state, vmap_inputs
 
-OWN = ("params", "buffers", "anchor", "counts", "client", "passes")
-"""What a client has of its own in an `EndView`, beside its numbers."""
+CLIENT_FIELDS = ("params", "buffers", "anchor", "counts", "client", "passes")
+"""The fields of an `EndView` that differ between clients, beside the numbers of `client_numbers`."""
 
 
 @dataclass(frozen=True)
@@ -37,120 +30,108 @@ class GroupResult:
     bytes_up: int
 
 
+@dataclass(frozen=True)
+class GroupEnd:
+    """A group after its local work: what its clients received and the models they have now, with a client axis."""
+
+    problem: Problem
+    tasks: Sequence[ClientTask]
+    received: Received
+    model: LocalModel
+
+    def view(self, passes: Mapping[str, Tree], phases: Sequence[Phase]) -> tuple[EndView, tuple[str, ...]]:
+        """The clients after `phases`, and the names of the view's fields that have a client axis."""
+        numbers = [client_numbers(self.problem, task, phases) for task in self.tasks]
+        device = self.received.task.counts.device
+        columns = {
+            name: torch.tensor([of_client[name] for of_client in numbers], dtype=torch.float64, device=device)
+            for name in numbers[0]
+        }
+        return end_view(self.problem, self.received, self.model, passes, columns), (*CLIENT_FIELDS, *columns)
+
+
 def finish_group(
-    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: LocalModel, passes: Mapping[str, Tree]
+    problem: Problem, tasks: Sequence[ClientTask], received: Received, model: LocalModel, passes: Mapping[str, Tree]
 ) -> GroupResult:
-    """What trained clients send and keep; `passes` and all of `row` have a client axis."""
+    """What trained clients send and keep; `passes` and the model's tensors have a client axis."""
     method = problem.method
-    sent, state = _end(problem, tasks, received, row, passes, method.phases, method.sums, problem.shared)
+    view, fields = GroupEnd(problem, tasks, received, model).view(passes, method.phases)
+    sent, updated = _map_clients(
+        lambda client: (contributions(method.sums, client), updates(problem, client)), view, fields
+    )
+    state = kept_state(problem, received, model, updated, problem.shared)
     sums = Sums.over(method.sums, sent)
-    if not _finite(*sums.trees.values(), *_of_maxima(method.sums, sent), *state.values()):
-        _refuse_non_finite(tasks, sent, state)
-    return GroupResult(sums, each_state(state, len(tasks)), _upload_bytes(problem, tasks, method.sums, sums))
+    if not _is_finite(*sums.trees.values(), *_maxima(method.sums, sent), *state.values()):
+        _refuse_non_finite_clients(tasks, sent, state)
+    return GroupResult(sums, split_state(state, len(tasks)), _upload_bytes(problem, tasks, method.sums, sums))
 
 
 def collect_group(
     problem: Problem, tasks: Sequence[ClientTask], received: Received, sums: tuple[Sum, ...], passes: Mapping[str, Tree]
 ) -> tuple[Sums, int]:
     """What clients add to the sums of an exchange, without training, and the size of their uploads."""
-    made = added_up(problem, tasks, received, LocalModel(received.anchor, received.buffers, {}), sums, passes)
+    end = GroupEnd(problem, tasks, received, LocalModel(received.anchor, received.buffers, {}))
+    made = add_up_group(end, sums, passes)
     return made, _upload_bytes(problem, tasks, sums, made)
 
 
-def added_up(
-    problem: Problem,
-    tasks: Sequence[ClientTask],
-    received: Received,
-    row: LocalModel,
-    sums: tuple[Sum, ...],
-    passes: Mapping[str, Tree],
-) -> Sums:
-    """What clients with the models of `row` add to some sums; `passes` and all of `row` have a client axis."""
-    view, own = _view(problem, tasks, received, row, passes, problem.method.phases)
-    sent = _each(lambda seen: contributions(sums, seen), view, own)
+def add_up_group(end: GroupEnd, sums: tuple[Sum, ...], passes: Mapping[str, Tree]) -> Sums:
+    """What the clients of a group add to these sums; `passes` have a client axis."""
+    view, fields = end.view(passes, end.problem.method.phases)
+    sent = _map_clients(lambda client: contributions(sums, client), view, fields)
     made = Sums.over(sums, sent)
-    if not _finite(*made.trees.values(), *_of_maxima(sums, sent)):
-        _refuse_non_finite(tasks, sent, {})
+    if not _is_finite(*made.trees.values(), *_maxima(sums, sent)):
+        _refuse_non_finite_clients(end.tasks, sent, {})
     return made
 
 
 def tuned_group(
-    problem: Problem, tasks: Sequence[ClientTask], received: Received, row: LocalModel, phases: Sequence[Phase]
+    problem: Problem, tasks: Sequence[ClientTask], received: Received, model: LocalModel, phases: Sequence[Phase]
 ) -> list[State]:
-    """The states of clients with all of the models they have tuned, as views."""
-    _, state = _end(problem, tasks, received, row, {}, phases, (), frozenset())
-    if not _finite(*state.values()):
-        _refuse_non_finite(tasks, {}, state)
-    return each_state(state, len(tasks))
-
-
-def _end(
-    problem: Problem,
-    tasks: Sequence[ClientTask],
-    received: Received,
-    row: LocalModel,
-    passes: Mapping[str, Tree],
-    phases: Sequence[Phase],
-    sums: Sequence[Sum],
-    shared: frozenset[str],
-) -> tuple[dict[str, Tree], State]:
-    """What each client adds to the sums, and what it keeps, both with a client axis."""
-    view, own = _view(problem, tasks, received, row, passes, phases)
-    sent, updated = _each(lambda seen: (contributions(sums, seen), updates(problem, seen)), view, own)
-    return sent, kept_state(problem, received, row, updated, shared)
-
-
-def _view(
-    problem: Problem,
-    tasks: Sequence[ClientTask],
-    received: Received,
-    row: LocalModel,
-    passes: Mapping[str, Tree],
-    phases: Sequence[Phase],
-) -> tuple[EndView, tuple[str, ...]]:
-    """The clients after their work, and the names of what has a client axis."""
-    numbers = [client_numbers(problem, task, phases) for task in tasks]
-    device = received.task.counts.device
-    columns = {
-        name: torch.tensor([each[name] for each in numbers], dtype=torch.float64, device=device) for name in numbers[0]
-    }
-    return end_view(problem, received, row, passes, columns), (*OWN, *columns)
+    """The states of clients after tuning, with all of their models, as views."""
+    view, fields = GroupEnd(problem, tasks, received, model).view({}, phases)
+    updated = _map_clients(lambda client: updates(problem, client), view, fields)
+    state = kept_state(problem, received, model, updated, frozenset())
+    if not _is_finite(*state.values()):
+        _refuse_non_finite_clients(tasks, {}, state)
+    return split_state(state, len(tasks))
 
 
 @torch.no_grad()
-def _each(of: Callable[[EndView], Any], view: EndView, own: Sequence[str]) -> Any:
-    """Apply `of` to the view of every client."""
+def _map_clients(function: Callable[[EndView], Any], view: EndView, fields: Sequence[str]) -> Any:
+    """Apply a function to the view of every client; `fields` are the names of what has a client axis."""
 
-    def one(mine: dict[str, Any]) -> Any:
-        return of(replace(view, **mine))
+    def one(client: dict[str, Any]) -> Any:
+        return function(replace(view, **client))
 
-    held, axes = held_once({name: getattr(view, name) for name in own})
-    return torch.func.vmap(one, in_dims=(axes,))(held)
-
-
-def _of_maxima(declared: Sequence[Sum], sent: Mapping[str, Tree]) -> list[Tree]:
-    """Contributions that a maximum may hide."""
-    return [sent[each.name] for each in declared if each.reduce == "max"]
+    inputs, axes = vmap_inputs({name: getattr(view, name) for name in fields})
+    return torch.func.vmap(one, in_dims=(axes,))(inputs)
 
 
-def _finite(*trees: Tree) -> bool:
-    """Whether no number is NaN or infinite. A total that overflows says no as well: then the numbers are to be seen."""
+def _maxima(declared: Sequence[Sum], sent: Mapping[str, Tree]) -> list[Tree]:
+    """Contributions to sums that keep the maximum, which may hide a number that is not finite."""
+    return [sent[sum_.name] for sum_ in declared if sum_.reduce == "max"]
+
+
+def _is_finite(*trees: Tree) -> bool:
+    """Whether no number is NaN or infinite, seen from totals; a total that overflows gives False as well."""
     totals = [leaf.sum(dtype=torch.float64) for tree in trees for leaf in tree.values() if leaf.is_floating_point()]
     return not totals or bool(torch.stack(totals).isfinite().all())
 
 
-def _refuse_non_finite(tasks: Sequence[ClientTask], sent: Mapping[str, Tree], state: State) -> None:
+def _refuse_non_finite_clients(tasks: Sequence[ClientTask], sent: Mapping[str, Tree], state: State) -> None:
     """Name the first client by id that sends or would keep a number which is not finite."""
-    payloads, states = each_state(dict(sent), len(tasks)), each_state(state, len(tasks))
-    for place, task in sorted(enumerate(tasks), key=lambda each: each[1].client):
-        refuse_non_finite_sums(payloads[place], task.client, task.round)
-        refuse_non_finite_state(states[place], task)
+    payloads, states = split_state(dict(sent), len(tasks)), split_state(state, len(tasks))
+    for position, task in sorted(enumerate(tasks), key=lambda numbered: numbered[1].client):
+        refuse_non_finite_sums(payloads[position], task.client, task.round)
+        refuse_non_finite_state(states[position], task)
 
 
 def _upload_bytes(problem: Problem, tasks: Sequence[ClientTask], declared: Sequence[Sum], sums: Sums) -> int:
     """Bytes of all uploads: clients that hold equally many classes send equally much."""
     width = float_bytes(problem)
-    first = {each.name: tree_map(lambda leaf: leaf[:1], sums[each.name]) for each in declared if each.reduce == "each"}
-    one = Sums({**sums.trees, **first})
-    sizes = Counter(held_classes(task) for task in tasks)
-    return sum(clients * payload_bytes(declared, one, held, width) for held, clients in sizes.items())
+    apart = [sum_.name for sum_ in declared if sum_.reduce == "each"]
+    of_one_client = {name: tree_map(lambda leaf: leaf[:1], sums[name]) for name in apart}
+    payload = Sums({**sums.trees, **of_one_client})
+    num_clients = Counter(held_classes(task) for task in tasks)
+    return sum(clients * payload_bytes(declared, payload, held, width) for held, clients in num_clients.items())

@@ -1,4 +1,4 @@
-"""Passes over the data of many clients at once, each with its own model or all with the same one."""
+"""Passes over the data of a group at once, with one model per client or one model for all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,165 +14,165 @@ from fedblade.core.problem import LocalModel, Received
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
-from fedblade.engines._capture import UNREAD
-from fedblade.engines._group import held_once, is_common
+from fedblade.engines._capture import HIDDEN_ROUND
+from fedblade.engines._chunks import Chunk, ChunkBatch, GroupData, batches_of_chunks, cut_into_chunks
+from fedblade.engines._group import is_repeated, repeated, vmap_inputs
 from fedblade.engines._many_clients import ManyClients, gather
-from fedblade.engines._portions import Data, Item, Portion, items_of, portions_of
 from fedblade.engines._replay import Replays
 
+GPU_SLOTS = 16
+"""Chunks that pass together on a GPU, of any clients: one shape for all, so that libraries plan once."""
+CPU_SLOTS = 32
+"""The largest number of chunks that pass together on a CPU, where chunks of one length do."""
+MOST_BYTES = 2**28
+"""Bytes that passes may return at a time: covariances of classes are large."""
 _TENSORS = ("params", "buffers", "fixed", "client", "counts", "server", "anchor", "anchor_buffers")
 """The fields of a `PassModel` that are made of tensors."""
-SEATS = 16
-"""Batches that pass at a time on a GPU, of whatever clients: one shape for all, so that libraries plan once."""
-CPU_SEATS = 32
-"""The same on a CPU, where fewer may pass and batches of one size pass together."""
-MOST_BYTES = 2**28
-"""Bytes that the passes of one time may give: covariances of classes are large."""
 
 
 @dataclass(frozen=True)
 class GroupPasses:
-    """Runs passes for groups; remembers how many bytes the passes of a batch give, and what a GPU has captured."""
+    """Runs passes for groups; remembers how many bytes the passes of a chunk return, and what a GPU has captured."""
 
     many: ManyClients
     _replays: Replays = field(default_factory=Replays)
-    _sizes: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _bytes_per_chunk: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-    def of_sums(
-        self, tasks: Sequence[ClientTask], received: Received, params: Tree, buffers: Tree, sums: Sequence[Sum]
+    def run_for_sums(
+        self, tasks: Sequence[ClientTask], received: Received, model: LocalModel, sums: Sequence[Sum]
     ) -> dict[str, Tree]:
-        """What the passes of the sums add up over the training data of each client, with a client axis."""
-        wanted = passes_of(sums)
-        if not wanted:
+        """Totals of the passes that the sums need over the training data of each client, with a client axis."""
+        passes = passes_of(sums)
+        if not passes:
             return {}
-        fixed = {name: leaf.expand(len(tasks), *leaf.shape) for name, leaf in received.fixed.items()}
-        models = replace(PassModel.of_client(received, LocalModel(params, buffers, {})), fixed=fixed)
-        data = Data(self.many.problem.samples, [task.indices for task in tasks])
-        shaken = replace(data, draws=[task.pass_draws for task in tasks])
-        plain, augmented = ([each for each in wanted if each.augmented == kind] for kind in (False, True))
-        return self.run(plain, models, data) | (self.run(augmented, models, shaken) if augmented else {})
+        fixed = {name: repeated(leaf, len(tasks)) for name, leaf in received.fixed.items()}
+        models = replace(PassModel.of_client(received, model), fixed=fixed)
+        data = GroupData(self.many.problem.samples, [task.indices for task in tasks])
+        augmented_data = replace(data, draws=[task.pass_draws for task in tasks])
+        plain, augmented = ([each for each in passes if each.augmented == kind] for kind in (False, True))
+        return self.run(plain, models, data) | (self.run(augmented, models, augmented_data) if augmented else {})
 
     @torch.no_grad()
-    def run(self, passes: Sequence[DataPass], models: PassModel, data: Data) -> dict[str, Tree]:
-        """What the passes add up over the samples of each client, in float64 and with a client axis."""
-        items = items_of(data.indices) if passes else []
-        if not items:
+    def run(self, passes: Sequence[DataPass], models: PassModel, data: GroupData) -> dict[str, Tree]:
+        """Totals of the passes over the samples of each client, in float64 and with a client axis."""
+        chunks = cut_into_chunks(data.indices) if passes else []
+        if not chunks:
             return {}
         totals: dict[str, Tree] = {}
         on_gpu = data.samples.labels.is_cuda
         least = 2 if self.many.problem.network.skips_singletons else 1
-        for portion in portions_of(items, self._seats(passes, models, data, items[0]), least, fixed=on_gpu):
-            found = self._pass(passes, models, data, portion)
-            for name, tree in found.items():
-                _add(totals.setdefault(name, _zeros(tree, len(data.indices))), tree, portion.items)
+        slots = self._num_slots(passes, models, data, chunks[0])
+        for batch in batches_of_chunks(chunks, slots, least, fixed=on_gpu):
+            for name, tree in self._run_batch(passes, models, data, batch).items():
+                _add(totals.setdefault(name, _zeros(tree, len(data.indices))), tree, batch.chunks)
         return totals
 
-    def _seats(self, passes: Sequence[DataPass], models: PassModel, data: Data, item: Item) -> int:
-        """Batches that pass at a time, fewer where the passes give much: two samples tell how much."""
+    def _num_slots(self, passes: Sequence[DataPass], models: PassModel, data: GroupData, chunk: Chunk) -> int:
+        """Chunks that pass together: fewer where the passes return much, which a chunk of two samples shows."""
         key = tuple(each.name for each in passes)
-        if key not in self._sizes:
-            some = Portion([replace(item, size=min(2, item.size))], 2, 1)
-            found = self._at(passes, models, data.samples, self._given(models, replace(data, draws=None), some))
-            self._sizes[key] = sum(leaf.nbytes for tree in found.values() for leaf in tree.values())
-        most = SEATS if data.samples.labels.is_cuda else CPU_SEATS
-        return min(most, max(1, MOST_BYTES // max(1, self._sizes[key])))
+        if key not in self._bytes_per_chunk:
+            small = ChunkBatch([replace(chunk, size=min(2, chunk.size))], 2, 1)
+            trees = self._run_inputs(passes, models, data.samples, _inputs(models, replace(data, draws=None), small))
+            self._bytes_per_chunk[key] = sum(leaf.nbytes for tree in trees.values() for leaf in tree.values())
+        most = GPU_SLOTS if data.samples.labels.is_cuda else CPU_SLOTS
+        return min(most, max(1, MOST_BYTES // max(1, self._bytes_per_chunk[key])))
 
-    def _pass(self, passes: Sequence[DataPass], models: PassModel, data: Data, portion: Portion) -> dict[str, Tree]:
-        """Every pass over one batch of each item, with an axis of items in front."""
-        given = self._given(models, data, portion)
-        read_by_host = data.samples.reader is not None and given["draws"] is not None
-        if not data.order.is_cuda or read_by_host or any(each.by_round for each in passes):
-            return self._at(passes, models, data.samples, given)
-        key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
-        found: dict[str, Tree] = self._replays.call(
-            key, lambda held: self._at(passes, replace(models, round=UNREAD), data.samples, held), given
-        )
-        return found
-
-    def _given(self, models: PassModel, data: Data, portion: Portion) -> dict[str, Any]:
-        """What a portion is made of, in tensors: models, whose they are, samples, their draws, and which are real."""
-        device, items = data.order.device, portion.seated
-        at = torch.from_numpy(portion.samples(data.starts)).to(device)
-        whole = [item.place for item in items] == list(range(len(models.counts)))
-        sizes = torch.tensor([item.size for item in items])[:, None]
-        return {
-            "models": {name: getattr(models, name) for name in _TENSORS},
-            "places": None if whole else torch.tensor([item.place for item in items]).to(device),
-            "indices": data.order[at],
-            "draws": None if data.drawn is None else data.drawn[at],
-            "real": None if portion.is_full else (torch.arange(portion.width) < sizes).to(device),
-        }
-
-    def _at(
-        self, passes: Sequence[DataPass], models: PassModel, samples: Samples, given: Mapping[str, Any]
+    def _run_batch(
+        self, passes: Sequence[DataPass], models: PassModel, data: GroupData, batch: ChunkBatch
     ) -> dict[str, Tree]:
-        """Every pass over what a portion is made of; `models` says how they predict, and in which round."""
-        mine = _rows(replace(models, **given["models"]), given["places"])
-        inputs, labels = gather(samples, given["indices"], given["draws"])
-        complete = self.many.problem.network.complete
-        features = self._features(complete(mine.params, mine.fixed), mine.buffers, inputs, given["real"])
-        seen = {"features": features, "labels": labels} | ({} if given["real"] is None else {"mask": given["real"]})
+        """Every pass over the chunks of a batch, with an axis of slots in front; captured where it can be."""
+        inputs = _inputs(models, data, batch)
+        read_by_host = data.samples.reader is not None and inputs["draws"] is not None
+        if not data.all_indices.is_cuda or read_by_host or any(each.by_round for each in passes):
+            return self._run_inputs(passes, models, data.samples, inputs)
+        key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
+        hidden = replace(models, round=HIDDEN_ROUND)
+        trees: dict[str, Tree] = self._replays.call(
+            key, lambda stored: self._run_inputs(passes, hidden, data.samples, stored), inputs
+        )
+        return trees
+
+    def _run_inputs(
+        self, passes: Sequence[DataPass], models: PassModel, samples: Samples, inputs: Mapping[str, Any]
+    ) -> dict[str, Tree]:
+        """Every pass over tensors of `_inputs`; `models` has the prediction and the round."""
+        models = _pick_clients(replace(models, **inputs["models"]), inputs["clients"])
+        values, labels = gather(samples, inputs["indices"], inputs["draws"])
+        complete, mask = self.many.problem.network.complete, inputs["mask"]
+        features = self._features(complete(models.params, models.fixed), models.buffers, values, mask)
+        batch = {"features": features, "labels": labels} | ({} if mask is None else {"mask": mask})
         if any(each.anchored for each in passes):
-            received = complete(mine.anchor, mine.fixed)
-            seen["anchor_features"] = self._features(received, mine.anchor_buffers, inputs, given["real"])
-        return _views(self.many, mine, seen, passes)
+            received = complete(models.anchor, models.fixed)
+            batch["anchor_features"] = self._features(received, models.anchor_buffers, values, mask)
+        return self._run_views(passes, models, batch)
 
     def _features(self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None) -> Tensor:
-        """Features [items, batch, dim]; a body that all have in common takes every sample at once."""
+        """Features [slots, batch, dim]; a body that all clients have in common takes every sample at once."""
         network = self.many.problem.network
         body = {name: leaf for name, leaf in params.items() if name.startswith(BODY)}
-        if takes_batch_statistics(network) or not all(map(is_common, (body | buffers).values())):
+        if takes_batch_statistics(network) or not all(map(is_repeated, (body | buffers).values())):
             return self.many.features(body, buffers, inputs, mask, training=False)[0]
         params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, buffers))
-        return self.many.of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
+        return self.many.features_of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
+
+    def _run_views(self, passes: Sequence[DataPass], models: PassModel, batch: Mapping[str, Tensor]) -> dict[str, Tree]:
+        """Every pass at the views of all slots; `batch` has features, labels and, where wanted, other fields."""
+        network = self.many.problem.network
+        model_fields = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
+        inputs, axes = vmap_inputs({"model": model_fields, "batch": dict(batch)})
+
+        def one(slot: dict[str, Any]) -> dict[str, Tree]:
+            fields = {"mask": None, "anchor_features": None} | slot["batch"]
+            view = pass_view(network, replace(models, **slot["model"]), **fields)
+            return {each.name: each.of(view) for each in passes}
+
+        trees: dict[str, Tree] = torch.func.vmap(one, in_dims=(axes,))(inputs)
+        return trees
 
 
-def _rows(models: PassModel, places: Tensor | None) -> PassModel:
-    """The clients at `places`, which may repeat; None is everybody once."""
-    if places is None:
+def _inputs(models: PassModel, data: GroupData, batch: ChunkBatch) -> dict[str, Any]:
+    """A batch of chunks in tensors: models, which client each slot has, samples, their draws, and which are real."""
+    device, chunks = data.all_indices.device, batch.in_slots
+    positions = torch.from_numpy(batch.positions(data.starts)).to(device)
+    clients = [chunk.client for chunk in chunks]
+    sizes = torch.tensor([chunk.size for chunk in chunks])[:, None]
+    return {
+        "models": {name: getattr(models, name) for name in _TENSORS},
+        "clients": None if clients == list(range(len(models.counts))) else torch.tensor(clients).to(device),
+        "indices": data.all_indices[positions],
+        "draws": None if data.all_draws is None else data.all_draws[positions],
+        "mask": None if batch.is_full else (torch.arange(batch.width) < sizes).to(device),
+    }
+
+
+def _pick_clients(models: PassModel, clients: Tensor | None) -> PassModel:
+    """The models at these positions of the client axis, which may repeat; None picks every client once."""
+    if clients is None:
         return models
 
-    def picked(tree: Mapping[str, Tensor]) -> Tree:
+    def pick(tree: Mapping[str, Tensor]) -> Tree:
         return {
-            name: leaf[:1].expand(len(places), *leaf.shape[1:]) if is_common(leaf) else leaf[places]
-            for name, leaf in tree.items()
+            name: repeated(leaf[0], len(clients)) if is_repeated(leaf) else leaf[clients] for name, leaf in tree.items()
         }
 
     return replace(
         models,
-        params=picked(models.params),
-        buffers=picked(models.buffers),
-        fixed=picked(models.fixed),
-        client={name: picked(tree) for name, tree in models.client.items()},
-        counts=models.counts[places],
-        anchor=picked(models.anchor),
-        anchor_buffers=picked(models.anchor_buffers),
+        params=pick(models.params),
+        buffers=pick(models.buffers),
+        fixed=pick(models.fixed),
+        client={name: pick(tree) for name, tree in models.client.items()},
+        counts=models.counts[clients],
+        anchor=pick(models.anchor),
+        anchor_buffers=pick(models.anchor_buffers),
     )
-
-
-def _views(
-    many: ManyClients, models: PassModel, seen: Mapping[str, Tensor], passes: Sequence[DataPass]
-) -> dict[str, Tree]:
-    """Every pass at the views of all items; `seen` has features, labels, the mask and what the received models say."""
-    network = many.problem.network
-    by_client = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
-    held, axes = held_once({"model": by_client, "seen": dict(seen)})
-
-    def one(client: dict[str, Any]) -> dict[str, Tree]:
-        batch = {"mask": None, "anchor_features": None} | client["seen"]
-        view = pass_view(network, replace(models, **client["model"]), **batch)
-        return {each.name: each.of(view) for each in passes}
-
-    found: dict[str, Tree] = torch.func.vmap(one, in_dims=(axes,))(held)
-    return found
 
 
 def _zeros(tree: Tree, clients: int) -> Tree:
     return {key: leaf.new_zeros(clients, *leaf.shape[1:], dtype=torch.float64) for key, leaf in tree.items()}
 
 
-def _add(totals: Tree, tree: Tree, items: Sequence[Item]) -> None:
-    """Add each batch to its client, one after another, so that the order never depends on a device."""
+def _add(totals: Tree, tree: Tree, chunks: Sequence[Chunk]) -> None:
+    """Add the numbers of each chunk to its client, one after another, so that the order depends on no device."""
     for key, leaf in tree.items():
-        for number, item in enumerate(items):
-            totals[key][item.place].add_(leaf[number])
+        for slot, chunk in enumerate(chunks):
+            totals[key][chunk.client].add_(leaf[slot])

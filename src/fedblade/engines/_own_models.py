@@ -10,30 +10,33 @@ from fedblade.core.problem import Problem, own_model
 from fedblade.core.state import ServerState
 from fedblade.core.tree import State, Tree
 from fedblade.engines._group import with_client_axis
-from fedblade.engines.base import Holder
+from fedblade.engines.base import MeasuredClient
 
 
 def own_models(
-    problem: Problem, server: ServerState, holders: Sequence[Holder], states: Sequence[State | None]
+    problem: Problem, server: ServerState, clients: Sequence[MeasuredClient], states: Sequence[State | None]
 ) -> PassModel:
-    """Clients as they are measured, from what they keep (`states`, on the device); newcomers have their first state."""
+    """The clients' own models, made from the states that they keep (`states`, on the device).
+
+    A client without a state has the initial one.
+    """
     kept = [state or {} for state in states]
     models = [own_model(problem, server, state) for state in states]
     common = (server.params, server.buffers, server.fixed)
-    params, buffers, fixed = (_stacked(tree, [model[part] for model in models]) for part, tree in enumerate(common))
+    params, buffers, fixed = (_stack(tree, [model[part] for model in models]) for part, tree in enumerate(common))
     start = {name: init(problem.start) for name, init in problem.method.client_state.items()}
     return PassModel(
         params,
         buffers,
         fixed,
-        client={name: with_client_axis(tree, [each.get(name, {}) for each in kept]) for name, tree in start.items()},
-        counts=torch.stack([holder.counts for holder in holders]),
+        counts=torch.stack([client.counts for client in clients]),
         server=server.extra,
+        client={name: with_client_axis(tree, [state.get(name, {}) for state in kept]) for name, tree in start.items()},
         logits=problem.method.own.logits,
     )
 
 
-def _stacked(common: Tree, trees: Sequence[Mapping[str, Tensor]]) -> Tree:
-    """A client axis; a view where everyone has the server's tensor."""
-    own = [{name: leaf for name, leaf in tree.items() if leaf is not common[name]} for tree in trees]
-    return with_client_axis(common, own)
+def _stack(common: Tree, trees: Sequence[Mapping[str, Tensor]]) -> Tree:
+    """The trees with a client axis, which is a view where every client has the server's tensor."""
+    different = [{name: leaf for name, leaf in tree.items() if leaf is not common[name]} for tree in trees]
+    return with_client_axis(common, different)

@@ -1,80 +1,84 @@
-"""Who trains in which slot at which tick, and how many slots run.
+"""Which client trains in which slot at which tick, and how many slots run (`stacked.py` explains the words).
 
-The longest client comes first and a finished slot is refilled from the queue. When the queue is empty fewer slots run,
-as few of a small set of numbers as still hold everybody: the last clients move to the first slots for that.
+The client with most steps comes first, and a slot whose client is done takes the next client of the queue. When the
+queue is empty fewer slots run: the smallest of a few numbers that leaves a slot for every client. The last clients
+move to the first slots for that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32)
-"""Numbers of slots that run; each is captured once on a GPU."""
+"""Numbers of slots that may run together; a GPU captures the step once for each number."""
 
 
 @dataclass(frozen=True)
-class Stay:
-    """A client in a slot from tick `start` to `end` (exclusive), after `first` steps in slot `source` (None: new)."""
+class SlotUse:
+    """A client in a slot from tick `start` to tick `end` (exclusive); `client` is its position in the group.
+
+    The client has made `steps_before` steps in slot `source` before; None says that it begins its training here.
+    """
 
     client: int
     slot: int
     start: int
     end: int
-    first: int = 0
+    steps_before: int = 0
     source: int | None = None
 
     @property
-    def last(self) -> int:
+    def steps_after(self) -> int:
         """Steps that the client has made when it leaves the slot."""
-        return self.first + self.end - self.start
+        return self.steps_before + self.end - self.start
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The stays of all clients, and the number of slots that run at each tick."""
+    """Every use of a slot by a client, and the number of slots that run at each tick."""
 
-    stays: tuple[Stay, ...]
+    uses: tuple[SlotUse, ...]
     running: tuple[int, ...]
 
 
-def size_for(clients: int, most: int) -> int:
-    """The smallest number of slots that holds so many clients, or the largest that `most` allows."""
+def num_slots_for(clients: int, most: int) -> int:
+    """The smallest of `SIZES` with a slot for every client, or the largest that `most` allows."""
     allowed = [size for size in SIZES if size <= max(1, most)]
     return next((size for size in allowed if size >= clients), allowed[-1])
 
 
-def schedule(steps: Sequence[int], slots: int) -> Schedule:
-    """Seat clients with so many steps in at most `slots` slots, the longest first."""
+def make_schedule(steps: Sequence[int], num_slots: int) -> Schedule:
+    """Give clients with these numbers of steps their slots, the client with most steps first."""
     queue = sorted(range(len(steps)), key=lambda client: (steps[client], -client))
-    seated: dict[int, Stay] = {}
-    stays: list[Stay] = []
+    current: dict[int, SlotUse] = {}
+    uses: list[SlotUse] = []
     running: list[int] = []
-    size = slots
-    while queue or seated:
+    size = num_slots
+    while queue or current:
         now = len(running)
         for slot in range(size):
-            if queue and slot not in seated:
+            if queue and slot not in current:
                 client = queue.pop()
-                seated[slot] = Stay(client, slot, now, now + steps[client])
+                current[slot] = SlotUse(client, slot, now, now + steps[client])
         if not queue:
-            size = size_for(len(seated), size)
-            stays += _moved(seated, size, now)
-        until = min(stay.end for stay in seated.values())
+            size = num_slots_for(len(current), size)
+            uses += _move_to_first_slots(current, size, now)
+        until = min(use.end for use in current.values())
         running += [size] * (until - now)
-        stays += [stay for stay in seated.values() if stay.end == until]
-        seated = {slot: stay for slot, stay in seated.items() if stay.end > until}
-    return Schedule(tuple(stays), tuple(running))
+        uses += [use for use in current.values() if use.end == until]
+        current = {slot: use for slot, use in current.items() if use.end > until}
+    return Schedule(tuple(uses), tuple(running))
 
 
-def _moved(seated: dict[int, Stay], size: int, now: int) -> list[Stay]:
-    """Move clients from slots that will not run to free ones that will, and give the stays which that ends."""
-    free = iter([slot for slot in range(size) if slot not in seated])
-    ended: list[Stay] = []
-    for slot in sorted(each for each in seated if each >= size):
-        old = seated.pop(slot)
-        into = next(free)
+def _move_to_first_slots(current: dict[int, SlotUse], size: int, now: int) -> list[SlotUse]:
+    """Move clients from slots that will not run to free slots that will; returns the uses that end with the move."""
+    free = iter([slot for slot in range(size) if slot not in current])
+    ended: list[SlotUse] = []
+    for slot in sorted(slot for slot in current if slot >= size):
+        old = current.pop(slot)
+        target = next(free)
         if old.start == now:
-            seated[into] = replace(old, slot=into)
+            current[target] = replace(old, slot=target)
         else:
             ended.append(replace(old, end=now))
-            seated[into] = Stay(old.client, into, now, old.end, ended[-1].last, slot)
+            current[target] = SlotUse(old.client, target, now, old.end, ended[-1].steps_after, slot)
     return ended

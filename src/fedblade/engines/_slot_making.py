@@ -9,63 +9,63 @@ from fedblade.core.gradient import prepare
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_map, tree_zeros
-from fedblade.engines._capture import UNREAD
+from fedblade.engines._capture import HIDDEN_ROUND
 from fedblade.engines._group import GroupTask
 from fedblade.engines._many_clients import ManyClients
-from fedblade.engines._slot_memory import Slots, each_part, warmed
+from fedblade.engines._slot_memory import Slots, map_batch, warm_up
 
 _SHARE = 0.8
 """Part of the free memory that slots may take."""
 
 
-def make_slots(many: ManyClients, received: Received, like: Batch, slots: int, width: int, capacity: int) -> Slots:
-    """Slots as large as what a group receives and batches like one; what is in them does not matter yet."""
+def make_slots(many: ManyClients, received: Received, like: Batch, num_slots: int, width: int, capacity: int) -> Slots:
+    """Slots with the shapes of what a group receives and of a batch; the values are placeholders."""
     device = received.task.counts.device
 
-    def rows(tree: Tree) -> Tree:
-        return {name: leaf[:1].expand(slots, *leaf.shape[1:]).clone() for name, leaf in tree.items()}
+    def copies(tree: Tree) -> Tree:
+        return {name: leaf[:1].expand(num_slots, *leaf.shape[1:]).clone() for name, leaf in tree.items()}
 
-    counts = received.task.counts[:1].expand(slots, -1).clone()
-    anchor = rows(received.anchor)
-    together = Received(
-        task=GroupTask((), (), counts, UNREAD, 0),  # type: ignore[arg-type]  # as in a group
+    counts = received.task.counts[:1].expand(num_slots, -1).clone()
+    anchor = copies(received.anchor)
+    in_slots = Received(
+        task=GroupTask((), (), counts, HIDDEN_ROUND, 0),  # type: ignore[arg-type]  # as in a group
         anchor=anchor,
-        buffers=rows(received.buffers),
+        buffers=copies(received.buffers),
         fixed=tree_map(torch.clone, received.fixed),
         server={name: tree_map(torch.clone, tree) for name, tree in received.server.items()},
-        client={name: rows(tree) for name, tree in received.client.items()},
+        client={name: copies(tree) for name, tree in received.client.items()},
         momentum=None,
         lr=torch.tensor(float(received.lr), device=device, dtype=next(iter(anchor.values())).dtype),
     )
-    row = LocalModel(tree_map(torch.clone, anchor), tree_map(torch.clone, together.buffers), tree_zeros(anchor))
+    model = LocalModel(tree_map(torch.clone, anchor), tree_map(torch.clone, in_slots.buffers), tree_zeros(anchor))
 
     def blank(part: Tensor) -> Tensor:
-        return torch.zeros(capacity, slots, width, *part.shape[1:], dtype=part.dtype, device=device)
+        return torch.zeros(capacity, num_slots, width, *part.shape[1:], dtype=part.dtype, device=device)
 
     mask = torch.zeros(len(like.indices), dtype=torch.bool)
-    plan = each_part(replace(like, then=None, mask=mask), blank)
-    # Steps that only warm up read it: batch statistics need real samples.
+    plan = map_batch(replace(like, then=None, mask=mask), blank)
+    # Steps that only warm up read the mask, and batch statistics need real samples.
     if plan.mask is not None:
         plan.mask.fill_(True)
     return Slots(
-        received=together,
-        row=row,
-        work=prepare(many.problem, many.problem.method.phases[0], row.params),
-        batch=each_part(plan, lambda part: part[0].clone()),
+        received=in_slots,
+        model=model,
+        work=prepare(many.problem, many.problem.method.phases[0], model.params),
+        batch=map_batch(plan, lambda part: part[0].clone()),
         plan=plan,
         tick=torch.zeros(1, dtype=torch.int64, device=device),
     )
 
 
 def slots_in_memory(many: ManyClients, received: Received, task: ClientTask, width: int) -> int:
-    """How many slots the free memory of the device holds, by what one slot takes; no limit on a CPU."""
+    """How many slots the free memory of the device holds, from what one slot takes; no limit on a CPU."""
     device = received.task.counts.device
     if device.type != "cuda":
         return 1 << 30
     trial = make_slots(many, received, task.phases[0][0], 1, width, 1)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    warmed(trial, many, trial.batch)
+    warm_up(trial, many, trial.batch)
     needed = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)

@@ -1,4 +1,4 @@
-"""The tensors that slots live in, and the steps that are captured over the first of them."""
+"""The tensors of slots, and the captured steps of the first slots."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,19 +11,20 @@ from fedblade.core.local import step
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree
-from fedblade.engines._capture import Captures, aside
+from fedblade.engines._capture import Captures, on_side_stream
 from fedblade.engines._many_clients import ManyClients
 
 
 @dataclass
 class Slots:
-    """Rows of a fixed number of slots, the plan of a round, and steps over the first slots, captured where they can be.
+    """The models of a fixed number of slots, the plan of a round, and steps of the first slots, captured on a GPU.
 
-    Captures share one pool of memory: they run one after another and leave nothing in it.
+    `plan` has the batches of all ticks, `batch` those of the current one, and `tick` its number. `logs` is
+    [ticks, names, slots]. Captures share one pool of memory: they run one after another and leave nothing in it.
     """
 
     received: Received
-    row: LocalModel
+    model: LocalModel
     work: Work
     batch: Batch
     plan: Batch
@@ -34,8 +35,8 @@ class Slots:
     _captures: Captures = field(default_factory=Captures)
 
     @property
-    def slots(self) -> int:
-        """How many rows there are."""
+    def num_slots(self) -> int:
+        """How many slots there are."""
         return self.batch.indices.shape[0]
 
     @property
@@ -54,122 +55,123 @@ class Slots:
         return sorted(self._steps)
 
     def replay(self, size: int) -> None:
-        """One step of the first slots, at the current tick."""
+        """One step of the first `size` slots, at the current tick."""
         self._steps[size]()
 
     def capture(self, many: ManyClients, size: int) -> None:
-        """Make the step of the first slots ready; this trains whatever is in them."""
+        """Make the step of the first `size` slots ready; this trains the models that are in them."""
         if size in self._steps:
             return
-        batch = each_part(self.batch, lambda part: part[:size])
-        entry = warmed(self, many, batch)
+        batch = map_batch(self.batch, lambda part: part[:size])
+        entry = warm_up(self, many, batch)
         if not self.names:
             self.names = tuple(sorted(entry))
             self.logs = torch.zeros(
-                self.capacity, len(self.names), self.slots, device=self.tick.device, dtype=torch.float64
+                self.capacity, len(self.names), self.num_slots, device=self.tick.device, dtype=torch.float64
             )
 
-        def logged() -> None:
-            place = self.tick.clone()
+        def step_and_log() -> None:
+            tick = self.tick.clone()
             entry = _step(self, many, batch)
             values = torch.stack([entry[name].detach().to(torch.float64).expand(size) for name in self.names])
-            self.logs[:, :, :size].index_copy_(0, place, values[None])
+            self.logs[:, :, :size].index_copy_(0, tick, values[None])
 
         if not self.tick.is_cuda:
-            self._steps[size] = logged
+            self._steps[size] = step_and_log
             return
         with torch.enable_grad():
-            self._steps[size], _ = self._captures.of(logged)
+            self._steps[size], _ = self._captures.capture(step_and_log)
 
     def refresh(self, received: Received, plan: Batch) -> None:
-        """Bring a round's plan, rate and server state to where the captured steps read them."""
+        """Copy a round's plan, learning rate and server state into the tensors that captured steps read."""
         self.tick.zero_()
         ticks, _, width = plan.indices.shape
         if self.plan.mask is not None:
             self.plan.mask[:ticks].zero_()
-        for into, of in in_pairs(self.plan, plan):
-            into[:ticks, :, :width].copy_(of)
+        for target, source in paired_tensors(self.plan, plan):
+            target[:ticks, :, :width].copy_(source)
         if isinstance(self.received.lr, Tensor):
             self.received.lr.fill_(received.lr)
-        for name, tree in {"": received.fixed, **received.server}.items():
-            here = self.received.server[name] if name else self.received.fixed
-            _copy(here, tree)
+        _copy(self.received.fixed, received.fixed)
+        for name, tree in received.server.items():
+            _copy(self.received.server[name], tree)
 
     def load_first(self, clients: int, received: Received) -> None:
         """Put the first clients of a group into the first slots, all at once."""
         self._fill(slice(0, clients), received, slice(0, clients))
 
     def load(self, slot: int, received: Received, client: int) -> None:
-        """Put a client of a group into a slot: its model, its state, its counts, no momentum unless it brings some."""
+        """Put a client of a group into a slot: its model, state and counts; momentum is 0 unless it has some."""
         self._fill(slice(slot, slot + 1), received, slice(client, client + 1))
 
     def _fill(self, slots: slice, received: Received, clients: slice) -> None:
-        for into in (self.received.anchor, self.row.params):
-            _copy(_rows(into, slots), _rows(received.anchor, clients))
-        for into in (self.received.buffers, self.row.buffers):
-            _copy(_rows(into, slots), _rows(received.buffers, clients))
+        for target in (self.received.anchor, self.model.params):
+            _copy(_part(target, slots), _part(received.anchor, clients))
+        for target in (self.received.buffers, self.model.buffers):
+            _copy(_part(target, slots), _part(received.buffers, clients))
         self.received.task.counts[slots].copy_(received.task.counts[clients])
-        torch._foreach_zero_([leaf[slots] for leaf in self.row.momentum.values()])
-        _copy(_rows(self.row.momentum, slots), _rows(received.momentum or {}, clients))
+        torch._foreach_zero_([leaf[slots] for leaf in self.model.momentum.values()])
+        _copy(_part(self.model.momentum, slots), _part(received.momentum or {}, clients))
         for name, tree in received.client.items():
-            _copy(_rows(self.received.client[name], slots), _rows(tree, clients))
+            _copy(_part(self.received.client[name], slots), _part(tree, clients))
 
     def move(self, source: int, slot: int) -> None:
-        """Let a client go on in another slot."""
+        """Move a client from the slot `source` to another one."""
         here, there = slice(source, source + 1), slice(slot, slot + 1)
-        row, received = self.row, self.received
-        own = (row.params, row.buffers, row.momentum, received.anchor, received.buffers)
-        for tree in (*own, *received.client.values()):
-            _copy(_rows(tree, there), _rows(tree, here))
+        model, received = self.model, self.received
+        trees = (model.params, model.buffers, model.momentum, received.anchor, received.buffers)
+        for tree in (*trees, *received.client.values()):
+            _copy(_part(tree, there), _part(tree, here))
         received.task.counts[there].copy_(received.task.counts[here])
 
-    def store(self, slot: int, done: LocalModel, client: int) -> None:
-        """Copy what a slot holds to a client's place."""
+    def store(self, slot: int, trained: LocalModel, client: int) -> None:
+        """Copy the model in a slot to the client's position in `trained`."""
         here, there = slice(slot, slot + 1), slice(client, client + 1)
-        for into, of in ((done.params, self.row.params), (done.buffers, self.row.buffers)):
-            _copy(_rows(into, there), _rows(of, here))
-        if done.momentum:
-            _copy(_rows(done.momentum, there), _rows(self.row.momentum, here))
+        _copy(_part(trained.params, there), _part(self.model.params, here))
+        _copy(_part(trained.buffers, there), _part(self.model.buffers, here))
+        if trained.momentum:
+            _copy(_part(trained.momentum, there), _part(self.model.momentum, here))
 
 
-def warmed(held: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
-    """Run the step once, at the first tick, and say what it logs."""
-    # The last round may have left it behind the end of the plan.
-    held.tick.zero_()
-    if not held.tick.is_cuda:
-        return _step(held, many, batch)
+def warm_up(slots: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
+    """Run the step once, at the first tick, and return what it logs."""
+    # After the last round the tick may be behind the end of the plan.
+    slots.tick.zero_()
+    if not slots.tick.is_cuda:
+        return _step(slots, many, batch)
     with torch.enable_grad():
-        entry: Mapping[str, Tensor] = aside(lambda: _step(held, many, batch))
-    held.tick.zero_()
+        entry: Mapping[str, Tensor] = on_side_stream(lambda: _step(slots, many, batch))
+    slots.tick.zero_()
     return entry
 
 
-def _step(held: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
-    """Pick the batches of the current tick, train on them and count the tick."""
-    for into, of in in_pairs(held.batch, held.plan):
-        into.copy_(of.index_select(0, held.tick)[0])
-    entry = step(many.problem, many, held.received, held.row, held.work, batch)
-    held.tick.add_(1)
+def _step(slots: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
+    """Take the batches of the current tick, train on them and count the tick."""
+    for target, source in paired_tensors(slots.batch, slots.plan):
+        target.copy_(source.index_select(0, slots.tick)[0])
+    entry = step(many.problem, many, slots.received, slots.model, slots.work, batch)
+    slots.tick.add_(1)
     return entry
 
 
-def each_part(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch whose tensors are changed, each by itself."""
+def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """A batch with `change` applied to each of its tensors."""
     draws, noise, mask = (None if part is None else change(part) for part in (batch.draws, batch.noise, batch.mask))
     return Batch(change(batch.indices), draws, noise, None, mask)
 
 
-def in_pairs(one: Batch, other: Batch) -> list[tuple[Tensor, Tensor]]:
+def paired_tensors(one: Batch, other: Batch) -> list[tuple[Tensor, Tensor]]:
     """The tensors that both batches have, in pairs."""
-    parts = ([each.indices, each.mask, each.draws, each.noise] for each in (one, other))
+    parts = ([batch.indices, batch.mask, batch.draws, batch.noise] for batch in (one, other))
     return [(a, b) for a, b in zip(*parts, strict=True) if a is not None and b is not None]
 
 
-def _rows(tree: Tree, rows: slice) -> Tree:
-    return {name: leaf.detach()[rows] for name, leaf in tree.items()}
+def _part(tree: Tree, clients: slice) -> Tree:
+    """Views of some positions of the client axis."""
+    return {name: leaf.detach()[clients] for name, leaf in tree.items()}
 
 
-def _copy(into: Tree, of: Tree) -> None:
-    if of:
+def _copy(target: Tree, source: Tree) -> None:
+    if source:
         with torch.no_grad():
-            torch._foreach_copy_([into[name] for name in of], list(of.values()))
+            torch._foreach_copy_([target[name] for name in source], list(source.values()))

@@ -1,4 +1,7 @@
-"""Slots: clients train in a fixed number of rows, captured steps are replayed, and finished rows are refilled."""
+"""Training in slots: clients take turns in a fixed number of slots, and captured steps are replayed.
+
+`stacked.py` explains the words.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -14,18 +17,18 @@ from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.engines._layout import lay_out
 from fedblade.engines._many_clients import ManyClients
-from fedblade.engines._schedule import Schedule, Stay, schedule, size_for
+from fedblade.engines._schedule import Schedule, SlotUse, make_schedule, num_slots_for
 from fedblade.engines._slot_making import make_slots, slots_in_memory
 from fedblade.engines._slot_memory import Slots
 
 MOST_SLOTS = 32
-"""Clients that train side by side at most."""
+"""The largest number of clients that train side by side."""
 CAPACITY = 512
 """Ticks that a captured plan has room for, and by which it grows."""
 
 
 def can_replay(many: ManyClients) -> bool:
-    """Whether one captured step serves the whole run: one phase, one model, and no term that asks for the round."""
+    """Whether one captured step serves the whole run: one phase, one model, and no term that reads the round."""
     phases = many.problem.method.phases
     if len(phases) != 1 or phases[0].track is not None or phases[0].paired:
         return False
@@ -39,13 +42,13 @@ class SlotTrainer:
     def __init__(self, many: ManyClients) -> None:
         self._many = many
         self._most = MOST_SLOTS
-        self._held: Slots | None = None
-        self._measured = False
+        self._memory: Slots | None = None
+        self._has_measured_memory = False
 
     def train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
-        """The models of a group after training, and what its steps logged; `tasks` are ordered longest first.
+        """The models of a group after training, and what its steps logged; `tasks` are ordered most steps first.
 
-        Where the memory of the device is too small for the slots there are, half of them are used from then on.
+        If the device's memory is too small for the slots, half of them are used from then on.
         """
         while True:
             try:
@@ -53,9 +56,9 @@ class SlotTrainer:
             except torch.cuda.OutOfMemoryError:
                 if self._most == 1:
                     raise
-                self._most = max(1, min(self._most, self._held.slots if self._held else self._most) // 2)
-                self._held = None
-            # Outside the handler, whose traceback holds on to tensors.
+                self._most = max(1, min(self._most, self._memory.num_slots if self._memory else self._most) // 2)
+                self._memory = None
+            # Outside the handler: its traceback keeps tensors alive.
             torch.cuda.empty_cache()
             warnings.warn(
                 f"the GPU's memory was too small: from now on at most {self._most} of the clients train at a time. "
@@ -64,79 +67,81 @@ class SlotTrainer:
             )
 
     def _train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
-        held, seats = self._prepared(received, tasks)
-        done = _empty_rows(held.row, len(tasks), keep_momentum=self._many.problem.settings.persist)
-        starts, ends = _by_tick(seats.stays, "start"), _by_tick(seats.stays, "end")
-        # Longest first, so that the first clients sit in the first slots.
-        held.load_first(len(starts.pop(0)), received)
-        for tick, size in enumerate(seats.running):
-            for stay in starts.get(tick, ()):
-                if stay.source is None:
-                    held.load(stay.slot, received, stay.client)
+        slots, schedule = self._prepare(received, tasks)
+        trained = _empty_model(slots.model, len(tasks), keep_momentum=self._many.problem.settings.persist)
+        starting, ending = _by_tick(schedule.uses, "start"), _by_tick(schedule.uses, "end")
+        # Clients with most steps come first, so that the first clients are in the first slots.
+        slots.load_first(len(starting.pop(0)), received)
+        for tick, size in enumerate(schedule.running):
+            for use in starting.get(tick, ()):
+                if use.source is None:
+                    slots.load(use.slot, received, use.client)
                 else:
-                    held.move(stay.source, stay.slot)
-            held.replay(size)
-            for stay in ends.get(tick + 1, ()):
-                if stay.last == tasks[stay.client].num_steps:
-                    held.store(stay.slot, done, stay.client)
-        return done, _trace(held, seats, tasks)
+                    slots.move(use.source, use.slot)
+            slots.replay(size)
+            for use in ending.get(tick + 1, ()):
+                if use.steps_after == tasks[use.client].num_steps:
+                    slots.store(use.slot, trained, use.client)
+        return trained, _trace(slots, schedule, tasks)
 
-    def _prepared(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[Slots, Schedule]:
-        """Slots with the round's plan in them and every size that it needs captured."""
+    def _prepare(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[Slots, Schedule]:
+        """Slots with the round's plan in them, and the step captured for every number of slots that will run."""
         width = max(len(batch.indices) for task in tasks for batch in task.phases[0])
-        if not self._measured:
+        if not self._has_measured_memory:
             self._most = min(self._most, slots_in_memory(self._many, received, tasks[0], width))
-            self._measured = True
-        slots = size_for(len(tasks), self._most)
-        if self._held is not None:
-            slots, width = max(slots, self._held.slots), max(width, self._held.width)
-        seats = schedule([task.num_steps for task in tasks], slots)
-        capacity = CAPACITY * -(-len(seats.running) // CAPACITY)
-        held = self._held
-        if held is None or (slots, width) != (held.slots, held.width) or capacity > held.capacity:
-            self._held = None
-            held = self._held = make_slots(self._many, received, tasks[0].phases[0][0], slots, width, capacity)
-        for size in sorted(set(seats.running), reverse=True):
-            held.capture(self._many, size)
-        held.refresh(received, _plan(tasks, seats, slots, received.task.counts.device))
-        return held, seats
+            self._has_measured_memory = True
+        num_slots = num_slots_for(len(tasks), self._most)
+        slots = self._memory
+        if slots is not None:
+            num_slots, width = max(num_slots, slots.num_slots), max(width, slots.width)
+        schedule = make_schedule([task.num_steps for task in tasks], num_slots)
+        capacity = CAPACITY * -(-len(schedule.running) // CAPACITY)
+        if slots is None or (num_slots, width) != (slots.num_slots, slots.width) or capacity > slots.capacity:
+            # Released before new tensors are made.
+            slots = self._memory = None
+            like = tasks[0].phases[0][0]
+            slots = self._memory = make_slots(self._many, received, like, num_slots, width, capacity)
+        for size in sorted(set(schedule.running), reverse=True):
+            slots.capture(self._many, size)
+        slots.refresh(received, _plan(tasks, schedule, num_slots, received.task.counts.device))
+        return slots, schedule
 
 
-def _plan(tasks: Sequence[ClientTask], seats: Schedule, slots: int, device: torch.device) -> Batch:
-    """The batches [ticks, slots, batch] of a schedule; where a slot is idle the mask is 0."""
+def _plan(tasks: Sequence[ClientTask], schedule: Schedule, num_slots: int, device: torch.device) -> Batch:
+    """The batches [ticks, slots, batch] of a schedule; where a slot is not in use the mask is 0."""
     pairs = [
-        (tasks[stay.client].phases[0][stay.first + tick - stay.start], (tick, stay.slot))
-        for stay in seats.stays
-        for tick in range(stay.start, stay.end)
+        (tasks[use.client].phases[0][use.steps_before + tick - use.start], (tick, use.slot))
+        for use in schedule.uses
+        for tick in range(use.start, use.end)
     ]
-    batches, cells = zip(*pairs, strict=True)
-    return lay_out(batches, cells, (len(seats.running), slots), device)
+    batches, positions = zip(*pairs, strict=True)
+    return lay_out(batches, positions, (len(schedule.running), num_slots), device)
 
 
-def _by_tick(stays: Sequence[Stay], moment: Literal["start", "end"]) -> dict[int, list[Stay]]:
-    """Stays by the tick at which they begin or end."""
-    table: dict[int, list[Stay]] = {}
-    for stay in stays:
-        table.setdefault(stay.start if moment == "start" else stay.end, []).append(stay)
+def _by_tick(uses: Sequence[SlotUse], moment: Literal["start", "end"]) -> dict[int, list[SlotUse]]:
+    """Uses of slots by the tick at which they start or end."""
+    table: dict[int, list[SlotUse]] = {}
+    for use in uses:
+        table.setdefault(use.start if moment == "start" else use.end, []).append(use)
     return table
 
 
-def _empty_rows(row: LocalModel, clients: int, *, keep_momentum: bool) -> LocalModel:
+def _empty_model(like: LocalModel, clients: int, *, keep_momentum: bool) -> LocalModel:
     def empty(tree: Tree) -> Tree:
         return {name: leaf.new_empty(clients, *leaf.shape[1:]) for name, leaf in tree.items()}
 
-    return LocalModel(empty(row.params), empty(row.buffers), empty(row.momentum) if keep_momentum else {})
+    return LocalModel(empty(like.params), empty(like.buffers), empty(like.momentum) if keep_momentum else {})
 
 
-def _trace(held: Slots, seats: Schedule, tasks: Sequence[ClientTask]) -> Trace:
-    """What each client's steps logged, as entries whose first rows are the clients that still trained."""
-    logs = held.logs[: len(seats.running)].cpu()
+def _trace(slots: Slots, schedule: Schedule, tasks: Sequence[ClientTask]) -> Trace:
+    """What the steps of clients logged: one entry per step, with the clients that still trained in it."""
+    logs = slots.logs[: len(schedule.running)].cpu()
     steps = [task.num_steps for task in tasks]
-    by_step = logs.new_zeros(max(steps), len(held.names), len(tasks))
-    for stay in seats.stays:
-        by_step[stay.first : stay.last, :, stay.client] = logs[stay.start : stay.end, :, stay.slot]
-    training = [sum(number < each for each in steps) for number in range(max(steps))]
+    by_step = logs.new_zeros(max(steps), len(slots.names), len(tasks))
+    for use in schedule.uses:
+        by_step[use.steps_before : use.steps_after, :, use.client] = logs[use.start : use.end, :, use.slot]
+    training = [sum(number < of_client for of_client in steps) for number in range(max(steps))]
     return [
-        {name: by_step[number, i, :clients] for i, name in enumerate(held.names)}
+        {name: by_step[number, i, :clients] for i, name in enumerate(slots.names)}
         for number, clients in enumerate(training)
     ]

@@ -1,4 +1,4 @@
-"""The protocol every engine fulfils, and what a round gives back."""
+"""The protocol of every engine, and the outcome of a round."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.tree import State, Tree
 
 OnClient = Callable[[int], None]
-"""Called with a client's id when it has finished, for progress."""
+"""Called with a client's id when the client has finished, for progress."""
 
 OwnStates = Callable[[int], State | None]
 """The state that a client keeps, by its id."""
@@ -24,7 +24,7 @@ OwnStates = Callable[[int], State | None]
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What a cohort sent, added up in ascending client id, what its steps logged, and what diagnostics saw of it."""
+    """The cohort's sums, added up in ascending client id, the log of its steps, and what diagnostics saw of it."""
 
     sums: Sums = field(default_factory=Sums)
     log: StepLog = field(default_factory=StepLog)
@@ -32,7 +32,7 @@ class RoundOutcome:
     observed: DiagnosticSums = field(default_factory=DiagnosticSums)
 
     def __add__(self, other: "RoundOutcome") -> "RoundOutcome":
-        """What both parts of a cohort sent; rows of clients that are kept apart stand in this order."""
+        """The outcome of both parts of a cohort; sums that keep clients apart have them in this order."""
         return RoundOutcome(
             self.sums + other.sums,
             self.log + other.log,
@@ -42,8 +42,8 @@ class RoundOutcome:
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A client whose own model is measured: its id, what it keeps, and its training samples per class [classes]."""
+class MeasuredClient:
+    """A client whose own model is measured: its id, its state, and its training samples per class [classes]."""
 
     client: int
     state: State | None
@@ -51,7 +51,7 @@ class Holder:
 
 
 class Engine(Protocol):
-    """Runs the clients of a round. The sequential engine defines what every other one must compute."""
+    """Runs the clients of a round. The sequential engine defines what every other engine must compute."""
 
     name: str
 
@@ -70,7 +70,7 @@ class Engine(Protocol):
         """
 
     def collect(self, server: ServerState, tasks: Cohort, store: ClientStore, sums: tuple[Sum, ...]) -> RoundOutcome:
-        """Gather an exchange's sums without training."""
+        """Collect an exchange's sums without training."""
 
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
@@ -81,20 +81,20 @@ class Engine(Protocol):
         self,
         server: ServerState,
         tasks: Cohort,
-        own: OwnStates,
+        states: OwnStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train each client's own model on `phases`, aggregate nothing, and give (client, its state) in any order."""
+        """Train each client's own model on `phases`; yield (client, its state) in any order. Nothing is aggregated."""
 
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with the clients' own models and predictions, each over the samples at its indices.
+        """Run passes with each client's own model and prediction, over the samples at the client's indices.
 
-        Gives (client, totals) in the order of `clients`, of which it reads a few dozen at a time.
+        Yields (client, totals) in the order of `clients`, and takes a few dozen clients at a time from it.
         """

@@ -14,7 +14,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Engine, Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import Engine, MeasuredClient, OnClient, OwnStates, RoundOutcome
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._gathering import Gathering, Question
 from fedblade.engines.nodes._models import NodeModels
@@ -79,7 +79,7 @@ class DeployedEngine:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:

@@ -16,7 +16,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
 from fedblade.engines.ranks._bytes import Json
 from fedblade.engines.ranks._part import Part
 from fedblade.engines.ranks._shares import owner
@@ -81,7 +81,7 @@ class DistributedEngine:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:

@@ -1,4 +1,4 @@
-"""One client after another: the definition that every other engine is judged against."""
+"""One client after another: the definition that every other engine is compared with."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Holder, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
 
 
 class SequentialEngine:
@@ -42,39 +42,39 @@ class SequentialEngine:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
-            own = self._own(store, task.client, server.round)
+            state = self._state(store, task.client, server.round)
             first = not outcome.observed.first.trees
-            result = train_client(self._problem, server, task, own, lr, diagnostics, first=first)
+            result = train_client(self._problem, server, task, state, lr, diagnostics, first=first)
             with timed("sums"):
                 if result.state:
                     store.put(task.client, task.round, result.state)
-                outcome = outcome + _alone(result)
+                outcome = outcome + _outcome(result)
             on_client(task.client)
         return outcome
 
     def collect(
         self, server: ServerState, tasks: Iterable[ClientTask], store: ClientStore, sums: tuple[Sum, ...]
     ) -> RoundOutcome:
-        """Gather an exchange's sums without training."""
+        """Collect an exchange's sums without training."""
         outcome = RoundOutcome()
         for task in tasks:
-            own = self._own(store, task.client, server.round)
+            state = self._state(store, task.client, server.round)
             with timed("sums"):
-                outcome = outcome + _alone(collect_client(self._problem, server, task, own, sums))
+                outcome = outcome + _outcome(collect_client(self._problem, server, task, state, sums))
         return outcome
 
     def adapt(
         self,
         server: ServerState,
         tasks: Iterable[ClientTask],
-        own: OwnStates,
+        states: OwnStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train each client's own model on `phases`, aggregate nothing, and give (client, its state)."""
+        """Train each client's own model on `phases` and yield (client, its state); nothing is aggregated."""
         for task in tasks:
-            mine = self._on_device(own(task.client))
-            yield task.client, adapt_client(self._problem, server, task, mine, lr, phases).state
+            state = self._on_device(states(task.client))
+            yield task.client, adapt_client(self._problem, server, task, state, lr, phases).state
 
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
@@ -89,11 +89,11 @@ class SequentialEngine:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with each client's own model and prediction; gives (client, totals)."""
+        """Run passes with each client's own model and prediction; yields (client, totals)."""
         problem, method = self._problem, self._problem.method
         for measured, indices in clients:
             kept = self._on_device(measured.state) or {}
@@ -106,7 +106,7 @@ class SequentialEngine:
             )
             yield measured.client, run_passes(passes, problem.network, model, PassData(samples, indices))
 
-    def _own(self, store: ClientStore, client: int, before_round: int) -> State | None:
+    def _state(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
         with timed("load"):
             return self._on_device(store.get(client, before_round))
@@ -118,8 +118,8 @@ class SequentialEngine:
         return {name: {key: leaf.to(device) for key, leaf in tree.items()} for name, tree in state.items()}
 
 
-def _alone(result: LocalResult) -> RoundOutcome:
-    """What a cohort of this one client sends."""
+def _outcome(result: LocalResult) -> RoundOutcome:
+    """The outcome of a cohort of this one client."""
     return RoundOutcome(result.sums or Sums(), result.log, result.bytes_up, result.observed)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedblade.config.run_config import RunConfig, resolve
+from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.config.schema import Section
 from fedblade.config.validation import check_keys, validate
 from fedblade.core.errors import Misconfigured
@@ -63,7 +63,7 @@ def split_tables(raw: dict[str, Any]) -> tuple[RunConfig, Deployment]:
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
             f"{deployment.num_classes}. Set it to 2 or more."
         )
-    config = resolve(raw)
+    config = complete_config(raw)
     augment = config.dataset_settings.augment
     if deployment.data == "nodes" and augment not in ("none", "crop_flip"):
         raise Misconfigured(

@@ -6,8 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import FedbladeError, RunFailed
@@ -16,7 +15,7 @@ from fedblade.engines.nodes import printable
 from fedblade.flower._control import SuperLink
 from fedblade.flower._place import Place, toml_table
 from fedblade.results import EVENTS, HISTORY, RunDirectory
-from fedblade.runs import RoundRecord, RunListener, Setup
+from fedblade.runs import RoundRecord, RunListener, overview_of
 
 _LOOK_SECONDS = 0.25
 _ASK_SECONDS = 1.0
@@ -49,7 +48,8 @@ def _watch(
 ) -> dict[str, Any]:
     """Show rounds as they are written until Flower says that the run has ended; what it says then."""
     history = directory.history()
-    listener.on_start(_as_setup(config), history)
+    where = "engine flower on its nodes"
+    listener.on_start(overview_of(config, config.dataset.name, where, config.federation.clients_per_round), history)
     rounds, events = _Rounds(directory, len(history)), _Events(directory.path / EVENTS)
     asked = heard = time.monotonic()
     while True:
@@ -148,18 +148,3 @@ def _why(ended: dict[str, Any], out: Path) -> str:
     if not said or said == "N/A":
         said = f"Flower says '{ended['status']}', and the run's summary does not say that it finished"
     return f"the run in '{out}' failed: {said}. To go on with it, add --resume --out {shlex.quote(str(out))}"
-
-
-def _as_setup(config: RunConfig) -> Setup:
-    """What listeners ask of a setup, for a run that is set up elsewhere."""
-    return cast(
-        "Setup",
-        SimpleNamespace(
-            config=config,
-            dataset=SimpleNamespace(name=config.dataset.name),
-            engine=SimpleNamespace(name="flower"),
-            test_order=SimpleNamespace(device="its nodes"),
-            method=SimpleNamespace(participation="sampled"),
-            eligible=(),
-        ),
-    )

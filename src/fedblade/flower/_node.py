@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade._version import __version__
-from fedblade.config.run_config import resolve
+from fedblade.config.run_config import complete_config
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured, RunFailed
@@ -22,14 +22,12 @@ from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._used import UsedStore, make_run_folder
 from fedblade.runs import (
     Setup,
+    compute_settings,
     diagnostic_request,
-    fitting_threads,
-    float32_products,
-    holder,
-    own_samples,
+    measured_client,
     plan_phases,
     prepare,
-    stages_after_run,
+    tuning_stages,
 )
 
 Answer = tuple[dict[str, Any], Tree]
@@ -60,7 +58,7 @@ class Node:
             "measure": self._measure,
         }
         setup = self._setup(facts, client)
-        with fitting_threads(setup), float32_products(tf32=setup.config.general.tf32):
+        with compute_settings(setup):
             found, answer = asked[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
         return found | repeated, {name: leaf.cpu() for name, leaf in answer.items()}
@@ -132,7 +130,7 @@ class Node:
 
     def _tune(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
         """Train the client's own model on the next stage of the protocol, and keep it."""
-        stages, stage = stages_after_run(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
+        stages, stage = tuning_stages(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
         if stage >= len(stages):
             raise Misconfigured(f"own models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for.")
         phases, tuned = stages[stage], self._tuned(facts)
@@ -155,10 +153,10 @@ class Node:
         samples, indices = setup.test, setup.test_order
         if self.data is None and "indices" in tensors:
             indices = tensors["indices"].to(indices.device)
-            samples = samples if facts["part"] == "test" else own_samples(setup)
+            samples = samples if facts["part"] == "test" else setup.personal_test_samples
         if facts["own"]:
             own = _own_state(self._tuned(facts), self._store(facts, client), client, int(facts["stage"]))
-            mine = holder(setup, server, client, own)
+            mine = measured_client(setup, server, client, own)
             ((_, totals),) = setup.engine.measure_own(server, [(mine, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)
@@ -195,14 +193,14 @@ def node_setup(config: str, num_classes: int, data: str | None, device: str, cli
     table: dict[str, Any] = json.loads(config)
     own = {"engine": "sequential", "device": device, "trackers": []}
     if data is None or client is None:
-        return prepare(resolve(table | own))
+        return prepare(complete_config(table | own))
     # A node knows of no other client, so it cannot draw cohorts.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     dataset = own_dataset(data, num_classes)
     for note in dataset.notes:
         _log.warning(note)
     return prepare(
-        resolve(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
+        complete_config(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
     )
 
 

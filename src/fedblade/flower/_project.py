@@ -6,7 +6,7 @@ from typing import Any
 
 import tomli_w
 
-from fedblade.config.overrides import apply
+from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import NAMED
 from fedblade.config.validation import plain
@@ -129,7 +129,7 @@ def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunCon
     if not isinstance(terms, Mapping):
         raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
     changes = {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
-    raw = apply(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
+    raw = apply_overrides(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
     raw.pop("seeds", None)
     return split_tables(raw | {TABLE: {**terms, **changes}})
 

@@ -9,7 +9,7 @@ from fedblade.core.errors import FedbladeError
 from fedblade.flower._app import read_app
 from fedblade.flower._post import GridPost
 from fedblade.flower._server import check_deployable, deployed_setup, journal_of
-from fedblade.runs import Silent, execute
+from fedblade.runs import RunJob
 
 RUN_DIR, RESUME = "run-dir", "resume"
 """Keys of the app's configuration: where the run is written, and whether it goes on."""
@@ -26,13 +26,13 @@ def server_app(folder: Path) -> ServerApp:
         out = Path(str(context.run_config[RUN_DIR]))
         journal = journal_of(out)
         try:
-            execute(
+            job = RunJob(
                 config,
-                out=out,
+                out,
                 resume=bool(context.run_config[RESUME]),
-                listener=Silent(),
-                make=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
+                make_setup=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
             )
+            job.execute()
         except Exception as error:
             known = isinstance(error, FedbladeError)
             reason = str(error) if known else f"a {type(error).__name__}, of which Flower's log of the run says more"

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedblade import protocols
 from fedblade.core.words import plural
 from fedblade.report._health import health
 from fedblade.report._html import Column, details, name_cell, paragraph, section, table
@@ -12,16 +11,15 @@ from fedblade.results import (
     ComparisonRow,
     Group,
     RunRecord,
+    TableCell,
+    comparison_table,
     differing_keys,
     duration,
     flatten,
     last_heading,
-    last_rounds,
-    measured_on,
     number,
     over_last,
     percent,
-    size,
 )
 
 _MARKS = {1: ("best", "1st"), 2: ("second", "2nd")}
@@ -31,19 +29,14 @@ _CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
 
 def results(rows: Sequence[ComparisonRow]) -> str:
     """The comparison table with the best and second best marked."""
-    own = any(row.own_mean is not None for row in rows)
-    columns = [
-        Column("method", numeric=False),
-        Column("seeds"),
-        Column(f"{last_rounds(_evaluations(rows))}, %"),
-        Column("final round, %"),
-        *([Column("own models, %")] if own else []),
-        Column(f"rounds to {rows[0].threshold:g} %"),
-        *([] if own else [Column("seconds per round")]),
-        Column("up / down per round"),
+    compared = comparison_table(rows, "page")
+    columns = [Column(column.heading, numeric=column.numeric) for column in compared.columns]
+    body = [
+        [name_cell(index, cells[0].text) + _tags(cells[0]), *map(_content, cells[1:])]
+        for index, cells in enumerate(compared.rows)
     ]
-    body = [_result_cells(index, row, own=own) for index, row in enumerate(rows)]
-    return section("results", "Results", table("Comparison over seeds", columns, body), *_result_notes(rows))
+    notes = paragraph(" ".join(compared.notes))
+    return section("results", "Results", table("Comparison over seeds", columns, body), notes)
 
 
 def runs(groups: Sequence[Group]) -> str:
@@ -100,67 +93,20 @@ def versions(groups: Sequence[Group]) -> str:
     return section("versions", "Versions", content)
 
 
-def _result_cells(index: int, row: ComparisonRow, *, own: bool) -> list[str]:
-    several = len(row.rounds_to) > 1
-    per_seed = f"<small>{' · '.join(row.rounds_to_seeds_text)}</small>" if several and any(row.rounds_to) else ""
-    pooled = f"<small>pooled ± {percent(row.last10_pooled_std)}</small>" if several else ""
-    dagger = _DAGGER if row.calibrated else ""
-    return [
-        name_cell(index, row.label) + _tags(row),
-        str(len(row.seeds)),
-        _marked(row.ranked_mean, row.ranked_std, row.rank) + (dagger or pooled),
-        _marked(row.final_mean, row.final_std, row.final_rank) + dagger,
-        *([_marked(row.own_mean, row.own_std, None)] if own else []),
-        escape(row.rounds_to_text) + per_seed,
-        *([] if own else [duration(row.seconds_per_round)]),
-        f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}",
-    ]
-
-
-def _tags(row: ComparisonRow) -> str:
-    tags = ['<span class="tag">personal models</span>'] if row.accuracy_of == "personal" else []
-    if row.finished < row.runs:
-        broken = row.finished + row.failed == row.runs
-        state = f"{row.failed} of {row.runs} failed" if broken else f"{row.finished} of {row.runs} finished"
-        tags.append(f'<span class="tag warn">{state}</span>')
+def _tags(cell: TableCell) -> str:
+    tags = [f'<span class="tag{" warn" if warns else ""}">{text}</span>' for text, warns in cell.tags]
     return f'<span class="tags">{" ".join(tags)}</span>' if tags else ""
 
 
-def _marked(mean: float | None, std: float | None, rank: int | None) -> str:
-    """The number with its spread; place by weight, underline and a written mark, so not by colour."""
-    spread = f' <span class="std">± {percent(std)}</span>' if std is not None else ""
-    if rank not in _MARKS:
-        return f"{percent(mean)}{spread}"
-    kind, mark = _MARKS[rank]
-    return f'<span class="place">{mark}</span> <span class="{kind}">{percent(mean)}</span>{spread}'
-
-
-def _result_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    several, counts = any(len(row.seeds) > 1 for row in rows), _evaluations(rows)
-    notes = [f"{last_rounds(counts).capitalize()}: {_mean_of_last(counts)}."]
-    if several:
-        notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
-        notes.append(f"Pooled: the sample standard deviation over {over_last(counts)} of all seeds together (n−1).")
-    if any(row.calibrated for row in rows):
-        notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
-    own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
-    if own:
-        notes.append(f"Own models: the mean over clients of their own models' accuracy on {measured_on(own)}.")
-    if any(row.rank for row in rows):
-        notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
-    notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
-    if any(row.rounds_to_mean is None for row in rows):
-        notes.append("T+ means that not every seed reached the level within T rounds.")
-    return [paragraph(" ".join(notes))]
-
-
-def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
-    return [count for row in rows for count in row.evaluations]
-
-
-def _mean_of_last(counts: Sequence[tuple[int, int]]) -> str:
-    said = over_last(counts)
-    return f"the test accuracy after {said}" if "only" in said else f"the mean of the test accuracies after {said}"
+def _content(cell: TableCell) -> str:
+    """The number with what follows it; place by weight, underline and a written mark, so not by colour."""
+    spread = f' <span class="std">{cell.spread}</span>' if cell.spread else ""
+    small = f"<small>{cell.small}</small>" if cell.small else ""
+    text = escape(cell.text)
+    if cell.rank in _MARKS:
+        kind, mark = _MARKS[cell.rank]
+        text = f'<span class="place">{mark}</span> <span class="{kind}">{text}</span>'
+    return f"{text}{spread}{cell.mark}{small}"
 
 
 def _run_cells(index: int, group: Group, run: RunRecord) -> list[str]:

@@ -3,6 +3,7 @@
 from fedblade.results._arrays import Array, Snapshots, Vector, complete, side_of, snapshots, square, vector
 from fedblade.results._captions import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
 from fedblade.results._compare import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
+from fedblade.results._comparison_table import comma_separated, comparison_table, latex, markdown
 from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._folder import (
     CHECKPOINTS,
@@ -27,7 +28,7 @@ from fedblade.results._last_rounds import last_heading, last_rounds, last_word, 
 from fedblade.results._order import published_names, setting_number
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATES, Partition, Round, RunRecord, number
-from fedblade.results._tables import comma_separated, latex, markdown
+from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 from fedblade.results._unreadable import unreadable_note
 
 __all__ = [
@@ -58,6 +59,9 @@ __all__ = [
     "RunDirectory",
     "RunRecord",
     "Snapshots",
+    "Table",
+    "TableCell",
+    "TableColumn",
     "Vector",
     "built_in_fields",
     "check_counts",
@@ -65,6 +69,7 @@ __all__ = [
     "comma_separated",
     "compare",
     "comparison_rows",
+    "comparison_table",
     "complete",
     "count_distinct",
     "described_fields",
@@ -77,8 +82,10 @@ __all__ = [
     "last_rounds",
     "last_word",
     "latex",
+    "latex_table",
     "listing",
     "markdown",
+    "markdown_table",
     "measured_on",
     "number",
     "over_last",

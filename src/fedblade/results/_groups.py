@@ -103,9 +103,15 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def telling_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
-    """A few of the keys where these tell as many configurations apart as all do, or else each that tells more apart."""
+    """A few of the keys where these tell as many configurations apart as all do, or else each that tells more apart.
+
+    Keys that some configuration lacks count only where the others do not suffice: older runs lack newer settings.
+    """
+    enough = count_distinct(configs, keys)
+    common = [key for key in keys if all(key in config for config in configs)]
+    keys = common if count_distinct(configs, common) == enough else keys
     few = list(keys[:_LABEL_KEYS])
-    if count_distinct(configs, few) == count_distinct(configs, keys):
+    if count_distinct(configs, few) == enough:
         return few
     needed: list[str] = []
     for key in keys:

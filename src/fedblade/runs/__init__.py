@@ -1,75 +1,73 @@
-"""Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models."""
+"""Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models.
 
+- A whole run: `run`, `execute`, `RunJob`, `follow_run`, and what it gives: `Result`, `TrainedModel`, `load`.
+- A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
+- Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
+  `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
+  `count_work`, `guess_work`), its device (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
+- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `UniqueNotes`.
+- Runs on disk: `ReuseCheck`, `code_difference`.
+- The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
+  `diagnostic_request`, `measured_client`, `download_bytes`.
+"""
+
+from fedblade.core.listener import RoundRecord, RunListener
+from fedblade.runs._device import find_device
 from fedblade.runs._diagnostics import diagnostic_request
-from fedblade.runs._driver import Driver, RoundRecord, RunListener
+from fedblade.runs._driver import Driver
 from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
-from fedblade.runs._evaluation import holder, own_samples
-from fedblade.runs._personal import stages_after_run
-from fedblade.runs._precision import float32_products
-from fedblade.runs._profile import MOST_OPERATORS, OPERATOR_SECONDS, Profile
-from fedblade.runs._progress import Once, Silent, shown
+from fedblade.runs._evaluation import measured_client
+from fedblade.runs._job import RunJob
+from fedblade.runs._overview import overview_of
+from fedblade.runs._progress import UniqueNotes, progress_listener
 from fedblade.runs._request import check_folder, folder_name, load_config, next_run_folder, requested_config
 from fedblade.runs._result import Result
-from fedblade.runs._reuse import Today, code_difference
-from fedblade.runs._run import execute, followed, run
-from fedblade.runs._setup import (
-    MOST_MEASURED,
-    Setup,
-    choose_measured,
-    deal_samples,
-    find_device,
-    give_tests,
-    hold_validation,
-    plan_phases,
-    prepare,
-    split_clients,
-)
-from fedblade.runs._threads import fitting_threads
-from fedblade.runs._traffic import broadcast_bytes, exchange_bytes_down, model_bytes
+from fedblade.runs._reuse import ReuseCheck, code_difference
+from fedblade.runs._run import execute, follow_run, run
+from fedblade.runs._setup import Setup, plan_phases, prepare
+from fedblade.runs._split import split_clients, split_training_data, training_split
+from fedblade.runs._threads import compute_settings
+from fedblade.runs._traffic import download_bytes
 from fedblade.runs._trained_model import TrainedModel, load
+from fedblade.runs._tuning import tuning_stages
+from fedblade.runs._work import Work, count_work, guess_work
 
 __all__ = [
-    "MOST_MEASURED",
-    "MOST_OPERATORS",
-    "OPERATOR_SECONDS",
     "STARTED_ENGINES",
     "Driver",
-    "Once",
-    "Profile",
     "Result",
+    "ReuseCheck",
     "RoundRecord",
+    "RunJob",
     "RunListener",
     "Setup",
-    "Silent",
-    "Today",
     "TrainedModel",
-    "broadcast_bytes",
+    "UniqueNotes",
+    "Work",
     "check_folder",
-    "choose_measured",
     "code_difference",
-    "deal_samples",
+    "compute_settings",
+    "count_work",
     "diagnostic_request",
+    "download_bytes",
     "engine_summaries",
-    "exchange_bytes_down",
     "execute",
     "find_device",
-    "fitting_threads",
-    "float32_products",
     "folder_name",
-    "followed",
-    "give_tests",
-    "hold_validation",
-    "holder",
+    "follow_run",
+    "guess_work",
     "load",
     "load_config",
-    "model_bytes",
+    "measured_client",
     "next_run_folder",
-    "own_samples",
+    "overview_of",
     "plan_phases",
     "prepare",
+    "progress_listener",
     "requested_config",
     "run",
-    "shown",
     "split_clients",
-    "stages_after_run",
+    "split_training_data",
+    "training_split",
+    "tuning_stages",
 ]

@@ -1,8 +1,8 @@
 """The saved states of a run.
 
-The history line of a round is written before its checkpoint. A resumed run takes the newest checkpoint that is whole,
-cuts the history back to it and goes on; rounds done twice give the same bytes, because nothing in them depends on the
-clock or on earlier draws.
+The record of a round is written before its checkpoint. A resumed run takes the newest checkpoint that is not damaged,
+cuts the history back to it and goes on. A round that is done twice gives the same result, because nothing in it depends
+on the clock or on earlier random draws.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ _BEST = "best.safetensors"
 
 
 class Checkpoints:
-    """States of the server by round, with what else belongs to a round, and the best model so far."""
+    """States of the server by round, each with further facts of the run, and the best model so far."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self.folder = directory.checkpoints
 
     def save(self, state: ServerState, keep: int, facts: Mapping[str, Any]) -> int:
-        """Save a state and its `facts`, drop all but the newest `keep`, and return the oldest round that is kept."""
+        """Save a state and its `facts`, delete all but the newest `keep`, and return the oldest round that is left."""
         write_tensors(self._path(state.round), state.flat(), {"round": state.round, **facts})
         saved = self._saved()
         for old in saved[:-keep]:
@@ -33,7 +33,7 @@ class Checkpoints:
         return saved[-keep:][0]
 
     def restore(self, start: ServerState) -> tuple[ServerState, dict[str, Any], list[str]]:
-        """The newest whole state that the history reaches (or `start`), its facts, and a note for each not used."""
+        """The newest checkpoint that is usable (or `start`), its facts, and a note for each damaged checkpoint."""
         notes: list[str] = []
         history = self._directory.path / HISTORY
         if self._saved() and not history.is_file():

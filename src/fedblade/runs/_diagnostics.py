@@ -1,9 +1,9 @@
-"""Which metrics a round asks for, what they ask of its clients, and where their numbers go."""
+"""The metrics of a round: which are due, what they ask of the trained clients, and their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
+from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
 from fedblade.runs._setup import Setup
 
@@ -18,15 +19,15 @@ FloatArray = NDArray[np.float64]
 
 _DIGITS = 6
 """Significant digits of numbers in lists."""
-_MOST_CLIENTS = 10_000
-"""Clients up to which the accuracy that each can expect is worked out every time."""
+_MAX_CLIENTS = 10_000
+"""The accuracy that each client can expect is computed for populations up to this size."""
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What metrics found: `numbers` for the history, and `lists` of numbers for a file of their own.
+class MetricValues:
+    """Values of metrics: single `numbers` for the round record, and `lists` of numbers for `diagnostics.jsonl`.
 
-    What is undefined is None, in memory as in the files.
+    An undefined value is None.
     """
 
     numbers: dict[str, float | None] = field(default_factory=dict)
@@ -34,116 +35,122 @@ class Findings:
 
 
 def metrics_due(setup: Setup, round_: int) -> tuple[Metric, ...]:
-    """The metrics of a round that is evaluated: accuracy always, the others every so many rounds and in the last."""
-    done, config = round_ + 1, setup.config
-    every = done == config.federation.rounds or done % config.evaluation.diagnostics_every == 0
-    return setup.metrics if every else setup.metrics[:1]
+    """The metrics of a round (counted from 0): none, accuracy alone, or all. In the last round all are due."""
+    number, config = round_ + 1, setup.config
+    if number == config.federation.rounds:
+        return setup.metrics
+    if number % config.evaluation.every:
+        return ()
+    return (setup.accuracy,) if number % config.evaluation.diagnostics_every else setup.metrics
 
 
 def diagnostic_request(setup: Setup, metrics: Sequence[Metric]) -> DiagnosticRequest | None:
-    """What the metrics ask of trained clients, each sum once; None if they ask nothing."""
-    asked = {
-        kind: tuple({each.name: each for metric in metrics if metric.of == kind for each in metric.local}.values())
-        for kind in ("all", "first")
-    }
-    if not any(asked.values()):
-        return None
-    return DiagnosticRequest(asked["all"], asked["first"], setup.test, setup.test_order)
+    """The sums that metrics ask of the trained clients, without repetitions; None if there are none."""
+
+    def sums_of(clients: Literal["all", "first"]) -> tuple[Sum, ...]:
+        return tuple(
+            {local.name: local for metric in metrics if metric.of == clients for local in metric.local}.values()
+        )
+
+    every, first = sums_of("all"), sums_of("first")
+    return DiagnosticRequest(every, first, setup.test, setup.test_order) if every or first else None
 
 
-def finish(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> Findings:
-    """The findings of all metrics about the global model, and what clients can expect of it."""
-    found = _finished(metrics, totals)
-    if "class_accuracy" in found and _is_small(setup):
+def values_of(setup: Setup, metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> MetricValues:
+    """The values of all metrics for the global model, and the accuracy that clients can expect of it."""
+    values = _finish(metrics, totals)
+    if "class_accuracy" in values and _is_small(setup):
         labels = setup.clients.train.table()[setup.eligible]
-        found |= _over_clients(np.broadcast_to(_accuracies(found["class_accuracy"]), labels.shape), labels)
-    return _sorted(found)
+        accuracies = np.broadcast_to(_as_array(values["class_accuracy"]), labels.shape)
+        values |= _expected_accuracy(accuracies, labels)
+    return _sorted(values)
 
 
-def finish_own(
+def personal_values(
     setup: Setup, metrics: Sequence[Metric], totals: Iterable[tuple[int, Mapping[str, Tree]]]
-) -> tuple[Findings, dict[int, Findings]]:
-    """The findings of all metrics about own models: their mean over clients, and those of each client.
+) -> tuple[MetricValues, dict[int, MetricValues]]:
+    """The values of all metrics for personal models: their mean over clients, and those of every client.
 
-    What a client can expect is told by the accuracies of its own model and by its own labels, of no one else's.
+    The accuracy that a client can expect follows from its personal model and its labels alone.
     """
-    rows, by_class = {}, {}
-    for client, own in totals:
-        found = _finished(metrics, own)
-        rows[client] = _sorted(found)
-        if "class_accuracy" in found:
-            by_class[client] = _accuracies(found["class_accuracy"])
-    mean = _mean_of(list(rows.values()))
-    if not by_class or not _is_small(setup):
-        return mean, rows
-    labels = setup.clients.train.table()[list(by_class)]
-    expected = _over_clients(np.array(list(by_class.values())), labels)
-    return replace(mean, numbers=mean.numbers | expected), rows
+    by_client, class_accuracies = {}, {}
+    for client, client_totals in totals:
+        values = _finish(metrics, client_totals)
+        by_client[client] = _sorted(values)
+        if "class_accuracy" in values:
+            class_accuracies[client] = _as_array(values["class_accuracy"])
+    mean = _mean_of(list(by_client.values()))
+    if not class_accuracies or not _is_small(setup):
+        return mean, by_client
+    labels = setup.clients.train.table()[list(class_accuracies)]
+    expected = _expected_accuracy(np.array(list(class_accuracies.values())), labels)
+    return replace(mean, numbers=mean.numbers | expected), by_client
 
 
-def _finished(metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> dict[str, Any]:
-    """What all metrics find; one whose clients did not train is left out."""
-    found: dict[str, Any] = {}
+def _finish(metrics: Sequence[Metric], totals: Mapping[str, Tree]) -> dict[str, Any]:
+    """The values of all metrics, except those whose sums over trained clients are missing."""
+    values: dict[str, Any] = {}
     for metric in metrics:
-        if all(each.name in totals for each in metric.local):
-            found |= metric.finish(totals)
-    return found
+        if all(local.name in totals for local in metric.local):
+            values |= metric.finish(totals)
+    return values
 
 
-def _mean_of(findings: Sequence[Findings]) -> Findings:
+def _mean_of(values: Sequence[MetricValues]) -> MetricValues:
     """The mean over clients, number by number."""
-    return Findings(
-        {key: _mean([each.numbers[key] for each in findings]) for key in findings[0].numbers},
-        {key: _mean([each.lists[key] for each in findings]) for key in findings[0].lists},
+    return MetricValues(
+        {key: _mean([client.numbers[key] for client in values]) for key in values[0].numbers},
+        {key: _mean([client.lists[key] for client in values]) for key in values[0].lists},
     )
 
 
-def _sorted(found: Mapping[str, Any]) -> Findings:
-    lists = {key: _rounded(value) for key, value in found.items() if not isinstance(value, float | int)}
-    numbers = {key: value if np.isfinite(value) else None for key, value in found.items() if key not in lists}
-    return Findings(numbers, lists)
+def _sorted(values: Mapping[str, Any]) -> MetricValues:
+    """Single numbers apart from lists."""
+    lists = {key: _rounded(value) for key, value in values.items() if not isinstance(value, float | int)}
+    numbers = {key: value if np.isfinite(value) else None for key, value in values.items() if key not in lists}
+    return MetricValues(numbers, lists)
 
 
-def _accuracies(by_class: Sequence[float | None]) -> FloatArray:
-    return np.array([np.nan if each is None else each for each in by_class])
+def _as_array(class_accuracy: Sequence[float | None]) -> FloatArray:
+    return np.array([np.nan if accuracy is None else accuracy for accuracy in class_accuracy])
 
 
 def _is_small(setup: Setup) -> bool:
-    return setup.clients.train.num_clients <= _MOST_CLIENTS
+    return setup.clients.train.num_clients <= _MAX_CLIENTS
 
 
-def _over_clients(accuracies: FloatArray, labels: IntArray) -> dict[str, float | None]:
-    """What each client can expect of its model's accuracies by class, given its own mix of labels.
+def _expected_accuracy(accuracies: FloatArray, labels: IntArray) -> dict[str, float | None]:
+    """The accuracy that clients can expect on their labels: mean over clients, and mean of the worst tenth.
 
-    Both are [clients, classes]. Mean over clients, and mean of the worst tenth of them. Classes that were not measured
-    are left out of the mix.
+    Both arguments are [clients, classes]: the accuracy of the client's model by class, and the client's class counts.
+    Classes whose accuracy is unknown are left out.
     """
     counts = labels * ~np.isnan(accuracies)
-    some = counts.sum(1) > 0
-    if not some.any():
+    has_counts = counts.sum(1) > 0
+    if not has_counts.any():
         return {}
-    held = counts[some]
-    expected = np.sort((held * np.nan_to_num(accuracies[some])).sum(1) / held.sum(1))
+    counts = counts[has_counts]
+    expected = np.sort((counts * np.nan_to_num(accuracies[has_counts])).sum(1) / counts.sum(1))
     worst = expected[: max(1, round(len(expected) / 10))]
     return {"client_accuracy_mean": float(expected.mean()), "worst_decile_accuracy": float(worst.mean())}
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Nested lists of one shape, averaged entry by entry; an entry that one of them lacks is None."""
+    """Nested lists of one shape, averaged entry by entry. An entry is None if one of the lists has None there."""
     first = values[0]
     if isinstance(first, Mapping):
-        return {key: _mean([each[key] for each in values]) for key in first}
+        return {key: _mean([value[key] for value in values]) for key in first}
     if isinstance(first, list):
         return [_mean(entries) for entries in zip(*values, strict=True)]
-    return None if any(each is None for each in values) else fmean(values)
+    return None if any(value is None for value in values) else fmean(values)
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers in nested lists cut to their significant digits; NaN becomes None, whole numbers stay."""
+    """Floats in nested lists, rounded to their significant digits. NaN and infinity become None."""
     if isinstance(value, Mapping):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
+        return [_rounded(entry) for entry in value]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
     return value

@@ -1,61 +1,45 @@
-"""The rounds of a run: plan, train, aggregate, evaluate, record, save."""
+"""The rounds of a run: train, combine, evaluate, record, save."""
 
 import time
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedblade import protocols
 from fedblade.core.cohort import Cohort
 from fedblade.core.finite import refuse_non_finite_server
+from fedblade.core.listener import RoundRecord, RunListener
+from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
 from fedblade.core.tree import tree_bytes
+from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
-from fedblade.runs._evaluation import Evaluation, evaluate, measured_state
-from fedblade.runs._memory import lack_of_memory_told
-from fedblade.runs._own_models import OwnModels
-from fedblade.runs._precision import float32_products
-from fedblade.runs._setup import MOST_MEASURED, Setup
-from fedblade.runs._threads import fitting_threads
-from fedblade.runs._traffic import Bytes, bytes_down, exchange_bytes_down
-from fedblade.runs._untrained import counted, refuse_untrained
-
-RoundRecord = dict[str, Any]
-When = Literal["before_run", "after_round", "after_run"]
-
-
-class RunListener(Protocol):
-    """Is told how a run goes; progress bars and trackers are listeners."""
-
-    def on_start(self, setup: Setup, history: list[RoundRecord]) -> None:
-        """The run begins, or goes on after the rounds in `history`."""
-
-    def on_client(self, round_: int, client: int) -> None:
-        """A client of round `round_` (from 1) has finished."""
-
-    def on_round(self, row: RoundRecord) -> None:
-        """A round has been recorded."""
-
-    def on_own_model(self, done: int, total: int) -> None:
-        """After the rounds, the own models of `done` of `total` clients have been tuned and measured."""
-
-    def on_note(self, text: str) -> None:
-        """Something a user should know."""
+from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
+from fedblade.runs._exchanges import has_exchanges, run_exchanges
+from fedblade.runs._memory import explained_out_of_memory
+from fedblade.runs._notes import start_notes
+from fedblade.runs._overview import overview
+from fedblade.runs._personal_models import PersonalModels
+from fedblade.runs._setup import Setup
+from fedblade.runs._threads import compute_settings
+from fedblade.runs._traffic import RoundTraffic, download_bytes
+from fedblade.runs._tuning import ClientRecord
+from fedblade.runs._untrained import refuse_untrained, untrained_count
 
 
 class Driver:
-    """Carries a run from its last checkpoint to its last round. `directory` None keeps everything in memory.
+    """Carries a run from its last checkpoint to its last round. Without a `directory` everything stays in memory.
 
-    `store` has the clients' states, where they are not kept in the folder.
+    `store` keeps the clients' states, by default in the run folder or in memory.
 
-    `state` and `history` always belong together: both change only when a round is complete. The exchanges at the end
-    of the run complete the last round, so that a run cut short in them does that round again and them once. Own models
-    of clients come last: `clients` has a row for each that was tuned and measured, and a run cut short there goes on
-    with the next client.
+    `state` and `history` always belong together: both change only when a round is complete. Exchanges after the run
+    belong to the last round: a run that stops in them does the last round again. The personal models come last.
+    `clients` has one record per client whose personal model was measured, and a run that stops there goes on with the
+    next client.
     """
 
     def __init__(
@@ -63,176 +47,167 @@ class Driver:
     ) -> None:
         self._setup = setup
         self._directory = directory
-        self._watcher = listener
-        self._store: ClientStore = _own_store(directory) if store is None else store
+        self._listener = listener
+        self._store: ClientStore = _default_store(directory) if store is None else store
         self._checkpoints = None if directory is None else Checkpoints(directory)
-        self._own = OwnModels(setup, directory, self._store)
+        self._personal_models = PersonalModels(setup, directory, self._store)
         self._saved_round = 0
+        self._has_fixed_tensors = np.zeros(setup.clients.train.num_clients, dtype=bool)
         self.state = setup.start
         self.history: list[RoundRecord] = []
         self.diagnostics: list[RoundRecord] = []
-        self._met = np.zeros(setup.clients.train.num_clients, dtype=bool)
 
     @property
-    def clients(self) -> list[RoundRecord]:
-        """One row per client whose own model was measured after the rounds."""
-        return self._own.rows
+    def clients(self) -> list[ClientRecord]:
+        """One record per client whose personal model was measured after the last round."""
+        return self._personal_models.records
 
     @property
-    def measured_state(self) -> ServerState:
+    def evaluated_state(self) -> ServerState:
         """The model that is measured and saved."""
-        return measured_state(self._setup, self.state)
+        return evaluated_state(self._setup, self.state)
 
     def run(self) -> None:
-        """Do the rounds that are left, with as many threads as the network can use and the run's precision."""
-        products = float32_products(tf32=self._setup.config.general.tf32)
-        with lack_of_memory_told(), fitting_threads(self._setup), products:
-            self._run()
+        """Do the rounds that are left, then tune and measure the clients' personal models."""
+        with explained_out_of_memory(), compute_settings(self._setup):
+            wait_for(self._setup.test_order.device)
+            traffic = self._start()
+            for round_ in range(self.state.round, self._setup.config.federation.rounds):
+                with timed("round", round_ + 1):
+                    self._run_round(round_, traffic)
+                self._listener.on_round(self.history[-1])
+                traffic = RoundTraffic()
+            refuse_untrained(self._setup, self.history)
+            with timed("evaluate"):
+                self._personal_models.measure(self.evaluated_state, self._listener.on_personal_model)
 
-    def _run(self) -> None:
-        wait_for(self._setup.test_order.device)
+    def _start(self) -> RoundTraffic:
+        """Go back to the last checkpoint, or run the exchanges before the run; returns what they sent."""
         self._resume()
-        config = self._setup.config
-        self._watcher.on_start(self._setup, self.history)
-        for note in (*self._setup.notes, *_population_notes(self._setup), *self._own.notes):
-            self._watcher.on_note(note)
-        before = Bytes()
+        self._listener.on_start(overview(self._setup), self.history)
+        for note in start_notes(self._setup):
+            self._listener.on_note(note)
+        traffic = RoundTraffic()
         if self.state.round == 0:
-            self.state = self._exchange("before_run", self.state, self._setup.eligible, before)
-        for round_ in range(self.state.round, config.federation.rounds):
-            with timed("round", round_ + 1):
-                self._complete(*self._round(round_, before))
-            before = Bytes()
-            self._watcher.on_round(self.history[-1])
-        refuse_untrained(self._setup, self.history)
-        with timed("evaluate"):
-            self._own.measure(self.measured_state, self._watcher.on_own_model)
+            self.state = run_exchanges(
+                self._setup, self._store, "before_run", self.state, self._setup.eligible, traffic
+            )
+        return traffic
 
-    def _complete(self, state: ServerState, row: RoundRecord, found: Evaluation | None) -> None:
-        """Record a round and make its state the run's."""
+    def _run_round(self, round_: int, traffic: RoundTraffic) -> None:
+        """One round (counted from 0), from the cohort to the record in the history."""
+        setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
+        lr = config.optimizer.rate(round_, config.federation.rounds)
+        metrics = metrics_due(setup, round_)
+        started = time.perf_counter()
+
+        # 1. The clients of the cohort receive the model, train it on their data and send sums.
+        traffic.down += len(cohort) * download_bytes(setup, self.state).total + self._fixed_tensor_bytes(cohort)
+        outcome = self._train(round_, cohort, lr, metrics)
+        traffic.up += outcome.bytes_up
+
+        # 2. The server turns the sums into its next state. Some methods ask the clients again.
+        with timed("server"):
+            state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
+        state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), cohort, traffic)
+        refuse_non_finite_server(state, setup.problem.shared)
+        seconds = time.perf_counter() - started - outcome.observed.seconds
+
+        # 3. The new model is measured. After the last round, some methods change the model once more.
+        evaluation = self._evaluate(state, metrics, outcome)
+        final_state, final_fields = self._exchange_after_run(state, traffic)
+
+        # 4. The round is recorded and saved.
+        record: RoundRecord = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
+        record |= {} if evaluation is None else evaluation.record
+        record |= {"seconds": seconds, "lr": lr, "bytes_up": traffic.up, "bytes_down": traffic.down}
+        record |= (outcome.log + traffic.log).means() | untrained_count(outcome.log)
+        record |= {name: gauge(state) for name, gauge in setup.method.gauges.items()}
+        self._complete(final_state, record | final_fields, evaluation)
+
+    def _cohort(self, round_: int) -> IntArray:
+        """The clients of a round."""
+        return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
+
+    def _train(self, round_: int, cohort: IntArray, lr: float, metrics: Sequence[Metric]) -> RoundOutcome:
+        """Train the clients of the cohort. Metrics may ask for sums over the trained clients."""
+        return self._setup.engine.train(
+            self.state,
+            Cohort(self._setup.planner, round_, tuple(int(client) for client in cohort)),
+            self._store,
+            lr,
+            lambda client: self._listener.on_client(round_ + 1, client),
+            diagnostic_request(self._setup, metrics),
+        )
+
+    def _evaluate(self, state: ServerState, metrics: Sequence[Metric], outcome: RoundOutcome) -> Evaluation | None:
+        """Measure the model of a round; None if the round is not evaluated."""
+        with timed("evaluate"):
+            return evaluate(self._setup, state, self._store, metrics, outcome.observed.totals()) if metrics else None
+
+    def _exchange_after_run(self, state: ServerState, traffic: RoundTraffic) -> tuple[ServerState, RoundRecord]:
+        """After the last round, run the exchanges that end the run: the final state, and fields for the last record.
+
+        The fields have names of their own. The other fields of the last record are of the model before the exchanges,
+        so that means over rounds compare like with like.
+        """
+        setup = self._setup
+        if state.round < setup.config.federation.rounds or not has_exchanges(setup, "after_run"):
+            return state, {}
+        started = time.perf_counter()
+        state = run_exchanges(setup, self._store, "after_run", state, setup.eligible, traffic)
+        refuse_non_finite_server(state, setup.problem.shared)
+        seconds = time.perf_counter() - started
+        with timed("evaluate"):
+            measured = evaluate(setup, state, self._store, setup.metrics, {}).record
+        fields = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
+        return state, fields | {"exchange_seconds": seconds}
+
+    def _complete(self, state: ServerState, record: RoundRecord, evaluation: Evaluation | None) -> None:
+        """Write the record of a round, make its state the state of the run, and save a checkpoint if one is due."""
         with timed("save"):
-            lists = [] if found is None or not found.lists else [{"round": state.round, **found.lists}]
-            self.diagnostics += lists
+            if evaluation is not None and evaluation.lists:
+                self.diagnostics.append({"round": state.round, **evaluation.lists})
+                if self._directory is not None:
+                    self._directory.append(DIAGNOSTICS, self.diagnostics[-1])
             if self._directory is not None:
-                for each in lists:
-                    self._directory.append(DIAGNOSTICS, each)
-                self._directory.append(HISTORY, row)
-            if found is not None:
-                self._own.see(state, found)
+                self._directory.append(HISTORY, record)
+            if evaluation is not None:
+                self._personal_models.keep_best(state, evaluation)
             self.state = state
-            self.history.append(row)
-            checkpoint, rounds = self._setup.config.checkpoint, self._setup.config.federation.rounds
-            if state.round % checkpoint.every == 0 or state.round == rounds:
+            self.history.append(record)
+            config = self._setup.config
+            if state.round % config.checkpoint.every == 0 or state.round == config.federation.rounds:
                 self.save()
 
     def save(self) -> None:
-        """Checkpoint the last complete round, if that has not been done."""
+        """Save a checkpoint of the last complete round, unless there is one."""
         if self._checkpoints is None or self._saved_round == self.state.round:
             return
-        oldest = self._checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._own.facts())
+        oldest = self._checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._personal_models.facts())
         self._store.forget_before(oldest)
         self._saved_round = self.state.round
 
     def _resume(self) -> None:
+        """Go back to the newest checkpoint of the run folder, if there is one."""
         if self._directory is None or self._checkpoints is None:
             return
         self.state, facts, notes = self._checkpoints.restore(self._setup.start)
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
         self.diagnostics = self._directory.rows(DIAGNOSTICS)
-        self._own.restore(facts, self.history)
+        self._personal_models.restore(facts, self.history)
         for round_ in range(self.state.round):
-            self._met[self._cohort(round_)] = True
+            self._has_fixed_tensors[self._cohort(round_)] = True
         for note in notes:
-            self._watcher.on_note(note)
+            self._listener.on_note(note)
 
-    def _round(self, round_: int, sent: Bytes) -> tuple[ServerState, RoundRecord, Evaluation | None]:
-        """One round: the new state, its line in the history and what was measured; `sent` is what it starts with."""
-        setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
-        last = round_ + 1 == config.federation.rounds
-        lr = config.optimizer.rate(round_, config.federation.rounds)
-        sent.down += len(cohort) * bytes_down(setup, self.state) + self._first_contact_bytes(cohort)
-        began = time.perf_counter()
-        due = last or (round_ + 1) % config.evaluation.every == 0
-        metrics = metrics_due(setup, round_) if due else ()
-        outcome = setup.engine.train(
-            self.state,
-            self._tasks(round_, cohort),
-            self._store,
-            lr,
-            lambda client: self._watcher.on_client(round_ + 1, client),
-            diagnostic_request(setup, metrics),
-        )
-        with timed("server"):
-            state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
-        sent.up += outcome.bytes_up
-        state = self._exchange("after_round", state.replace(round=round_ + 1), cohort, sent)
-        refuse_non_finite_server(state, setup.problem.shared)
-        seconds = time.perf_counter() - began - outcome.observed.seconds
-        with timed("evaluate"):
-            found = evaluate(setup, state, self._store, metrics, outcome.observed.totals()) if due else None
-        row: RoundRecord = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
-        row |= {} if found is None else found.row
-        gauges = {name: gauge(state) for name, gauge in setup.method.gauges.items()}
-        ended, calibrated = self._after_run(state, sent) if last else (state, {})
-        row |= {"seconds": seconds, "lr": lr, "bytes_up": sent.up, "bytes_down": sent.down}
-        return ended, row | (outcome.log + sent.log).means() | counted(outcome.log) | gauges | calibrated, found
-
-    def _cohort(self, round_: int) -> IntArray:
-        """The clients of a round."""
-        return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
-
-    def _after_run(self, state: ServerState, sent: Bytes) -> tuple[ServerState, RoundRecord]:
-        """The exchanges at the end of the run: the model they leave, what it is worth, and the time they took.
-
-        The last row's other fields stay those of the model before them, so that means over rounds mix nothing.
-        """
-        setup = self._setup
-        if all(exchange.when != "after_run" for exchange in setup.method.exchanges):
-            return state, {}
-        began = time.perf_counter()
-        state = self._exchange("after_run", state, setup.eligible, sent)
-        refuse_non_finite_server(state, setup.problem.shared)
-        seconds = time.perf_counter() - began
-        with timed("evaluate"):
-            measured = evaluate(setup, state, self._store, setup.metrics, {}).row
-        row = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
-        return state, row | {"exchange_seconds": seconds}
-
-    def _exchange(self, when: When, state: ServerState, clients: IntArray, sent: Bytes) -> ServerState:
-        """Run the method's exchanges of this moment and add what they send to `sent`."""
-        for exchange in self._setup.method.exchanges:
-            if exchange.when == when:
-                chosen = clients if exchange.clients == "cohort" else self._setup.eligible
-                tasks = self._tasks(max(state.round - 1, 0), chosen)
-                outcome = self._setup.engine.collect(state, tasks, self._store, exchange.sums)
-                sent.up += outcome.bytes_up
-                sent.log = sent.log + outcome.log
-                sent.down += len(chosen) * exchange_bytes_down(self._setup, state, exchange)
-                with timed("server"):
-                    state = exchange.server(state, outcome.sums)
-        return state
-
-    def _tasks(self, round_: int, clients: IntArray) -> Cohort:
-        return Cohort(self._setup.planner, round_, tuple(int(client) for client in clients))
-
-    def _first_contact_bytes(self, cohort: IntArray) -> int:
-        """Tensors that never change, sent to the clients that were never in a cohort before."""
-        new = len(cohort) - int(self._met[cohort].sum())
-        self._met[cohort] = True
-        return tree_bytes(self.state.fixed) * new if self._setup.method.sums else 0
+    def _fixed_tensor_bytes(self, cohort: IntArray) -> int:
+        """Bytes of the tensors that never change: a client receives them once, in its first round."""
+        new_clients = len(cohort) - int(self._has_fixed_tensors[cohort].sum())
+        self._has_fixed_tensors[cohort] = True
+        return tree_bytes(self.state.fixed) * new_clients if self._setup.method.sums else 0
 
 
-def _own_store(directory: RunDirectory | None) -> ClientStore:
+def _default_store(directory: RunDirectory | None) -> ClientStore:
     return MemoryStore() if directory is None else DiskStore(directory.checkpoints / "clients")
-
-
-def _population_notes(setup: Setup) -> list[str]:
-    """What costs as much as a large population has clients, whatever the cohort."""
-    method, everyone = setup.method, len(setup.eligible)
-    if everyone <= MOST_MEASURED:
-        return []
-    trained = ["every client trains in every round"] if method.participation == "all" else []
-    asked = ["every client is asked for sums"] if any(each.clients == "all" for each in method.exchanges) else []
-    name = setup.config.method.name
-    return [f"{name}: {what}, and there are {everyone:,} of them; this takes long" for what in (*trained, *asked)]

@@ -1,4 +1,4 @@
-"""Which engine a run takes: the stacked one wherever it applies, else the sequential one, and why."""
+"""Which engine a run uses: the stacked one if it can compute this run, otherwise the sequential one."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.state import ServerState
 from fedblade.engines.base import Engine
 from fedblade.engines.stacked import StackedEngine
+from fedblade.runs._device import float32_products
 from fedblade.runs._operations import step_operations
-from fedblade.runs._precision import float32_products
 
 STARTED_ENGINES = {
     "distributed": (
@@ -35,9 +35,9 @@ STARTED_ENGINES = {
 The first text says what the engine does, the second text what to do instead of choosing the engine by its name.
 """
 LARGE_STEP = 6e8
-"""Operations of a client's step from which a CPU is as busy with one client as with many."""
-_LOOKED_AT = 64
-"""Clients of which the largest lends its samples to the rehearsal."""
+"""Operations of one client's step that keep a CPU busy. Beyond them, stacking clients gains nothing."""
+_CANDIDATES = 64
+"""The conformance check uses the samples of the largest of so many clients."""
 
 
 def choose_engine(
@@ -49,16 +49,16 @@ def choose_engine(
     metrics: Sequence[Metric],
     model: nn.Module | None,
 ) -> tuple[Engine, tuple[str, ...]]:
-    """The engine of a run, and a note if `auto` cannot take the stacked one; asked for by name, it must fit.
+    """The engine of a run, and a note if `auto` cannot use the stacked engine.
 
-    `model` is one that was passed instead of a name.
+    An engine that the configuration names must be able to compute the run. `model` is a module from Python.
     """
     name = config.general.engine
     if name != "auto":
         chosen: Engine = _configured(name).make(problem)
-        if isinstance(chosen, StackedEngine) and not _is_all_ours(config, model):
+        if isinstance(chosen, StackedEngine) and not _has_only_library_parts(config, model):
             try:
-                rehearse(chosen, start, planner, eligible, metrics)
+                check_conformance(chosen, start, planner, eligible, metrics)
             except Unsupported as error:
                 raise Unsupported(
                     f"engine 'stacked' cannot run this method: {error}. Use engine=sequential."
@@ -67,8 +67,8 @@ def choose_engine(
     try:
         _check_worth(config, problem, start, len(eligible))
         stacked = StackedEngine(problem)
-        if not _is_all_ours(config, model):
-            rehearse(stacked, start, planner, eligible, metrics)
+        if not _has_only_library_parts(config, model):
+            check_conformance(stacked, start, planner, eligible, metrics)
     except Unsupported as error:
         fallback: Engine = engines.get("sequential").make(problem)
         return fallback, (f"engine: sequential, because {error}",)
@@ -91,8 +91,8 @@ def _configured(name: str) -> Entry:
     return engines.get(name)
 
 
-def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:
-    """Whether every part comes with this library, whose tests compare the engines on all of them."""
+def _has_only_library_parts(config: RunConfig, model: nn.Module | None) -> bool:
+    """Whether every part comes with this library. Its tests have compared the engines on these parts."""
     parts = [
         config.method.base,
         *config.method.added,
@@ -102,19 +102,19 @@ def _is_all_ours(config: RunConfig, model: nn.Module | None) -> bool:
     return model is None and all(part is not None and part.make.__module__.startswith("fedblade.") for part in parts)
 
 
-def rehearse(
+def check_conformance(
     engine: StackedEngine, start: ServerState, planner: Planner, eligible: IntArray, metrics: Sequence[Metric]
 ) -> None:
-    """Raise `Unsupported` if a method, model or metric does not work for clients side by side."""
-    sizes = [len(planner.shards.indices(int(client), 0)) for client in eligible[:_LOOKED_AT]]
+    """Raise `Unsupported` if the stacked engine and the sequential one differ on this method, model or metrics."""
+    sizes = [len(planner.shards.indices(int(client), 0)) for client in eligible[:_CANDIDATES]]
     task = planner.task(0, int(eligible[int(np.argmax(sizes))]))
-    # Exact, whatever the run asks for, because numbers are compared.
+    # Numbers are compared, so the products are exact, whatever the run asks for.
     with float32_products(tf32=False):
-        engine.rehearse(start, task, metrics)
+        engine.check_conformance(start, task, metrics)
 
 
 def _check_worth(config: RunConfig, problem: Problem, start: ServerState, eligible: int) -> None:
-    """Refuse what a CPU does as fast for one client after another."""
+    """Raise `Unsupported` if a CPU is at least as fast with one client after another."""
     if problem.samples.labels.is_cuda:
         return
     cohort = eligible if problem.method.participation == "all" else config.federation.clients_per_round

@@ -1,8 +1,8 @@
-"""Memory of a run: on the CPU what is freed is kept for the next layer, on a GPU a lack of it is told in words.
+"""Memory of a run: the process keeps freed blocks on a CPU, and an error says what to do if a GPU has too little.
 
-Activations of a stacked step are some megabytes each. The C library maps blocks of that size afresh and unmaps them
-when they are freed, so that every layer pays for page faults: a third of a small network's time. Where there is no
-glibc nothing happens.
+The activations of a stacked step take some megabytes each. By default glibc returns blocks of this size to the system
+and asks for new ones in the next layer. The page faults cost a third of the time of a small network. Without glibc
+nothing is changed.
 """
 
 import contextlib
@@ -18,26 +18,26 @@ _MEGABYTE = 2**20
 
 
 def keep_freed_memory() -> bool:
-    """Raise the thresholds of glibc's allocator for the rest of the process; says whether there was one to ask."""
+    """Raise the thresholds of glibc's allocator for the rest of the process; True if the process uses glibc."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    # 32 MB is the most that glibc takes for the first; larger blocks, of which there are few, come and go as before.
+    # glibc accepts at most 32 MB for the first option. There are few larger blocks.
     wanted = ((_MMAP, 32 * _MEGABYTE), (_TRIM, 256 * _MEGABYTE), (_TOP_PAD, 16 * _MEGABYTE))
     taken = [set_option(option, size) for option, size in wanted]
     return all(taken)
 
 
 @contextlib.contextmanager
-def lack_of_memory_told() -> Iterator[None]:
-    """Say what to do where a GPU's memory does not suffice for one client, or for measuring the model."""
+def explained_out_of_memory() -> Iterator[None]:
+    """Raise an error that says what to do if a GPU has too little memory for one client or one batch."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise RunFailed(
-            f"the GPU's memory is too small{_free()}, although no more than one client was trained or one batch "
-            f"measured at a time. End other processes that use the GPU, lower local.batch_size or set "
+            f"the GPU's memory is too small{_free()}, although the run trained only one client or measured only one "
+            f"batch at a time. End other processes that use the GPU, lower local.batch_size or set "
             f"autocast=bf16; then go on with --resume, or start again where a setting was changed."
         ) from error
 

@@ -1,4 +1,4 @@
-"""What a trained model is given to predict, compared with what training took: converted alike, or refused."""
+"""Inputs of a trained model: converted as those of training were, or refused if they are scaled differently."""
 
 from typing import Any
 
@@ -10,20 +10,21 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data import Dataset
 
 _SCALED_FROM = 16.0
-"""Training values that reach so far were not scaled to [0, 1]."""
+"""If training had values as large as this, they were not scaled to [0, 1]."""
 _MANY = 16
-"""Pictures that are not all dark, nor all bright, by chance."""
+"""So many pictures are not all dark or all bright by chance."""
 _SMALL = 0.1
-"""Part of training's largest magnitude that the values of many pictures exceed."""
+"""Many pictures together exceed this share of training's largest magnitude."""
 _BELOW, _BEYOND = 0.1, 0.25
-"""How far outside values may lie, in units of training's range: below 0 where training had no such values, and else."""
+"""How far values may lie outside training's range, as a share of it: below 0 if training had no negative values, and
+otherwise."""
 _FEW = 0.01
-"""Share of values that may lie farther outside: new pictures have outliers."""
+"""Share of values that may lie farther outside, because new pictures have outliers."""
 _AS_IT_IS = "To have inputs used as they are, call the model itself."
 
 
 def model_facts(dataset: Dataset) -> dict[str, Any]:
-    """What a saved model must know of its data."""
+    """What a saved model stores about its data."""
     return {
         "input_shape": list(dataset.input_shape),
         "num_classes": dataset.num_classes,
@@ -39,30 +40,31 @@ def model_facts(dataset: Dataset) -> dict[str, Any]:
 
 
 def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
-    """Inputs as training had them stored: pictures of the shape that the user's own had are converted as those were.
+    """Inputs in the shape that training used. The shape of the user's training data is accepted too, and converted.
 
-    Inputs that are scaled in another way than those of training are refused. Facts of older files may be missing, and
-    what they would tell is then not checked.
+    Inputs that are scaled differently from those of training are refused. Files of older versions lack some facts; what
+    depends on those is not checked.
     """
     given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
-    stored, own = tuple(facts["input_shape"]), tuple(facts.get("given_shape") or ())
+    stored, original = tuple(facts["input_shape"]), tuple(facts.get("given_shape") or ())
     shape = tuple(given.shape[1:])
-    if shape not in (stored, own) or given.dim() == 0:
-        either = f" or {_shown(own)}" if own else ""
+    if shape not in (stored, original) or given.dim() == 0:
+        alternative = f" or {_batch_of(original)}" if original else ""
         raise Misconfigured(
-            f"inputs have shape {tuple(given.shape)}; expected {_shown(stored)}{either}, as in training. Reshape them."
+            f"inputs have shape {tuple(given.shape)}; expected {_batch_of(stored)}{alternative}, as in training. "
+            f"Reshape them."
         )
     if given.numel():
         _check_scale(facts, given)
     if shape == stored:
         return given
-    return given.unsqueeze(1) if len(own) < len(stored) else given.movedim(-1, 1)
+    return given.unsqueeze(1) if len(original) < len(stored) else given.movedim(-1, 1)
 
 
 def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
-    """Refuse inputs that are scaled in another way than those of training, by the values of the whole batch.
+    """Refuse inputs whose values, over the whole batch, are scaled differently from those of training.
 
-    The range is training's highest value less its lowest. Refused are:
+    The range is training's highest value minus its lowest. Refused are:
 
     - pictures of which 1 % of the values lie above training's highest by more than a quarter of the range, or below its
       lowest by more than a quarter (a tenth where training had no negative values), or a single value by more than the
@@ -74,8 +76,8 @@ def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
     - 16 or more pictures of a type with fractions, none of which exceeds a tenth of training's largest magnitude, or
       none of which has a negative value where training's went below 0 by more than a tenth of the range.
 
-    So a single dark picture passes, and black ones do. Columns of a table have scales of their own, and a new sample
-    may lie far outside.
+    A single dark picture passes, and so do black pictures. Values of tables may lie outside: every column has its own
+    scale.
     """
     expected = _training_range(facts)
     if expected is None:
@@ -94,7 +96,7 @@ def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
 
 
 def _is_outside(facts: dict[str, Any], values: Tensor, expected: tuple[float, float]) -> bool:
-    """Whether values lie where training had none, and so many or so far that they are no outliers."""
+    """Whether too many values lie outside training's range, or too far, to be outliers."""
     least, most = expected
     low, high = (float(value) for value in values.aminmax())
     span = most - least
@@ -107,7 +109,7 @@ def _is_outside(facts: dict[str, Any], values: Tensor, expected: tuple[float, fl
 
 
 def _is_shrunk(facts: dict[str, Any], values: Tensor, expected: tuple[float, float]) -> bool:
-    """Whether values of a type with fractions were scaled down, and those of training were not."""
+    """Whether the values, of a type with fractions, were scaled down while those of training were not."""
     least, most = expected
     low, high = (float(value) for value in values.aminmax())
     largest, magnitude = max(-low, high), max(-least, most)
@@ -125,18 +127,18 @@ def _is_shrunk(facts: dict[str, Any], values: Tensor, expected: tuple[float, flo
 
 
 def _training_range(facts: dict[str, Any]) -> tuple[float, float] | None:
-    """Where training's values lay: pixels in 0 to their unit, others where they were seen."""
+    """The lowest and highest value of training: 0 and the unit for pixels, otherwise as measured."""
     if facts["unit"] != 1.0:
         return 0.0, float(facts["unit"])
-    seen = facts.get("value_range")
-    return None if seen is None else (float(seen[0]), float(seen[1]))
+    measured = facts.get("value_range")
+    return None if measured is None else (float(measured[0]), float(measured[1]))
 
 
 def as_labels(facts: dict[str, Any], classes: Tensor) -> Tensor:
-    """The user's labels of class numbers."""
+    """Class numbers as the labels of the user's training data."""
     values = facts.get("label_values")
     return classes if values is None else torch.tensor(values, device=classes.device)[classes]
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _batch_of(shape: tuple[int, ...]) -> str:
     return f"(batch, {', '.join(map(str, shape))})"

@@ -1,4 +1,4 @@
-"""How much work a training step is, whatever machine does it."""
+"""How many operations a training step needs."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from fedblade.core.state import ServerState
 
 @torch.no_grad()
 def step_operations(problem: Problem, start: ServerState, batch_size: int) -> float:
-    """Operations of one training step of the body: 6 per product of a weight and an input, over the batch."""
+    """Operations of one training step of the body: 6 for each product of a weight and an input, over the batch."""
     products = 0
 
     def count(module: nn.Module, _inputs: Any, output: Any) -> None:

@@ -1,4 +1,4 @@
-"""From a configuration to everything a run needs: data, split, network, problem, planner, engine."""
+"""From a configuration to everything that a run needs: data, split, network, problem, planner, engine."""
 
 from dataclasses import dataclass, replace
 
@@ -15,30 +15,28 @@ from fedblade.core.metric import Metric
 from fedblade.core.phase import Phase
 from fedblade.core.plan import IntArray, Planner, draw_cohorts
 from fedblade.core.problem import LocalSettings, Problem
-from fedblade.core.registry import metrics
+from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Stream, Streams
 from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
-from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
+from fedblade.partitions import ClientTests
+from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
-
-MOST_MEASURED = 10_000
-"""Clients whose own models are measured; where there are more, the mean is over a random choice of so many."""
-_VALIDATION_PERCENT = 10
+from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A run ready to start.
+    """A run that is ready to start.
 
-    `test` and `test_order` are the samples that are measured, in a fixed shuffle, and `test_groups` the group of each
-    in that order. `clients` holds the split and each client's own part to be measured on. With
-    `evaluation.on = "validation"` all of these are training samples held back, and the test set is not looked at.
-    `eligible` are the clients with data, and `measured` those of them whose own models are measured.
-    `notes` are for the user, before the first round.
+    `clients` holds the split and the samples that every client's personal model is measured on. `test` and `test_order`
+    are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
+    sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
+    the test set is not used. `eligible` are the clients with data, and `evaluated_clients` those of them whose personal
+    models are measured. `metrics` starts with accuracy. `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -49,7 +47,7 @@ class Setup:
     engine: Engine
     cohorts: list[IntArray]
     eligible: IntArray
-    measured: IntArray
+    evaluated_clients: IntArray
     test: Samples
     test_order: Tensor
     test_groups: IntArray | None
@@ -59,73 +57,18 @@ class Setup:
 
     @property
     def method(self) -> Method:
-        """The method value of the run."""
+        """The method of the run."""
         return self.problem.method
 
+    @property
+    def accuracy(self) -> Metric:
+        """The metric `accuracy`, which every run measures."""
+        return self.metrics[0]
 
-def find_device(name: str) -> torch.device:
-    """The device a configuration asks for; `auto` takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise Misconfigured(f"device = '{name}' is unknown; expected auto, cpu, cuda or cuda:N.") from error
-    if device.type not in ("cpu", "cuda"):
-        raise Misconfigured(f"device = '{name}' is not supported; expected auto, cpu, cuda or cuda:N.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise Misconfigured(
-            f"device = '{name}' was asked for, but torch sees {torch.cuda.device_count()} CUDA device(s) here. "
-            f"Use device=auto or device=cpu; `fedblade doctor` says what was found."
-        )
-    return device
-
-
-def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:
-    """Deal the training set to clients and say what each is tested on."""
-    return give_tests(config, dataset, deal_samples(config, dataset))
-
-
-def deal_samples(config: RunConfig, dataset: Dataset) -> Parts:
-    """Deal the whole training set to clients, before anything is held out of it."""
-    partitioner: Partitioner = config.partition.make()
-    return partitioner.split(
-        dataset.train.labels,
-        config.federation.num_clients,
-        config.split_seed,
-        num_classes=dataset.num_classes,
-        groups=dataset.train.groups,
-    )
-
-
-def give_tests(config: RunConfig, dataset: Dataset, split: Parts) -> ClientTests:
-    """Say what each client of a split is tested on."""
-    kind, seed = config.dataset_settings.test_split, config.split_seed
-    return split_test(kind, split, dataset.test.labels, seed, test_groups=dataset.test.groups)
-
-
-def shuffled(seed: int, indices: IntArray) -> IntArray:
-    """The samples in a fixed random order, so that batches mix classes; statistics of a batch depend on its mix."""
-    return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
-
-
-def hold_validation(config: RunConfig, clients: ClientTests) -> tuple[ClientTests, IntArray]:
-    """The clients with the part of their data that tuning measures on held back, and all such samples, shuffled."""
-    held = hold_out(clients.train, config.split_seed, _VALIDATION_PERCENT, VALIDATION)
-    if len(held.order) == 0:
-        raise Misconfigured(
-            f"evaluation.on = 'validation' holds {_VALIDATION_PERCENT} % of each client's data back, but no client has "
-            f"enough samples. Use fewer clients or evaluation.on = 'test'."
-        )
-    return held, shuffled(config.general.seed, held.order)
-
-
-def choose_measured(seed: int, eligible: IntArray) -> IntArray:
-    """Whose own models are measured: everyone's, or in a larger population those of a fixed random choice."""
-    if len(eligible) <= MOST_MEASURED:
-        return eligible
-    chosen = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), MOST_MEASURED, replace=False)
-    return np.sort(eligible[chosen])
+    @property
+    def personal_test_samples(self) -> Samples:
+        """The samples that personal models are measured on: `clients.part(client)` are indices into them."""
+        return self.test if self.clients.source == "test" else replace(self.problem.samples, augment=None)
 
 
 def prepare(
@@ -134,34 +77,21 @@ def prepare(
     model: nn.Module | None = None,
     clients: ClientTests | None = None,
 ) -> Setup:
-    """Build a run; `dataset` and `model` are objects a user passed instead of names.
+    """Build a run. `dataset` and `model` are objects that were passed from Python instead of names.
 
-    `clients` says who holds what where that is known and nothing is to be dealt.
+    `clients` is the split if it is known already, such as on a node that has its own data.
     """
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
-    device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
-    train = to_samples(dataset, dataset.train, device, dtype, augment)
-    test = to_samples(dataset, dataset.test, device, dtype, None)
-    streams = Streams(config.general.seed)
-    order, measured = streams.numpy(Stream.EVALUATION_ORDER).permutation(len(test)), dataset.test
-    if config.evaluation.on == "validation":
-        clients, order = hold_validation(config, clients)
-        test, measured = replace(train, augment=None, reader=None), dataset.train
-    problem, start, found = _build_problem(config, dataset, train, streams, model)
-    sizes = clients.train.sizes()
-    eligible = np.flatnonzero(sizes > 0)
-    mean_samples = float(sizes.sum() / max(len(eligible), 1))
-    per_round = config.federation.clients_per_round
-    if per_round > len(eligible):
-        raise Misconfigured(
-            f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
-            f"Lower it, or split the data so that more clients have some."
-        )
-    planner = _build_planner(config, problem, clients, streams, mean_samples)
-    chosen = tuple(metrics.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
-    engine, notes = choose_engine(config, problem, start, planner, eligible, chosen, model)
+    device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
+    train, streams = to_samples(dataset, dataset.train, device, dtype, augment), Streams(config.general.seed)
+    clients, test, order, groups = _hold_out_test(config, dataset, train, clients)
+    problem, start, model_notes = _build_problem(config, dataset, train, streams, model)
+    eligible = _eligible(config, clients)
+    planner = _build_planner(config, problem, clients, streams, eligible)
+    metrics = _make_metrics(config)
+    engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
         config=config,
         dataset=dataset,
@@ -169,27 +99,58 @@ def prepare(
         problem=problem,
         planner=planner,
         engine=engine,
-        cohorts=draw_cohorts(streams, eligible, per_round, config.federation.rounds),
+        cohorts=draw_cohorts(streams, eligible, config.federation.clients_per_round, config.federation.rounds),
         eligible=eligible,
-        measured=choose_measured(config.general.seed, eligible),
+        evaluated_clients=choose_evaluated_clients(config.general.seed, eligible),
         test=test,
         test_order=torch.from_numpy(order).to(device),
-        test_groups=None if measured.groups is None else measured.groups[order],
-        metrics=chosen,
+        test_groups=groups,
+        metrics=metrics,
         start=start,
-        notes=(*dataset.notes, *found, *notes),
+        notes=(*dataset.notes, *model_notes, *engine_notes),
     )
+
+
+def _hold_out_test(
+    config: RunConfig, dataset: Dataset, train: Samples, clients: ClientTests
+) -> tuple[ClientTests, Samples, IntArray, IntArray | None]:
+    """The split without validation samples, and the samples that the model is measured on: their order and groups."""
+    if config.evaluation.on == "validation":
+        clients, order = hold_out_validation(config, clients)
+        test, groups = replace(train, augment=None, reader=None), dataset.train.groups
+    else:
+        test = to_samples(dataset, dataset.test, train.labels.device, train.dtype, None)
+        order = Streams(config.general.seed).numpy(Stream.EVALUATION_ORDER).permutation(len(test))
+        groups = dataset.test.groups
+    return clients, test, order, None if groups is None else groups[order]
+
+
+def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
+    """Accuracy first, then the metrics of the configuration, without repetitions."""
+    return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+
+
+def _eligible(config: RunConfig, clients: ClientTests) -> IntArray:
+    """The clients with data; there must be enough of them for a cohort."""
+    sizes = clients.train.sizes()
+    eligible = np.flatnonzero(sizes > 0)
+    per_round = config.federation.clients_per_round
+    if per_round > len(eligible):
+        raise Misconfigured(
+            f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
+            f"Lower it, or split the data so that more clients have some."
+        )
+    return eligible
 
 
 def _build_problem(
     config: RunConfig, dataset: Dataset, train: Samples, streams: Streams, model: nn.Module | None
 ) -> tuple[Problem, ServerState, tuple[str, ...]]:
-    """Network, initial state, and what to tell the user of the model."""
+    """The problem, the initial state of the server, and notes about the model for the user."""
     method = config.build_method()
     example, _ = train.batch(torch.zeros(1, dtype=torch.int64, device=train.labels.device))
-    autocast = torch.bfloat16 if config.general.autocast == "bf16" else None
-    made = make_network(config, method, dataset.num_classes, dataset.input_shape, example, model, autocast=autocast)
-    network, params, buffers, fixed = made.network, made.params, made.buffers, made.fixed
+    built = make_network(config, method, dataset.num_classes, example, model)
+    network, params, buffers, fixed = built.network, built.params, built.buffers, built.fixed
     view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients, buffers, fixed, streams)
     extra = {name: init(view) for name, init in method.server_state.items()}
     optimizer = config.optimizer
@@ -199,11 +160,11 @@ def _build_problem(
         clip=method.clip if optimizer.clip == "none" else optimizer.clip,
         persist=optimizer.persist,
     )
-    return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra), made.notes
+    return Problem(method, network, train, settings, view), ServerState(params, buffers, fixed, extra), built.notes
 
 
 def plan_phases(config: RunConfig, phases: tuple[Phase, ...]) -> tuple[PhasePlan, ...]:
-    """How long phases last in this run; a phase with epochs of its own keeps them."""
+    """How long phases last in this run. If a phase sets its epochs, they go before those of the configuration."""
     return tuple(_plan_phase(config.local, phase) for phase in phases)
 
 
@@ -216,11 +177,10 @@ def _plan_phase(local: Local, phase: Phase) -> PhasePlan:
 
 
 def _build_planner(
-    config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, mean_samples: float
+    config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, eligible: IntArray
 ) -> Planner:
     method = problem.method
-    declared = (*method.sums, *(each for exchange in method.exchanges for each in exchange.sums))
-    needed = [each for one in declared for each in one.passes]
+    sums = (*method.sums, *(exchanged for exchange in method.exchanges for exchanged in exchange.sums))
     return Planner(
         streams=streams,
         shards=clients.train,
@@ -228,10 +188,10 @@ def _build_planner(
         batch_size=config.local.batch_size,
         last_batch=config.local.last_batch,
         weighting=config.federation.weighting,
-        mean_samples=mean_samples,
+        mean_samples=float(clients.train.sizes().sum() / max(len(eligible), 1)),
         skip_singletons=problem.network.skips_singletons,
         num_draws=problem.samples.num_draws,
-        augmented_pass=any(each.augmented for each in needed),
+        augmented_pass=any(data_pass.augmented for declared in sums for data_pass in declared.passes),
         device=problem.samples.labels.device,
         noise=method.noise,
     )

@@ -1,5 +1,6 @@
-"""What travels between the server and its clients, in bytes."""
+"""Bytes that travel between the server and its clients."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedblade.core.method import Exchange
@@ -10,29 +11,34 @@ from fedblade.runs._setup import Setup
 
 
 @dataclass
-class Bytes:
-    """Traffic of a round so far, and what the engine counted in its exchanges."""
+class RoundTraffic:
+    """Bytes of a round so far, up and down, and what the clients logged in its exchanges."""
 
     up: int = 0
     down: int = 0
     log: StepLog = field(default_factory=StepLog)
 
 
-def model_bytes(setup: Setup, state: ServerState) -> int:
-    """The shared weights and statistics."""
-    return tree_bytes(tree_select(state.params | state.buffers, setup.problem.shared))
+@dataclass(frozen=True)
+class DownloadBytes:
+    """Bytes that one client receives: the shared parameters and statistics, and further state of the server by name."""
+
+    model: int
+    server_state: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes that a client receives before it trains, or before it passes over its samples for an exchange."""
+        return self.model + sum(self.server_state.values())
+
+    def for_exchange(self, exchange: Exchange) -> int:
+        """Bytes that a client receives for an exchange: none if the client does not need the model for it."""
+        return self.total if any(declared.passes for declared in exchange.sums) else 0
 
 
-def broadcast_bytes(setup: Setup, state: ServerState) -> dict[str, int]:
-    """The server's state that clients receive, by name."""
-    return {name: tree_bytes(state.extra[name]) for name in setup.method.sent}
-
-
-def bytes_down(setup: Setup, state: ServerState) -> int:
-    """What a client receives in order to train or to look at its samples with the model."""
-    return model_bytes(setup, state) + sum(broadcast_bytes(setup, state).values())
-
-
-def exchange_bytes_down(setup: Setup, state: ServerState, exchange: Exchange) -> int:
-    """What a client receives for an exchange: nothing, unless it passes over its samples with the model."""
-    return bytes_down(setup, state) if any(each.passes for each in exchange.sums) else 0
+def download_bytes(setup: Setup, state: ServerState) -> DownloadBytes:
+    """What a client receives while the server has this state."""
+    return DownloadBytes(
+        tree_bytes(tree_select(state.params | state.buffers, setup.problem.shared)),
+        {name: tree_bytes(state.extra[name]) for name in setup.method.sent},
+    )

@@ -1,4 +1,4 @@
-"""A trained network, ready to predict, from memory or from a run's folder."""
+"""A trained network, ready to predict, from memory or from a run folder."""
 
 import tomllib
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedblade.config.run_config import resolve
+from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured, MissingExtra
 from fedblade.core.network import Network
 from fedblade.core.state import ServerState
@@ -20,7 +20,7 @@ from fedblade.runs._stored_network import stored_network
 
 
 class TrainedModel(nn.Module):
-    """Stored inputs to logits: normalisation, body and head as one module in evaluation mode."""
+    """Inputs to logits: normalisation, body and head as one module, in evaluation mode."""
 
     def __init__(self, network: Network, state: ServerState, facts: dict[str, Any]) -> None:
         super().__init__()
@@ -43,28 +43,28 @@ class TrainedModel(nn.Module):
         self.eval()
 
     def _tree(self, kind: str) -> Tree:
-        return {name: getattr(self, key) for key, (of, name) in self._names.items() if of == kind}
+        return {name: getattr(self, key) for key, (stored_kind, name) in self._names.items() if stored_kind == kind}
 
     def features(self, inputs: Tensor) -> Tensor:
-        """Features [batch, dim] of stored inputs [batch, …]."""
+        """Features [batch, dim] of inputs [batch, …] as the data set stores them."""
         mean, std = self.get_buffer("mean"), self.get_buffer("std")
         normalised = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
         body = self._network.complete(self._tree("params"), self._tree("fixed"))
         return self._network.features(body, self._tree("buffers"), normalised, training=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [batch, classes] of stored inputs [batch, …], as the data set holds them."""
+        """Logits [batch, classes] of inputs [batch, …] as the data set stores them."""
         return self._network.output(self._tree("params"), self._tree("fixed"), self.features(inputs)).logits
 
     @torch.no_grad()
     def predict(self, inputs: Any) -> Tensor:
-        """Label of each input, an array or tensor [batch, …] as training took them: in that type, scale and shape.
+        """The label of every input. `inputs` is an array or tensor [batch, …] of training's type, scale and shape.
 
         Labels are those of the training data. Pictures may have their channels last if those of training had. Inputs
-        of another scale are refused; `forward` checks nothing and numbers classes from 0.
+        with another scale are refused. `forward` checks nothing and numbers the classes from 0.
         """
-        given = as_trained(self.facts, inputs)
-        logits: Tensor = self(given.to(self.get_buffer("mean").device))
+        converted = as_trained(self.facts, inputs)
+        logits: Tensor = self(converted.to(self.get_buffer("mean").device))
         return as_labels(self.facts, logits.argmax(dim=1))
 
     def export_onnx(self, path: str | Path) -> Path:
@@ -84,22 +84,22 @@ class TrainedModel(nn.Module):
 
 
 def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
-    """Write `model.safetensors`: the network's tensors, and what is needed to use them."""
+    """Write `model.safetensors`: the network's tensors, and the facts that are needed to use them."""
     write_tensors(path, state.replace(extra={}).flat(), facts)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
-    """The trained network of a finished run. `model` is needed where the run was given a module from Python."""
+    """The trained network of a finished run. If the run was given a module from Python, pass it as `model` again."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
-    config = resolve(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    config = complete_config(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
     tensors, facts = read_tensors(folder / MODEL)
     if config.model.entry is None and model is None:
         raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
-    made, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
-    # Which layers are frozen is what the run says, whatever the flags of the module are today.
+    built, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
+    # Which layers are frozen is stored in the run; the flags of the module may have changed.
     frozen = frozenset(name for name in state.fixed if name.startswith("body."))
-    return TrainedModel(replace(made.network, frozen=frozen), state, facts)
+    return TrainedModel(replace(built.network, frozen=frozen), state, facts)

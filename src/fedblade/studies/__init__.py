@@ -2,25 +2,23 @@
 
 from fedblade.studies._comparison import plan_comparison
 from fedblade.studies._estimate import Estimate, estimate_cost, find_data
-from fedblade.studies._outcome_table import outcome_table, outcomes_csv, planned_table
+from fedblade.studies._outcome_table import outcome_files, outcome_table, planned_table
 from fedblade.studies._outcomes import Outcome, outcomes
 from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned
 from fedblade.studies._reproduction import Reproduction, plan_reproduction
 from fedblade.studies._sweep import Trial, parse_axis, plan_sweep, select_best
-from fedblade.studies._table import Table
 
 __all__ = [
     "Estimate",
     "Outcome",
     "PlannedRun",
     "Reproduction",
-    "Table",
     "Trial",
     "estimate_cost",
     "find_data",
+    "outcome_files",
     "outcome_table",
     "outcomes",
-    "outcomes_csv",
     "outdated_runs",
     "parse_axis",
     "plan_comparison",

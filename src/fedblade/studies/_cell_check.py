@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.config.schema import Evaluation
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import metrics
@@ -20,7 +20,7 @@ def check_cell(cell: Cell) -> Mapping[str, str]:
 
     Returns the metrics that no run gives, with the command that measures them.
     """
-    config = resolve({**apply(cell.config, {}), "seed": cell.seeds[0]})
+    config = complete_config({**apply_overrides(cell.config, {}), "seed": cell.seeds[0]})
     config.build_method()
     for name in config.evaluation.metrics:
         metrics.get(name)

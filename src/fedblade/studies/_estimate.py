@@ -8,9 +8,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural
 from fedblade.data import Dataset
 from fedblade.partitions import Parts
-from fedblade.runs import find_device
+from fedblade.runs import Work, count_work, find_device, guess_work, training_split
 from fedblade.studies._timing import Speed, measure_speed
-from fedblade.studies._workload import Workload, count_work, guess_work, training_split
 
 _DAY = 86400.0
 Say = Callable[[str], None]
@@ -81,7 +80,7 @@ def estimate_cost(
     by_data: dict[str, list[tuple[RunConfig, int]]] = {}
     for config, done in runs:
         by_data.setdefault(_data_request(config), []).append((config, done))
-    workloads: list[Workload | None] = []
+    workloads: list[Work | None] = []
     seconds: list[float] = []
     timings = _Timings(say, on_timing)
     for request, group in by_data.items():
@@ -130,12 +129,10 @@ class _Timings:
         return self.done[key]
 
 
-def _with_data(
-    runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, timings: _Timings
-) -> list[tuple[Workload, Speed]]:
+def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, timings: _Timings) -> list[tuple[Work, Speed]]:
     """Work and speed of runs on one data set; runs of the same split share it."""
     splits: dict[str, Parts] = {}
-    costs: list[tuple[Workload, Speed]] = []
+    costs: list[tuple[Work, Speed]] = []
     for config, done in runs:
         key = _split_request(config)
         if key not in splits:

@@ -3,12 +3,13 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedblade import protocols
 from fedblade.presets.published import COLUMNS, Published
+from fedblade.results import Table, latex_table, markdown_table
 from fedblade.studies._outcomes import Outcome, progress_of
 from fedblade.studies._reproduction import Reproduction
-from fedblade.studies._table import Table
 from fedblade.studies._table_columns import common_facts, differing_columns
 
 _DEVIATIONS = {
@@ -21,7 +22,7 @@ _NUMBERS = ("ours", "paper", "difference")
 def planned_table(plan: Reproduction) -> Table:
     """The chosen lines with the paper's numbers and, where it differs, the progress of their runs.
 
-    The remark says what all lines have in common.
+    The note says what all lines have in common.
     """
     lines = [{**line.facts, "state": progress_of(plan, line)} for line in plan.lines]
     differing = differing_columns(lines)
@@ -32,10 +33,11 @@ def planned_table(plan: Reproduction) -> Table:
         for facts, line in zip(lines, plan.lines, strict=True)
     ]
     common = common_facts(lines, left_out={*columns, *last, *plan.preset.variants})
-    return Table([*map(_heading, columns), "paper", *last], rows, _NUMBERS, remarks=(common,))
+    table = Table.of_texts([*map(_heading, columns), "paper", *last], rows, _NUMBERS)
+    return replace(table, notes=(f"the same in every line: {common}",))
 
 
-def outcome_table(title: str, outcomes: Sequence[Outcome], remarks: Sequence[str]) -> Table:
+def outcome_table(outcomes: Sequence[Outcome], remarks: Sequence[str]) -> Table:
     """The columns in which the lines differ, then our number, the paper's and the difference."""
     lines = [outcome.line.facts for outcome in outcomes]
     columns = differing_columns(lines)
@@ -48,10 +50,22 @@ def outcome_table(title: str, outcomes: Sequence[Outcome], remarks: Sequence[str
         ]
         for facts, outcome in zip(lines, outcomes, strict=True)
     ]
-    return Table([*map(_heading, columns), *_NUMBERS], rows, _NUMBERS, title, (*remarks, *_deviation_notes(outcomes)))
+    table = Table.of_texts([*map(_heading, columns), *_NUMBERS], rows, _NUMBERS)
+    return replace(table, notes=("difference = ours - paper", *remarks, *_deviation_notes(outcomes)))
 
 
-def outcomes_csv(preset_id: str, outcomes: Sequence[Outcome], remarks: Sequence[str]) -> str:
+def outcome_files(plan: Reproduction, outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """The table as Markdown, LaTeX and CSV, by the ending of the file."""
+    title, table = f"{plan.preset.id}: {plan.preset.summary}", outcome_table(outcomes, plan.remarks)
+    notes = "".join(f"*{note}.*\n" for note in table.notes)
+    return {
+        ".md": f"# {title}\n\n{notes}\n{markdown_table(table)}",
+        ".tex": latex_table(table, ". ".join((title, *table.notes))),
+        ".csv": _comma_separated(plan.preset.id, outcomes, plan.remarks),
+    }
+
+
+def _comma_separated(preset_id: str, outcomes: Sequence[Outcome], remarks: Sequence[str]) -> str:
     """A CSV file with every column of the published results and every number in full."""
     axes = list(dict.fromkeys(axis for outcome in outcomes for axis in outcome.line.extra))
     header = ["preset", *COLUMNS, *axes, "metric", "ours_mean", "ours_std", "ours_seeds", "runs", "bound"]

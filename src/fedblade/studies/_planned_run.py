@@ -8,7 +8,7 @@ from pathlib import Path
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import RunDirectory
-from fedblade.runs import Once, RunListener, Today, check_folder, code_difference, execute
+from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def run_planned(
     made it. `listen` makes the listener of a run from the run's label.
     """
     refuse_outdated(runs)
-    today = Today()
+    today = ReuseCheck()
     for run in runs:
         today.check(run.directory, run.config)
     unfinished = [run for run in runs if not run.is_finished]
@@ -68,7 +68,7 @@ def run_planned(
     for number, run in enumerate(unfinished, start=1):
         with listen(f"{run.label} ({number}/{len(unfinished)})") as listener:
             try:
-                execute(run.config, out=run.folder, resume=True, listener=Once(listener, notes_shown))
+                execute(run.config, out=run.folder, resume=True, listener=UniqueNotes(listener, notes_shown))
             except RunFailed as error:
                 failed[run.folder] = str(error)
                 listener.on_note(f"{run.label} failed: {error}")

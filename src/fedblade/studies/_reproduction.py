@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import complete_config
 from fedblade.config.settings import LEVELS, lookup, setting, show
 from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import GridPreset, load_grid
 from fedblade.presets.grid import Cell
 from fedblade.presets.published import IN_COLUMNS, Line, columns_of, lines_of, select
-from fedblade.runs import Today, folder_name
+from fedblade.runs import ReuseCheck, folder_name
 from fedblade.studies._cell_check import check_cell
 from fedblade.studies._planned_run import PlannedRun
 from fedblade.studies._table_columns import model_of_dataset
@@ -62,7 +62,7 @@ class Reproduction:
     folder: Path
     plan_cell: Callable[[Cell], PlannedCell]
     absent: dict[str, str] = field(default_factory=dict)
-    today: Today = field(default_factory=Today)
+    today: ReuseCheck = field(default_factory=ReuseCheck)
     _planned: dict[int, PlannedCell] = field(default_factory=dict)
 
     def planned(self, cell: Cell) -> PlannedCell:
@@ -165,13 +165,13 @@ def _plan_cell(
     planned = PlannedCell(cell, check_cell(cell), ())
     if planned.pending or not _needs_runs(cell):
         return planned
-    raw = apply(cell.config, overrides)
+    raw = apply_overrides(cell.config, overrides)
     full = setting(raw, "federation.rounds")
     raw["federation"] = {**raw.get("federation", {}), "rounds": min(full, rounds or full)}
     name = cell_name(raw)
     label = " ".join(filter(None, _label(preset, cell)))
     chosen = seeds or cell.seeds
-    config = resolve({**raw, "id": name, "seed": chosen[0]})
+    config = complete_config({**raw, "id": name, "seed": chosen[0]})
     runs = (
         PlannedRun(f"{label}, seed {seed}", folder / f"{name}-seed{seed}", config.with_seed(seed)) for seed in chosen
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply, parse_assignment
-from fedblade.config.run_config import resolve
+from fedblade.config.overrides import apply_overrides, parse_assignment
+from fedblade.config.run_config import complete_config
 from fedblade.config.settings import show
 from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import read_config
@@ -106,7 +106,7 @@ def select_best(trials: Sequence[Trial]) -> dict[str, Trial]:
 def _tested(run: PlannedRun) -> PlannedRun:
     table = run.config.table()
     table["evaluation"] = {**table["evaluation"], "on": "test"}
-    return PlannedRun(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), resolve(table))
+    return PlannedRun(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), complete_config(table))
 
 
 def _combinations(axes: Sequence[Axis]) -> list[Values]:
@@ -131,15 +131,15 @@ def _combinations(axes: Sequence[Axis]) -> list[Values]:
 
 
 def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seeds: list[int], out: Path) -> Trial:
-    table = apply(raw, {**base, **values})
+    table = apply_overrides(raw, {**base, **values})
     table.pop("seeds", None)
-    first = resolve(table)
+    first = complete_config(table)
     first.build_method()
     method, rest = first.method.name, {key: value for key, value in values.items() if key != "method"}
     stem = "-".join((folder_name(method), *(folder_name(f"{key}={show(rest[key])}") for key in sorted(rest))))
     trial = Trial(method, rest, ())
     runs = (
-        PlannedRun(f"{trial.label}, seed {seed}", out / f"{stem}-seed{seed}", resolve({**table, "seed": seed}))
+        PlannedRun(f"{trial.label}, seed {seed}", out / f"{stem}-seed{seed}", complete_config({**table, "seed": seed}))
         for seed in seeds or [first.general.seed]
     )
     return replace(trial, runs=tuple(runs))

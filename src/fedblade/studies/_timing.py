@@ -3,15 +3,14 @@
 import time
 from dataclasses import dataclass, replace
 
-from fedblade.config.run_config import Chosen, RunConfig
+from fedblade.config.run_config import ChosenPart, RunConfig
 from fedblade.core.cohort import Cohort
 from fedblade.core.registry import partitions
 from fedblade.core.state import MemoryStore
 from fedblade.core.timeline import wait_for
 from fedblade.data import Dataset
-from fedblade.engines.stacked import ROWS
-from fedblade.runs import Setup, find_device, prepare
-from fedblade.studies._workload import Workload
+from fedblade.engines.stacked import GROUP_SIZE
+from fedblade.runs import Setup, Work, find_device, prepare
 
 _BATCHES = 3
 _CPU_CLIENTS = 8
@@ -39,7 +38,7 @@ class Speed:
     evaluation: float
     together: int = 1
 
-    def seconds(self, work: Workload) -> float:
+    def seconds(self, work: Work) -> float:
         """The estimated time of a run."""
         # A round has at least as many steps as its longest client, and a step has room for `together` clients.
         steps_side_by_side = max(work.longest_steps, work.client_steps / self.together)
@@ -58,14 +57,14 @@ def measure_speed(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
     """
     num_clients = max(1, len(dataset.train) // (config.local.batch_size * _BATCHES))
     # A GPU trains many clients side by side: a few of them would not show the time of one.
-    most = ROWS if find_device(config.general.device).type == "cuda" else _CPU_CLIENTS
+    most = GROUP_SIZE if find_device(config.general.device).type == "cuda" else _CPU_CLIENTS
     federation = config.federation
     everyone = config.build_method().participation == "all"
     cohort = min(num_clients, most, federation.num_clients if everyone else federation.clients_per_round)
     sizes = {"num_clients": num_clients, "clients_per_round": cohort, "rounds": 1}
     equal_parts = replace(
         config,
-        partition=Chosen("iid", partitions.get("iid"), {}),
+        partition=ChosenPart("iid", partitions.get("iid"), {}),
         federation=federation.model_copy(update=sizes),
         dataset_settings=config.dataset_settings.model_copy(update={"test_split": "global"}),
     )

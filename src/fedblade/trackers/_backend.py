@@ -1,8 +1,8 @@
-"""What a tracker is to the rest of the library: something that opens, takes the numbers of a round, and closes."""
+"""The interface of a tracker's package: open, log the numbers of a round, close."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -11,43 +11,43 @@ Status = Literal["finished", "failed", "interrupted"]
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """What a tracker is opened with: where, the settings by dotted key, and what it left behind the last time.
+class Session:
+    """What a backend is opened with. A run has one session, and one more each time it is resumed.
 
-    `folder` is the run's, `own` the tracker's inside it. `identity` is the tracker's name of the run and `logged` the
-    last round it was given, None and 0 in the first sitting.
+    `settings` is the run's configuration by dotted key. `run_id` is the tracker's id of the run and `last_round` the
+    last round that the tracker has: None and 0 in the first session.
     """
 
-    folder: Path
-    own: Path
+    run_folder: Path
+    tracker_folder: Path
     settings: Mapping[str, Any]
-    identity: str | None = None
-    logged: int = 0
+    run_id: str | None = None
+    last_round: int = 0
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Under which name the tracker has the run, the rounds it already holds, and what a user should know."""
+    """An opened backend: the tracker's id of the run, the last round that it has, and notes for the user."""
 
-    identity: str
-    logged: int = 0
-    notes: tuple[str, ...] = field(default=())
+    run_id: str
+    last_round: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
-    """One tracker's package behind three calls; whatever it raises ends the tracking, not the run."""
+    """One tracker's package. An exception in a method ends the tracking, not the run."""
 
-    def open(self, sitting: Sitting) -> Opened:
-        """Import the package and begin the run, or go on with it."""
+    def open(self, session: Session) -> Opened:
+        """Import the package and begin the tracker's run, or go on with it."""
 
     def log(self, round_: int, scalars: Mapping[str, float]) -> None:
         """Record the numbers of a round."""
 
     def close(self, status: Status) -> None:
-        """Write what is left and end the run."""
+        """Write what is left and end the tracker's run."""
 
 
-def scalars_of(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a line of the history, without the round, which is the step they belong to."""
-    numbers = {key: value for key, value in row.items() if isinstance(value, int | float) and key != "round"}
+def scalars_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a round record, without the round's number: trackers have that as the step."""
+    numbers = {key: value for key, value in record.items() if isinstance(value, int | float) and key != "round"}
     return {key: float(value) for key, value in numbers.items() if math.isfinite(value)}

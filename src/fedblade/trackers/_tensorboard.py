@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from fedblade.trackers._backend import Opened, Sitting, Status
+from fedblade.trackers._backend import Opened, Session, Status
 
 
 class TensorBoard:
@@ -13,23 +13,24 @@ class TensorBoard:
     def __init__(self) -> None:
         self._writer: Any = None
 
-    def open(self, sitting: Sitting) -> Opened:
-        """Begin an event file; a reader drops what earlier files say of rounds that are still to come."""
+    def open(self, session: Session) -> Opened:
+        """Begin an event file. TensorBoard then ignores rounds after `last_round` in earlier files."""
         tensorboard = importlib.import_module("torch.utils.tensorboard")
-        self._writer = tensorboard.SummaryWriter(str(sitting.own), purge_step=sitting.logged + 1)
-        if not sitting.logged:
-            self._write_settings(sitting.settings)
-        return Opened("tensorboard", sitting.logged, (f"tensorboard: tensorboard --logdir {sitting.own}",))
+        self._writer = tensorboard.SummaryWriter(str(session.tracker_folder), purge_step=session.last_round + 1)
+        if not session.last_round:
+            self._write_settings(session.settings)
+        note = f"tensorboard: tensorboard --logdir {session.tracker_folder}"
+        return Opened("tensorboard", session.last_round, (note,))
 
     def _write_settings(self, settings: Mapping[str, Any]) -> None:
-        # `add_hparams` would write into a folder of its own and add a point to each metric.
+        # `add_hparams` would write into another folder and add a point to every metric.
         summary = importlib.import_module("torch.utils.tensorboard.summary")
         plain = {key: value if isinstance(value, int | float | str) else str(value) for key, value in settings.items()}
-        for part in summary.hparams(plain, {"test_accuracy": 0.0}):
-            self._writer.file_writer.add_summary(part)
+        for entry in summary.hparams(plain, {"test_accuracy": 0.0}):
+            self._writer.file_writer.add_summary(entry)
 
     def log(self, round_: int, scalars: Mapping[str, float]) -> None:
-        """Write the numbers and make sure that a kill does not lose them."""
+        """Write the numbers to disk at once, so that they survive if the process is killed."""
         for key, value in scalars.items():
             self._writer.add_scalar(key, value, round_)
         self._writer.flush()

@@ -1,4 +1,4 @@
-"""The listener that keeps a tracker up to date, and outlives it."""
+"""The listener that passes rounds on to a tracker's backend."""
 
 import json
 import re
@@ -9,91 +9,81 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.files import write_atomic
-from fedblade.trackers._backend import Backend, Sitting, Status, scalars_of
-from fedblade.trackers._everyone import RoundRecord
+from fedblade.core.listener import RoundRecord, RunListener, RunOverview
+from fedblade.trackers._backend import Backend, Session, Status, scalars_of
 
-MEMORY = "fedblade.json"
-"""File in a tracker's folder that says under which name it has the run, and up to which round."""
+PROGRESS = "fedblade.json"
+"""File in the tracker's folder: the tracker's id of the run, and the last round that the tracker has."""
 
 
-class Tracker:
-    """Passes the rounds on to a backend, each of them once over all sittings; `say` takes notes.
+class Tracker(RunListener):
+    """Passes every round on to a backend once, also over several sessions of a run.
 
-    What the backend raises is said once, and then it is left alone: the run and its history do not depend on it. The
-    next sitting gives it the rounds it missed.
+    If the backend raises, a note says so once and the backend is not called again: the run and its history do not
+    depend on it. The next session gives the backend the rounds that it missed.
     """
 
-    def __init__(self, name: str, backend: Backend, sitting: Sitting, say: Callable[[str], None]) -> None:
-        self._name, self._backend, self._sitting, self._say = name, backend, sitting, say
-        self._open = self._broken = False
+    def __init__(self, name: str, backend: Backend, session: Session, on_note: Callable[[str], None]) -> None:
+        self._name, self._backend, self._session, self._show_note = name, backend, session, on_note
+        self._is_open = self._has_failed = False
 
-    def on_start(self, setup: Any, history: list[RoundRecord]) -> None:  # noqa: ARG002
-        """Open the tracker and give it the rounds it has not seen."""
-        self._guard(lambda: self._begin(history))
+    def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:  # noqa: ARG002
+        """Open the backend and give it the rounds that it does not have."""
+        self._try(lambda: self._open(history))
 
-    def on_client(self, round_: int, client: int) -> None:
-        """Nothing: trackers follow rounds."""
-
-    def on_round(self, row: RoundRecord) -> None:
-        """Give the round to the tracker."""
-        self._guard(lambda: self._log(row))
-
-    def on_own_model(self, done: int, total: int) -> None:
-        """Nothing: own models are measured after the last round."""
-
-    def on_note(self, text: str) -> None:
-        """Nothing: notes are for people."""
+    def on_round(self, record: RoundRecord) -> None:
+        """Give the round to the backend."""
+        self._try(lambda: self._log(record))
 
     def close(self, status: Status) -> None:
-        """End the tracker's own run, if it was begun."""
-        if self._open:
-            self._guard(lambda: self._backend.close(status))
+        """Close the backend if it was opened."""
+        if self._is_open:
+            self._try(lambda: self._backend.close(status))
 
-    def _begin(self, history: list[RoundRecord]) -> None:
-        self._sitting.own.mkdir(parents=True, exist_ok=True)
-        memory = _remembered(self._sitting.own / MEMORY)
-        opened = self._backend.open(replace(self._sitting, **memory))
-        self._open = True
-        self._sitting = replace(self._sitting, identity=opened.identity, logged=opened.logged)
-        self._remember()
+    def _open(self, history: list[RoundRecord]) -> None:
+        self._session.tracker_folder.mkdir(parents=True, exist_ok=True)
+        opened = self._backend.open(replace(self._session, **_read_progress(self._session.tracker_folder / PROGRESS)))
+        self._is_open = True
+        self._session = replace(self._session, run_id=opened.run_id, last_round=opened.last_round)
+        self._write_progress()
         for note in opened.notes:
-            self._say(_without_passwords(note))
-        for row in history:
-            self._log(row)
+            self._show_note(_without_passwords(note))
+        for record in history:
+            self._log(record)
 
-    def _log(self, row: RoundRecord) -> None:
-        if row["round"] > self._sitting.logged:
-            self._backend.log(row["round"], scalars_of(row))
-            self._sitting = replace(self._sitting, logged=row["round"])
-            self._remember()
+    def _log(self, record: RoundRecord) -> None:
+        if record["round"] > self._session.last_round:
+            self._backend.log(record["round"], scalars_of(record))
+            self._session = replace(self._session, last_round=record["round"])
+            self._write_progress()
 
-    def _remember(self) -> None:
-        memory = {"identity": self._sitting.identity, "logged": self._sitting.logged}
-        write_atomic(self._sitting.own / MEMORY, json.dumps(memory) + "\n")
+    def _write_progress(self) -> None:
+        progress = {"identity": self._session.run_id, "logged": self._session.last_round}
+        write_atomic(self._session.tracker_folder / PROGRESS, json.dumps(progress) + "\n")
 
-    def _guard(self, step: Callable[[], None]) -> None:
-        if self._broken:
+    def _try(self, action: Callable[[], None]) -> None:
+        if self._has_failed:
             return
         try:
             with warnings.catch_warnings():
-                # What another package's inside is warned of is nothing a user of this one can mend.
+                # A user of this library can do nothing about warnings inside the tracker's package.
                 warnings.simplefilter("ignore")
-                step()
+                action()
         except Exception as error:
-            self._broken = True
+            self._has_failed = True
             reason = _without_passwords(f"{type(error).__name__}: {error}")
-            self._say(f"{self._name} stopped ({reason}). The run goes on, and history.jsonl has every round.")
+            self._show_note(f"{self._name} stopped ({reason}). The run goes on, and history.jsonl has every round.")
 
 
-def _remembered(path: Path) -> Mapping[str, Any]:
-    """What the last sitting left, nothing if there was none or its file is torn."""
+def _read_progress(path: Path) -> Mapping[str, Any]:
+    """What the last session wrote; empty if there was no session or the file is damaged."""
     try:
-        memory = json.loads(path.read_text(encoding="utf-8"))
-        return {"identity": str(memory["identity"]), "logged": int(memory["logged"])}
+        progress = json.loads(path.read_text(encoding="utf-8"))
+        return {"run_id": str(progress["identity"]), "last_round": int(progress["logged"])}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
 def _without_passwords(text: str) -> str:
-    """Addresses without the name and password that may stand in them."""
+    """The text with user names and passwords cut out of addresses."""
     return re.sub(r"://[^/@\s]+@", "://", text)

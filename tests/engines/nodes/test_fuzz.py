@@ -49,7 +49,7 @@ def honest(tmp_path_factory):
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
     templates = Templates(setup.problem, SequentialEngine(setup.problem))
     template = templates.of_training(setup.start, cohort, declared, diagnostics, 0.1)
-    measures = templates.of_passes(setup.start, setup.metrics[0].passes)
+    measures = templates.of_passes(setup.start, setup.accuracy.passes)
     made = {"template": template, "declared": declared, "diagnostics": diagnostics, "measures": measures}
     made["model"] = setup.start.params
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}

@@ -16,7 +16,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.report import build_report
 from fedblade.results import RunDirectory, comparison_rows, read_runs
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 from fedblade.studies import PlannedRun, run_planned
 from fedblade.watch._folder import Folder
 from support.stored_folders import FOLDERS, own_module
@@ -69,7 +69,7 @@ def check_goes_on(folder):
         assert "test_accuracy" in facts_of(folder, "metrics.json")
     # Rounds that were done are read, not trained again.
     assert result.history[: len(done)] == done
-    fresh = fedblade.run(folder / "config.toml", listener=Silent(), **given(folder))
+    fresh = fedblade.run(folder / "config.toml", listener=RunListener(), **given(folder))
     check_same(result, fresh)
     loaded = fedblade.load(folder, **given(folder)).state_dict()
     assert all(torch.equal(leaf, loaded[name]) for name, leaf in result.model.state_dict().items())
@@ -145,7 +145,7 @@ def test_a_stored_comparison_is_finished(stored):
     current = [cell for cell in cells if not outdated(cell.folder)]
     before = contents(stored / "comparison")
     assert [cell.is_finished for cell in cells] == [cell in current for cell in cells]
-    assert run_planned(current, lambda label: nullcontext(Silent())) == {}
+    assert run_planned(current, lambda label: nullcontext(RunListener())) == {}
     assert contents(stored / "comparison") == before
 
 
@@ -175,7 +175,7 @@ def test_folders_that_lack_what_came_later_go_on_too(stored, tmp_path):
     assert refusal(*changed[0]) in refused(module)
 
 
-class Notes(Silent):
+class Notes(RunListener):
     def __init__(self):
         self.notes = []
 
@@ -199,4 +199,4 @@ def test_a_stored_run_knows_the_module_it_was_given(stored):
     # What trains is read from the checkpoint.
     result = fedblade.run(out=folder, resume=True, model=trained, listener=listener)
     assert any("started from other weights" in note for note in listener.notes)
-    check_same(result, fedblade.run(folder / "config.toml", listener=Silent(), model=own_module()))
+    check_same(result, fedblade.run(folder / "config.toml", listener=RunListener(), model=own_module()))

@@ -14,9 +14,9 @@ from fedblade.core.state import DiskStore, MemoryStore
 from fedblade.engines.ranks import _ranks
 from fedblade.results import RunDirectory
 from fedblade.runs.distributed import _shared_run as _distributed
-from fedblade.runs.distributed._process import threads_for, undisturbed
+from fedblade.runs.distributed._process import signals_delayed, threads_for
 from fedblade.runs.distributed._shared_run import refuse_ranks
-from fedblade.runs.distributed._store import describe_store, is_owned, open_store
+from fedblade.runs.distributed._store import describe_store, is_per_rank, open_store
 from support.small_federation import configure
 
 VARIABLES = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -85,7 +85,7 @@ def test_one_process_keeps_its_threads():
 )
 def test_the_engine_of_a_rank(engine, order, chosen):
     config = configure(engine=engine, **{"distributed.order": order})
-    inner = _distributed._inner(rank(), config)
+    inner = _distributed._config_of_rank(rank(), config)
     assert inner.general.engine == chosen
     assert inner.general.device == "cpu"
     assert config.general.engine == engine
@@ -94,22 +94,22 @@ def test_the_engine_of_a_rank(engine, order, chosen):
 def test_ranks_need_a_gpu_each(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert _distributed._own_device(rank(1), "auto") == "cuda:1"
-    assert _distributed._own_device(rank(1), "cpu") == "cpu"
+    assert _distributed._device_of_rank(rank(1), "auto") == "cuda:1"
+    assert _distributed._device_of_rank(rank(1), "cpu") == "cpu"
     with pytest.raises(Misconfigured, match="one GPU for all ranks"):
-        _distributed._own_device(rank(1), "cuda:0")
+        _distributed._device_of_rank(rank(1), "cuda:0")
     with pytest.raises(Misconfigured, match=r"3 ranks .* 2 GPU"):
-        _distributed._own_device(rank(1, world=3), "cuda")
+        _distributed._device_of_rank(rank(1, world=3), "cuda")
 
 
 def test_a_signal_waits_until_all_is_saved():
     order = []
     before = signal.signal(signal.SIGTERM, lambda *_: order.append("signal"))
     try:
-        with undisturbed(rank()):
+        with signals_delayed(rank()):
             signal.raise_signal(signal.SIGTERM)
             order.append("saved")
-        with undisturbed(None):
+        with signals_delayed(None):
             signal.raise_signal(signal.SIGTERM)
             order.append("alone")
     finally:
@@ -124,13 +124,13 @@ def test_where_states_are(tmp_path, store, name):
     assert isinstance(found, DiskStore)
     found.put(7, 0, {"c": {"w": torch.ones(2)}})
     assert len(list((tmp_path / "checkpoints" / name).rglob("*.safetensors"))) == 1
-    assert is_owned(config, directory) == (store == "rank")
+    assert is_per_rank(config, directory) == (store == "rank")
 
 
 def test_states_in_memory_stay_with_their_rank():
     config = configure()
     assert isinstance(open_store(rank(1), config, None), MemoryStore)
-    assert is_owned(config, None)
+    assert is_per_rank(config, None)
     assert describe_store(rank(), config, None) == {}
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from fedblade.core.registry import methods, regularisers
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 NAMES = [*methods.names(), *(f"fedlc+{name}" for name in regularisers.names())]
 
 
-class StopAfter(Silent):
+class StopAfter(RunListener):
     """Raises when a round has been recorded."""
 
     def __init__(self, round_):

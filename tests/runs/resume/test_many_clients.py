@@ -17,7 +17,7 @@ import pytest
 
 from fedblade.core.plan import draw_cohorts
 from fedblade.core.streams import Streams
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 STATE = 4 * (1000 * 32 + 1000 + 4 * 1000 + 4 + 4 * 10 + 10)
 """Bytes of a client's state: layers from 32 inputs to 1000 and on to 4 features, and a head of 10 classes."""
@@ -28,14 +28,14 @@ CHILD = """
 import json, sys, time
 import numpy as np, torch
 import fedblade
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 def memory(field):
     # Not getrusage: its maximum starts with that of the process this one was forked from.
     lines = open("/proc/self/status").read().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
 
-class Watch(Silent):
+class Watch(RunListener):
     resident, seconds = [], []
     def on_start(self, setup, history):
         self.began = time.process_time()
@@ -129,7 +129,7 @@ def test_choosing_a_cohort_costs_what_the_cohort_costs():
     assert max(int(cohort.max()) for cohort in cohorts) > 900_000
 
 
-class Stop(Silent):
+class Stop(RunListener):
     """Interrupts a run after a round."""
 
     def on_round(self, row):

@@ -9,7 +9,7 @@ import pytest
 from fedblade.core.errors import CorruptFile
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.results import RunDirectory
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 FALLING = '''
 """FedAvg whose server shrinks the model from a round on, so that the best model is not the last."""
@@ -32,13 +32,13 @@ def falling(from_round: int = 4):
 '''
 
 
-class Stop(Silent):
+class Stop(RunListener):
     """Raises when so many own models have been measured, or a round has been recorded."""
 
     def __init__(self, models=None, round_=None):
         self.models, self.round = models, round_
 
-    def on_own_model(self, done, total):
+    def on_personal_model(self, done, total):
         if done == self.models:
             raise KeyboardInterrupt
 

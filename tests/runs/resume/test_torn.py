@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from fedblade.core.errors import CorruptFile
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 
 
-class Watch(Silent):
+class Watch(RunListener):
     """Collects notes; raises after a round, as a kill would."""
 
     def __init__(self, last=None):

@@ -11,7 +11,7 @@ import fedblade
 from fedblade.core.fields import Field, restored, undescribed
 from fedblade.core.registry import metrics
 from fedblade.results import built_in_fields, described_fields, group_runs, read_runs
-from fedblade.runs import Silent
+from fedblade.runs import RunListener
 from fedblade.watch import show
 
 TINY = {
@@ -50,7 +50,11 @@ def run_of(tmp_path):
     (tmp_path / "mine.py").write_text(USER_METRIC)
     names = [f"{tmp_path / 'mine.py'}:{name}" for name in ("logit_length", "plain_length")]
     fedblade.run(
-        "quickstart", out=tmp_path / "run", listener=Silent(), **TINY, metrics=["accuracy", "erank_feature", *names]
+        "quickstart",
+        out=tmp_path / "run",
+        listener=RunListener(),
+        **TINY,
+        metrics=["accuracy", "erank_feature", *names],
     )
     return tmp_path / "run"
 

@@ -1,8 +1,8 @@
-"""Layers with a client axis: the same module for every client of a group, each with its own tensors.
+"""Layers with a client axis: the same module for every client of a group, with each client's tensors.
 
-A rule is registered for a type of module and computes it for all clients at once. Activations come in two layouts:
-*split* [clients, batch, …] and *folded* [batch, clients·channels, height, width], in which convolutions and
-normalisation over channels see more channels and nothing else.
+A rule is registered for a type of module and computes it for all clients at once. Activations have one of two layouts:
+*split* [clients, batch, …], or *folded* [batch, clients·channels, height, width]. To convolutions and normalisation,
+folded maps are maps with more channels.
 """
 
 from fedblade.engines.layers import (  # noqa: F401 - importing them registers their rules
@@ -15,5 +15,6 @@ from fedblade.engines.layers import (  # noqa: F401 - importing them registers t
     _sequence,
 )
 from fedblade.engines.layers._base import RULES, Lane, Shared, rule
+from fedblade.engines.layers._body import StackedBody
 
-__all__ = ["RULES", "Lane", "Shared", "rule"]
+__all__ = ["RULES", "Lane", "Shared", "StackedBody", "rule"]

@@ -1,4 +1,4 @@
-"""What rules for layers are given, and where they are registered."""
+"""The arguments of rules for layers, and the registry of rules."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Running:
-    """Running statistics [clients·channels] and batch counters [clients], which change in place, and their momentum."""
+    """Running statistics [clients·channels] and batch counters [clients], changed in place, and their momentum."""
 
     mean: Tensor
     var: Tensor
@@ -19,7 +19,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Norm:
-    """A batch normalisation (and ReLU) that the next layer does; `facts` of the channels if they are known."""
+    """A batch normalisation, with or without a ReLU, that the next layer computes.
+
+    `facts` are statistics of the channels, if they are known; `_norm_kernels.py` defines them.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -33,7 +36,7 @@ class Norm:
 class Lane:
     """An activation of all clients: split [clients, batch, …], or folded [batch, clients·channels, height, width].
 
-    With `norm` it is what a normalisation was given and the layer that reads it normalises first.
+    With `norm` the value is the input of a normalisation, and the layer that reads the value normalises it first.
     """
 
     value: Tensor
@@ -44,14 +47,14 @@ class Lane:
         """As [clients, batch, …]."""
         if not self.folded:
             return self.value
-        # By way of the order in memory, so that the gradient comes back in that order too.
-        rows = self.value.movedim(1, -1)
-        rows = rows.view(*rows.shape[:-1], clients, rows.shape[-1] // clients)
-        places = rows.dim() - 3
-        return rows.permute(places + 1, 0, places + 2, *range(1, places + 1))
+        # With channels last, as in memory, so that the gradient has the same order in memory.
+        channels_last = self.value.movedim(1, -1)
+        by_client = channels_last.view(*channels_last.shape[:-1], clients, channels_last.shape[-1] // clients)
+        num_axes = by_client.dim() - 3
+        return by_client.permute(num_axes + 1, 0, num_axes + 2, *range(1, num_axes + 1))
 
     def fold(self) -> Tensor:
-        """As [batch, clients·channels, …]; maps of two axes have their channels last in memory."""
+        """As [batch, clients·channels, …]; maps with height and width have their channels last in memory."""
         if self.folded:
             return self.value
         if self.value.dim() != 5:
@@ -59,7 +62,7 @@ class Lane:
         return self.value.permute(1, 3, 4, 0, 2).flatten(3).contiguous().permute(0, 3, 1, 2)
 
     def flat(self, clients: int) -> Tensor:
-        """As [clients, batch, numbers], the numbers of a sample in the order of its axes."""
+        """As [clients, batch, numbers], with the numbers of a sample in the order of its axes."""
         return self.split(clients).flatten(2)
 
 
@@ -67,9 +70,9 @@ class Lane:
 class Shared:
     """What all layers of a pass share: the number of clients, which samples are real, and whether they train.
 
-    `mask` [clients, batch] is 1 for real samples; None means that all are. On a GPU real ones come first and `sizes`
-    [clients] counts them. With `relu` a layer also does the ReLU that follows it; with `defer` a normalisation leaves
-    its work to the layer that follows.
+    `mask` [clients, batch] is 1 for real samples; None means that all are. On a GPU the real samples come first and
+    `sizes` [clients] counts them. With `relu` a layer also computes the ReLU that follows it; with `defer` a
+    normalisation leaves its work to the layer that follows.
     """
 
     clients: int
@@ -88,7 +91,10 @@ R = TypeVar("R", bound=Rule)
 
 
 def rule(*kinds: type[nn.Module]) -> Callable[[R], R]:
-    """Decorator that registers a rule: module, its tensors [clients, …] by name, input, what the pass shares."""
+    """Decorator that registers a rule for types of modules.
+
+    A rule takes the module, its tensors [clients, …] by name, the input, and what all layers of the pass share.
+    """
 
     def add(function: R) -> R:
         RULES.update(dict.fromkeys(kinds, function))

@@ -1,4 +1,4 @@
-"""A body with a client axis: its graph, interpreted with the rules for layers."""
+"""A body with a client axis: the body's graph, computed with the rules for layers."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _SAFE = {
 
 
 class StackedBody:
-    """Features of all clients in one pass. Refuses, when it is made, a body that has no graph."""
+    """Features of all clients in one pass. A body that cannot be traced is refused when this is made."""
 
     def __init__(self, body: nn.Module, stages: tuple[str, ...]) -> None:
         graph, self._ends = traced(body, stages)
@@ -45,7 +45,7 @@ class StackedBody:
         check(modules, graph, self._names)
         self._nodes = list(graph.nodes)
         self._layers = {node: self._layer(node, modules) for node in self._nodes if node.op == "call_module"}
-        # On a GPU one kernel does normalisation and activation; elsewhere there is less to do behind a pooling layer.
+        # A GPU has a kernel for normalisation and ReLU together; a CPU rectifies fewer numbers after pooling.
         after_norm = relu_after_norm(graph, modules, self._ends)
         after_pooling = relu_after_pooling(graph, modules, self._ends)
         self._fused = {True: after_norm, False: after_norm | after_pooling}
@@ -83,7 +83,7 @@ class StackedBody:
             else:
                 known[node] = self._run(node, known, tensors, shared)
             if tap != "none" and node in self._ends:
-                # At once, because a layer that works in place may follow.
+                # Now, because a layer that works in place may follow.
                 tapped[node] = _pooled(known[node], shared, tap)
         return result.split(shared.clients), tuple(tapped[end] for end in self._ends if end in tapped)
 
@@ -106,29 +106,30 @@ class StackedBody:
         name = str(node.target)
         module = modules[name]
         tensors = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
-        names = tuple((each, self._names[f"{name}.{each}"]) for each, _ in tensors)
+        names = tuple((leaf_name, self._names[f"{name}.{leaf_name}"]) for leaf_name, _ in tensors)
         source = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         return _Layer(module, RULES.get(type(module)), names, source if isinstance(source, fx.Node) else None)
 
     def _run_layer(self, node: fx.Node, known: Mapping[fx.Node, Any], tensors: Tree, shared: Shared) -> Any:
         layer = self._layers[node]
-        own = {each: tensors[name] for each, name in layer.names}
-        given = None if layer.source is None else known[layer.source]
-        if layer.rule is not None and isinstance(given, Lane):
-            return layer.rule(layer.module, own, given, shared)
+        layer_tensors = {leaf_name: tensors[name] for leaf_name, name in layer.names}
+        source = None if layer.source is None else known[layer.source]
+        if layer.rule is not None and isinstance(source, Lane):
+            return layer.rule(layer.module, layer_tensors, source, shared)
 
-        def plain(mine: Tree, *values: Any, **named: Any) -> Any:
-            return torch.func.functional_call(layer.module, mine, values, named)
+        def one_client(client_tensors: Tree, *values: Any, **named: Any) -> Any:
+            return torch.func.functional_call(layer.module, client_tensors, values, named)
 
         args = fx.map_arg(node.args, known.__getitem__)
         kwargs = fx.map_arg(node.kwargs, known.__getitem__)
-        apart = _one_by_one if isinstance(layer.module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
-        return apart(plain, ({each: Lane(leaf) for each, leaf in own.items()}, *args), kwargs, shared)
+        map_clients = _one_by_one if isinstance(layer.module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
+        lanes = {leaf_name: Lane(leaf) for leaf_name, leaf in layer_tensors.items()}
+        return map_clients(one_client, (lanes, *args), kwargs, shared)
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A module of the graph: its rule, if it has one, its tensors' own names and those in the trees, and its input."""
+    """A module of the graph: its rule, the names of its tensors in the module and in trees, and its input."""
 
     module: nn.Module
     rule: Rule | None
@@ -139,8 +140,8 @@ class _Layer:
 def _apply(
     name: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared
 ) -> Any:
-    """A function of the graph: as it is on folded maps where that is safe, else under vmap on split ones."""
-    lanes = [each for each in pytree.tree_leaves((args, kwargs), is_leaf=_is_lane) if isinstance(each, Lane)]
+    """A function of the graph: called on folded maps where that is safe, otherwise under vmap on split maps."""
+    lanes = [leaf for leaf in pytree.tree_leaves((args, kwargs), is_leaf=_is_lane) if isinstance(leaf, Lane)]
     if name in _SAFE and all(lane.folded for lane in lanes) and lanes:
         plain_args, plain_kwargs = pytree.tree_map(_folded, (args, kwargs), is_leaf=_is_lane)
         return Lane(function(*plain_args, **plain_kwargs), folded=True)
@@ -151,41 +152,41 @@ def _apply(
         return Lane(args[0].flat(shared.clients))
     if not lanes:
         return function(*args, **kwargs)
-    # Split maps do not lie in memory as a client's own would.
+    # Split maps have another order in memory than the maps of a single client, so that a view may fail.
     return _by_vmap(torch.Tensor.reshape if name == "view" else function, args, kwargs, shared)
 
 
 def _by_vmap(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
     leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_lane)
-    split = [each.split(shared.clients) if isinstance(each, Lane) else each for each in leaves]
-    axes = [0 if isinstance(each, Lane) else None for each in leaves]
-    said: list[Any] = []
+    split = [leaf.split(shared.clients) if isinstance(leaf, Lane) else leaf for leaf in leaves]
+    axes = [0 if isinstance(leaf, Lane) else None for leaf in leaves]
+    results: list[Any] = []
 
     def one(*values: Any) -> tuple[Tensor, ...]:
         inner_args, inner_kwargs = pytree.tree_unflatten(list(values), spec)
-        said.append(function(*inner_args, **inner_kwargs))
-        return tuple(each for each in pytree.tree_leaves(said[0]) if isinstance(each, Tensor))
+        results.append(function(*inner_args, **inner_kwargs))
+        return tuple(leaf for leaf in pytree.tree_leaves(results[0]) if isinstance(leaf, Tensor))
 
-    # Attention has kernels that vmap would call once for each client.
+    # vmap would call the other kernels of attention once for each client.
     with sdpa_kernel(SDPBackend.MATH):
         outputs = iter(torch.func.vmap(one, in_dims=tuple(axes))(*split))
     # Shapes and the like are the same for every client.
-    return pytree.tree_map(lambda each: Lane(next(outputs)) if isinstance(each, Tensor) else each, said[0])
+    return pytree.tree_map(lambda leaf: Lane(next(outputs)) if isinstance(leaf, Tensor) else leaf, results[0])
 
 
 def _one_by_one(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
-    """What vmap has no rule for: a client after the other."""
+    """One client after another, for functions that vmap has no rule for."""
 
-    def of(client: int) -> Any:
-        mine = pytree.tree_map(
-            lambda each: each.split(shared.clients)[client] if _is_lane(each) else each,
+    def call(client: int) -> Any:
+        client_args, client_kwargs = pytree.tree_map(
+            lambda leaf: leaf.split(shared.clients)[client] if _is_lane(leaf) else leaf,
             (args, kwargs),
             is_leaf=_is_lane,
         )
-        return function(*mine[0], **mine[1])
+        return function(*client_args, **client_kwargs)
 
-    outputs = [of(client) for client in range(shared.clients)]
-    return pytree.tree_map(lambda *each: Lane(torch.stack(each)), *outputs)
+    outputs = [call(client) for client in range(shared.clients)]
+    return pytree.tree_map(lambda *leaves: Lane(torch.stack(leaves)), *outputs)
 
 
 def _is_lane(value: Any) -> bool:

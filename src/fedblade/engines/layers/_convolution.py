@@ -16,9 +16,9 @@ def convolution(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, 
     """A convolution over clients·channels with as many groups per client as the module has."""
     conv = cast("nn.Conv2d", module)
     if inputs.value.is_cuda:
-        found = _on_gpu.convolution(conv, tensors, inputs, shared)
-        if found is not None:
-            return Lane(found, folded=True)
+        by_kernels = _on_gpu.convolution(conv, tensors, inputs, shared)
+        if by_kernels is not None:
+            return Lane(by_kernels, folded=True)
     weight = tensors["weight"].flatten(0, 1).contiguous(memory_format=torch.channels_last)
     bias = tensors["bias"].flatten() if "bias" in tensors else None
     maps, groups = inputs.fold(), conv.groups * shared.clients

@@ -14,7 +14,7 @@ from fedblade.engines.layers._norm_functions import (
     Shape,
     blocks_of,
     facts_of,
-    finished_slopes,
+    finish_gradients,
     through_norm,
 )
 
@@ -22,7 +22,7 @@ CHANNELS = 32
 FORWARD, BACKWARD = {"ROWS": 16, "num_warps": 4}, {"ROWS": 8, "num_warps": 2}
 """Tiles of a convolution of stride 2."""
 DOWN, UP = {"COLUMNS": 16, "num_warps": 4}, {"COLUMNS": 8, "num_warps": 2}
-"""Tiles of a convolution of stride 1, which goes down the rows: of its outputs and of its gradients."""
+"""Tiles of a convolution of stride 1, which goes down the rows: for outputs and for gradients."""
 FILLED = 1056
 """Programs that fill a large GPU: with fewer, rows are cut into shorter segments."""
 
@@ -39,7 +39,7 @@ def depthwise(maps: Tensor, filters: Tensor, stride: int, sizes: Tensor, norm: N
 
 
 class Depthwise(torch.autograd.Function):
-    """Filter relu(norm(maps)), or maps as they are; the normalised maps exist in registers only."""
+    """Filter relu(norm(maps)), or the maps themselves; normalised maps exist in registers only."""
 
     @staticmethod
     def forward(
@@ -67,16 +67,16 @@ class Depthwise(torch.autograd.Function):
         maps, filters, weight, bias, sizes, facts = ctx.saved_tensors
         upstream = upstream.contiguous(memory_format=torch.channels_last)
         shape = Shape.of(maps, len(sizes))
-        slope, parts = _backward(maps, upstream, sizes, filters, facts, ctx.stride, shape, ctx.flags)
+        gradient, parts = _backward(maps, upstream, sizes, filters, facts, ctx.stride, shape, ctx.flags)
         dfilters = torch.empty_like(filters)
         kernels.finish_filters[shape.blocks(FINISH["CHANNELS"]), 9](
             parts, dfilters, shape.channels, parts.shape[1], **FINISH
         )
         if not ctx.flags["NORM"]:
-            return slope, dfilters, None, None, None, None, None
-        totals, dweight, dbias = finished_slopes(parts[9:], facts, weight, bias)
-        through_norm(maps, slope, slope, sizes, facts, totals, relu=False)
-        return slope, dfilters, dweight, dbias, None, None, None
+            return gradient, dfilters, None, None, None, None, None
+        totals, dweight, dbias = finish_gradients(parts[9:], facts, weight, bias)
+        through_norm(maps, gradient, gradient, sizes, facts, totals, relu=False)
+        return gradient, dfilters, dweight, dbias, None, None, None
 
 
 def _forward(
@@ -111,15 +111,15 @@ def _backward(
     shape: Shape,
     flags: Mapping[str, bool],
 ) -> tuple[Tensor, Tensor]:
-    """Gradient of what the convolution reads, and sums of stretches [9 or 11, splits, channels]."""
+    """Gradient of the convolution's input, and sums over stretches of rows [9 or 11, splits, channels]."""
     batch, channels, height, width = maps.shape
-    slope = torch.empty_like(maps, memory_format=torch.channels_last)
+    gradient = torch.empty_like(maps, memory_format=torch.channels_last)
     sums = 11 if flags["NORM"] else 9
     if stride == 1:
         grid, segment = _segments(shape, batch, height, width, UP["COLUMNS"])
         parts = torch.empty(sums, grid[0] * grid[2], channels, device=maps.device)
         rolling.backward[grid](
-            maps, upstream, slope, sizes, filters, facts, parts, batch * width, shape.units, height, width,
+            maps, upstream, gradient, sizes, filters, facts, parts, batch * width, shape.units, height, width,
             shape.per_client, segment, **flags, ALIGN=shape.align, CHANNELS=CHANNELS, **UP,
         )  # fmt: skip
     else:
@@ -127,15 +127,15 @@ def _backward(
         splits, per_split = out.stretches(BACKWARD["ROWS"], CHANNELS, 2 * FILLED)
         parts = torch.empty(sums, splits, channels, device=maps.device)
         kernels.backward[shape.blocks(CHANNELS), splits](
-            maps, upstream, slope, sizes, filters, facts, parts, out.rows, shape.units, height, width,
+            maps, upstream, gradient, sizes, filters, facts, parts, out.rows, shape.units, height, width,
             *upstream.shape[2:], shape.per_client, per_split,
             **flags, ALIGN=shape.align, CHANNELS=CHANNELS, **BACKWARD,
         )  # fmt: skip
-    return slope, parts
+    return gradient, parts
 
 
 def _segments(shape: Shape, batch: int, height: int, width: int, columns: int) -> tuple[tuple[int, int, int], int]:
-    """Programs over columns, channels and segments, and the rows of a segment: long ones read less twice."""
+    """Programs over columns, channels and segments, and the rows of a segment. Long segments read fewer rows twice."""
     across, blocks, segment = blocks_of(batch * width, columns), shape.blocks(CHANNELS), height
     while segment > 4 and across * blocks * blocks_of(height, segment) < FILLED:
         segment = blocks_of(segment, 2)

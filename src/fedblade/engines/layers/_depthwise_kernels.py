@@ -19,7 +19,7 @@ def tap(filters, column, inside, number):
 
 @triton.jit
 def inputs_at(x, place, there, factor, shift, NORM: tl.constexpr, RELU: tl.constexpr):
-    """The convolution's input at places, 0 where there is none."""
+    """The convolution's input at these addresses, 0 outside of the maps."""
     values = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
     if NORM:
         values = values * factor[None, :] + shift[None, :]
@@ -55,15 +55,15 @@ def forward(
             ok = (row < rows) & (h >= 0) & (h < height) & (w >= 0) & (w < width)
             there = ok[:, None] & inside[None, :]
             place = ((sample * height + h) * width + w)[:, None].to(tl.int64) * channels + column[None, :]
-            own = tl.load(filters + column * 9 + i * 3 + j, mask=inside, other=0.0).to(tl.float32)
-            total += inputs_at(x, place, there, factor, shift, NORM, RELU) * own[None, :]
+            taps = tl.load(filters + column * 9 + i * 3 + j, mask=inside, other=0.0).to(tl.float32)
+            total += inputs_at(x, place, there, factor, shift, NORM, RELU) * taps[None, :]
     place = row[:, None].to(tl.int64) * channels + column[None, :]
     tl.store(y + place, total.to(y.dtype.element_ty), mask=(row < rows)[:, None] & inside[None, :])
 
 
 @triton.jit
 def real_at(x, place, there, real):
-    """Numbers at places, 0 where there is none or the sample is not real."""
+    """Numbers at these addresses, 0 outside of the maps and for padding."""
     return tl.where(real, tl.load(x + place, mask=there, other=0.0).to(tl.float32), 0.0)
 
 
@@ -82,16 +82,16 @@ def pixel(x, place, there, real, factor, shift, NORM: tl.constexpr, RELU: tl.con
 
 @triton.jit
 def written(
-    dx, place, slope, raw, value, there, real, mean, inverse, plain, along, NORM: tl.constexpr, RELU: tl.constexpr
+    dx, place, gradient, raw, value, there, real, mean, inverse, plain, along, NORM: tl.constexpr, RELU: tl.constexpr
 ):
     """Write the gradient of a pixel, after the activation is undone, and add it to the sums of the normalisation."""
     if NORM:
         if RELU:
-            slope = tl.where(value > 0, slope, 0.0)
-        slope = tl.where(there & real, slope, 0.0)
-        plain += slope
-        along += slope * (raw - mean[None, :]) * inverse[None, :]
-    tl.store(dx + place, slope.to(dx.dtype.element_ty), mask=there)
+            gradient = tl.where(value > 0, gradient, 0.0)
+        gradient = tl.where(there & real, gradient, 0.0)
+        plain += gradient
+        along += gradient * (raw - mean[None, :]) * inverse[None, :]
+    tl.store(dx + place, gradient.to(dx.dtype.element_ty), mask=there)
     return plain, along
 
 

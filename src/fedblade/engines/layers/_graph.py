@@ -1,4 +1,4 @@
-"""The graph of a body: where its stages end, what its tensors are called, and what a graph must not hold."""
+"""The graph of a body: the ends of its stages, the names of its tensors, and what a graph must not have."""
 
 import operator
 import re
@@ -38,25 +38,25 @@ class _Tracer(fx.Tracer):
 
 
 def traced(body: nn.Module, stages: tuple[str, ...]) -> tuple[fx.Graph, list[fx.Node]]:
-    """The body's graph and where its stages end; a body must do the same in training and in evaluation."""
-    found: list[tuple[fx.Graph, list[fx.Node]]] = []
-    was = body.training
+    """The body's graph and the ends of its stages; a body must do the same in training and in evaluation."""
+    graphs: list[tuple[fx.Graph, list[fx.Node]]] = []
+    training_before = body.training
     try:
         for training in (False, True):
             tracer = _Tracer(stages)
             body.train(training)
-            found.append((tracer.trace(body), tracer.ends))
+            graphs.append((tracer.trace(body), tracer.ends))
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise Unsupported(f"the model's graph cannot be traced: {reason}") from error
     finally:
-        body.train(was)
-    if not _same(body, found[0][0], found[1][0]):
+        body.train(training_before)
+    if not _are_equal(body, graphs[0][0], graphs[1][0]):
         raise Unsupported("the model's own code computes something else in training than in evaluation, or draws")
-    return found[1]
+    return graphs[1]
 
 
-def _same(body: nn.Module, first: fx.Graph, second: fx.Graph) -> bool:
+def _are_equal(body: nn.Module, first: fx.Graph, second: fx.Graph) -> bool:
     """Whether two graphs are equal. Tensors made while tracing have other names, but must have the same values."""
     texts = [re.sub(r"_tensor_constant\d+", "constant", str(graph)) for graph in (first, second)]
     pairs = zip(*([constant_of(body, node) for node in graph.nodes] for graph in (first, second)), strict=False)
@@ -70,7 +70,7 @@ def constant_of(body: nn.Module, node: fx.Node) -> Any:
 
 
 def canonical(body: nn.Module) -> dict[str, str]:
-    """Each tensor's name in the trees, tied ones under the name of the first."""
+    """The name of each tensor in trees; tied tensors have the name of the first."""
     first: dict[int, str] = {}
     names: dict[str, str] = {}
     pairs = (*body.named_parameters(remove_duplicate=False), *body.named_buffers(remove_duplicate=False))
@@ -82,7 +82,7 @@ def canonical(body: nn.Module) -> dict[str, str]:
 def relu_after_norm(
     graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
 ) -> dict[fx.Node, fx.Node]:
-    """Each ReLU behind a normalisation layer whose output goes nowhere else, and that layer: one pass does both."""
+    """Each ReLU that is the only reader of a normalisation layer, and that layer: one pass computes both."""
     pairs = _neighbours(graph, modules, ends)
     return {after: node for node, after, kinds in pairs if kinds == (nn.BatchNorm2d, nn.ReLU)}
 
@@ -90,14 +90,14 @@ def relu_after_norm(
 def relu_after_pooling(
     graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
 ) -> dict[fx.Node, fx.Node]:
-    """Each ReLU before a max-pooling layer and nothing else, and that layer, behind which it has less to do.
+    """Each ReLU that only a max-pooling layer reads, and that layer: after pooling there are fewer numbers to rectify.
 
-    The largest value of a window is the same either way, and so is the one place of the window that has a gradient.
+    The largest value of a window is the same either way, and so is the position in the window that has a gradient.
     """
     pairs = _neighbours(graph, modules, ends)
-    found = {node: after for node, after, kinds in pairs if kinds == (nn.ReLU, nn.MaxPool2d)}
-    # A layer that then works in place would destroy what the ReLU keeps for its gradient.
-    return {node: pool for node, pool in found.items() if not any(_in_place(user, modules) for user in pool.users)}
+    poolings = {node: after for node, after, kinds in pairs if kinds == (nn.ReLU, nn.MaxPool2d)}
+    # A layer behind the pooling that works in place would destroy what the ReLU keeps for its gradient.
+    return {node: pool for node, pool in poolings.items() if not any(_in_place(user, modules) for user in pool.users)}
 
 
 def _in_place(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
@@ -111,28 +111,28 @@ def _in_place(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
 def norm_before_depthwise(
     graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node], fused: Mapping[fx.Node, fx.Node]
 ) -> frozenset[fx.Node]:
-    """Normalisation layers whose output, behind its ReLU or without one, goes to one depthwise convolution alone."""
+    """Normalisation layers whose output, with or without a ReLU, only one depthwise convolution reads."""
     pairs = _neighbours(graph, modules, ends)
-    found = [fused.get(node, node) for node, after, _ in pairs if is_depthwise(modules[str(after.target)])]
-    return frozenset(node for node in found if type(modules.get(str(node.target))) is nn.BatchNorm2d)
+    sources = [fused.get(node, node) for node, after, _ in pairs if is_depthwise(modules[str(after.target)])]
+    return frozenset(node for node in sources if type(modules.get(str(node.target))) is nn.BatchNorm2d)
 
 
 def norm_before_pooling(
     graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node], fused: Mapping[fx.Node, fx.Node]
 ) -> frozenset[fx.Node]:
-    """Normalisation layers whose output goes to one plain max-pooling layer alone, which may do a ReLU between."""
-    found: set[fx.Node] = set()
+    """Normalisation layers whose output only one plain max-pooling layer reads; the pooling may include a ReLU."""
+    norms: set[fx.Node] = set()
     for node, after, kinds in _neighbours(graph, modules, ends):
         pool = fused.get(after, after)
         if kinds[0] is nn.BatchNorm2d and is_plain(modules[str(pool.target)]):
-            found.add(node)
-    return frozenset(found)
+            norms.add(node)
+    return frozenset(norms)
 
 
 def _neighbours(
     graph: fx.Graph, modules: Mapping[str, nn.Module], ends: Sequence[fx.Node]
 ) -> Iterator[tuple[fx.Node, fx.Node, tuple[type, type]]]:
-    """Layers whose output goes to one other layer alone and is not tapped, that layer, and their types."""
+    """Layers whose output only one other layer reads and no term taps, that layer, and the types of both."""
     for node in graph.nodes:
         after = next(iter(node.users), node)
         if len(node.users) == 1 and node.op == after.op == "call_module" and node not in ends:
@@ -140,7 +140,7 @@ def _neighbours(
 
 
 def check(modules: Mapping[str, nn.Module], graph: fx.Graph, names: Mapping[str, str]) -> None:
-    """Refuse layers whose draws or statistics cannot be kept apart by client."""
+    """Refuse layers whose random draws or statistics would mix clients."""
     for node in graph.nodes:
         module = modules.get(str(node.target)) if node.op == "call_module" else None
         for part in () if module is None else module.modules():

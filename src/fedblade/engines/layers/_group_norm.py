@@ -11,7 +11,7 @@ from fedblade.engines.layers._base import Lane, Shared, rule
 
 @rule(nn.GroupNorm)
 def group_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
-    """As many groups more as there are clients, on maps [batch, clients·channels, …]."""
+    """Normalise groups of channels; maps [batch, clients·channels, …] have the groups of all clients."""
     norm = cast("nn.GroupNorm", module)
     flat = not inputs.folded and inputs.value.dim() == 3
     maps = inputs.value.transpose(0, 1).flatten(1) if flat else inputs.fold()

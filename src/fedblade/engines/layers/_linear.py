@@ -23,7 +23,7 @@ def linear(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, share
 
 
 class _Product(torch.autograd.Function):
-    """X Wᵀ + b. The gradient of W lies in memory as W does, which makes the optimiser's step several times faster."""
+    """X Wᵀ + b. The gradient of W has W's order in memory, which makes the optimiser's step several times faster."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -14,17 +14,17 @@ ROWS, CHANNELS = 32, 64
 PROGRAMS = 1056
 """Programs of a reduction: eight for each multiprocessor of a large GPU."""
 FINISH = {"SPLITS": 32, "CHANNELS": 32}
-"""Tile of a kernel that adds up stretches."""
+"""Tile of a kernel that adds up the sums of stretches."""
 
 
 def blocks_of(number: int, size: int) -> int:
-    """How many blocks of a size hold so many."""
+    """How many blocks of a size are needed for a number of things."""
     return -(-number // size)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Folded maps as rows of channels: what the kernels ask for."""
+    """Folded maps as rows of channels, which is how kernels see them."""
 
     rows: int
     channels: int
@@ -33,7 +33,7 @@ class Shape:
 
     @staticmethod
     def of(maps: Tensor, clients: int) -> "Shape":
-        """Of maps [batch, clients·channels, height, width]."""
+        """The shape of maps [batch, clients·channels, height, width]."""
         batch, channels, height, width = maps.shape
         return Shape(batch * height * width, channels, height * width, channels // clients)
 
@@ -44,7 +44,7 @@ class Shape:
 
     @property
     def align(self) -> int:
-        """What the number of channels is a multiple of, as far as loads of many numbers profit."""
+        """A divisor of the number of channels that lets kernels load many numbers at once."""
         return 8 if self.channels % 8 == 0 else 1
 
     @property
@@ -57,13 +57,13 @@ class Shape:
         return blocks_of(self.channels, size)
 
     def stretches(self, rows: int, channels: int, programs: int) -> tuple[int, int]:
-        """How many stretches of rows are reduced apart, and the rows of one, a multiple of a tile's."""
+        """How many stretches of rows are reduced separately, and the rows of a stretch, a multiple of a tile's."""
         splits = max(1, min(programs // self.blocks(channels), blocks_of(self.rows, 4 * rows)))
         return splits, rows * blocks_of(blocks_of(self.rows, splits), rows)
 
 
 def facts_of(maps: Tensor, sizes: Tensor, weight: Tensor, bias: Tensor, running: Running | None, eps: float) -> Tensor:
-    """Number, mean, 1/deviation, factor and shift of every channel [5, channels]; running statistics follow."""
+    """Count, mean, 1/deviation, factor and shift of every channel [5, channels]; moves the running statistics."""
     shape = Shape.of(maps, len(sizes))
     splits, per_split = shape.stretches(ROWS, CHANNELS, PROGRAMS)
     parts = torch.empty(2, splits, shape.channels, device=maps.device)
@@ -80,14 +80,14 @@ def facts_of(maps: Tensor, sizes: Tensor, weight: Tensor, bias: Tensor, running:
 
 
 def known_facts(mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """Facts of which factor and shift are those of running statistics, and the rest is not there."""
+    """Facts with the factor and shift of running statistics; the other rows are not filled."""
     facts = torch.empty(5, len(mean), device=mean.device)
     kernels.known_facts[(blocks_of(len(mean), 256),)](weight, bias, mean, var, facts, len(mean), eps, CHANNELS=256)
     return facts
 
 
 def applied(maps: Tensor, facts: Tensor, shape: Shape, *, relu: bool) -> Tensor:
-    """Normalised maps by known facts, without a gradient."""
+    """Maps normalised by these facts, without a gradient."""
     outputs = torch.empty_like(maps, memory_format=torch.channels_last)
     kernels.apply[blocks_of(shape.rows, ROWS), shape.blocks(CHANNELS)](
         maps, outputs, facts, shape.rows, shape.units, RELU=relu, ALIGN=shape.align, ROWS=ROWS, CHANNELS=CHANNELS
@@ -95,11 +95,11 @@ def applied(maps: Tensor, facts: Tensor, shape: Shape, *, relu: bool) -> Tensor:
     return outputs
 
 
-def finished_slopes(parts: Tensor, facts: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def finish_gradients(parts: Tensor, facts: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Means of dy and dy·x̂ [2, channels], and the gradients of weight and bias, from the sums of stretches."""
     _, splits, channels = parts.shape
     totals, dweight, dbias = torch.empty_like(facts[:2]), torch.empty_like(weight), torch.empty_like(bias)
-    kernels.finish_slopes[(blocks_of(channels, FINISH["CHANNELS"]),)](
+    kernels.finish_gradients[(blocks_of(channels, FINISH["CHANNELS"]),)](
         parts, facts, totals, dbias, dweight, channels, splits, **FINISH
     )
     return totals, dweight, dbias
@@ -108,7 +108,7 @@ def finished_slopes(parts: Tensor, facts: Tensor, weight: Tensor, bias: Tensor) 
 def through_norm(
     maps: Tensor, upstream: Tensor, into: Tensor, sizes: Tensor, facts: Tensor, totals: Tensor, *, relu: bool
 ) -> None:
-    """Gradient of the maps before normalisation, written into `into`, which may be `upstream`."""
+    """Write the gradient of the maps before normalisation to `into`, which may be `upstream`."""
     shape = Shape.of(maps, len(sizes))
     kernels.backward[blocks_of(shape.rows, ROWS), shape.blocks(CHANNELS)](
         maps, upstream, into, sizes, facts, totals, *shape.numbers,
@@ -143,11 +143,11 @@ class MaskedNorm(torch.autograd.Function):
         shape = Shape.of(maps, len(sizes))
         splits, per_split = shape.stretches(ROWS, CHANNELS, PROGRAMS)
         parts = torch.empty(2, splits, shape.channels, device=maps.device)
-        kernels.slopes[shape.blocks(CHANNELS), splits](
+        kernels.gradient_sums[shape.blocks(CHANNELS), splits](
             maps, upstream, sizes, facts, parts, *shape.numbers, per_split,
             RELU=ctx.relu, ALIGN=shape.align, ROWS=ROWS, CHANNELS=CHANNELS,
         )  # fmt: skip
-        totals, dweight, dbias = finished_slopes(parts, facts, weight, bias)
-        slope = torch.empty_like(maps, memory_format=torch.channels_last)
-        through_norm(maps, upstream, slope, sizes, facts, totals, relu=ctx.relu)
-        return slope, dweight, dbias, None, None, None, None
+        totals, dweight, dbias = finish_gradients(parts, facts, weight, bias)
+        gradient = torch.empty_like(maps, memory_format=torch.channels_last)
+        through_norm(maps, upstream, gradient, sizes, facts, totals, relu=ctx.relu)
+        return gradient, dweight, dbias, None, None, None, None

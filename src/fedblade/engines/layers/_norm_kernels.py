@@ -1,10 +1,10 @@
 """Masked batch normalisation on a GPU, as kernels over rows [batch·pixels, channels] with channels last.
 
-The first `sizes[client]` samples of a client are real and its other rows count for nothing. Moments are sums of x − s
-and (x − s)², where s is the channel's first value: near enough to the mean that nothing cancels, and the same for all
-stretches, so that their sums just add. Numbers are not specialised upon, so that one build serves all sizes; kernels
-that read maps take the number of channels in units of ALIGN, which tells the compiler how wide loads can be.
-`_norm_functions.py` calls the kernels.
+The first `sizes[client]` samples of a client are real; its other rows are padding and have no effect. Moments are sums
+of x − s and (x − s)², where s is the channel's first value. It is near enough to the mean that nothing cancels, and the
+same for all stretches of rows, so that their sums can be added. Kernels are not specialised on numbers, so that one
+build serves all sizes. Kernels that read maps take the number of channels in units of ALIGN, which tells the compiler
+how wide loads can be. `_norm_functions.py` calls the kernels.
 """
 
 import triton
@@ -54,7 +54,7 @@ def moments(
 
 @triton.jit
 def over_splits(parts, number, splits, channels, column, inside, SPLITS: tl.constexpr, CHANNELS: tl.constexpr):
-    """LocalModel `number` of parts [·, splits, channels], added up over the splits."""
+    """Entry `number` of parts [·, splits, channels], added up over the splits."""
     total = tl.zeros((SPLITS, CHANNELS), tl.float32)
     for start in range(0, splits, SPLITS):
         split = start + tl.arange(0, SPLITS)
@@ -69,7 +69,7 @@ def finish_moments(
     channels, splits, pixels, per_client, eps, momentum,
     RUNNING: tl.constexpr, SPLITS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Facts [5, channels] (rows: number, mean, 1/deviation, factor, shift), and the running statistics in place."""
+    """Facts [5, channels] (rows: count, mean, 1/deviation, factor, shift), and the running statistics in place."""
     column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     inside = column < channels
     owner = column // per_client
@@ -136,7 +136,7 @@ def apply(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def slopes(
+def gradient_sums(
     x, dy, sizes, facts, parts, rows, units, pixels, per_client, per_split,
     RELU: tl.constexpr, ALIGN: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
@@ -171,7 +171,9 @@ def slopes(
 
 
 @triton.jit(do_not_specialize=NUMBERS)
-def finish_slopes(parts, facts, totals, dbias, dweight, channels, splits, SPLITS: tl.constexpr, CHANNELS: tl.constexpr):
+def finish_gradients(
+    parts, facts, totals, dbias, dweight, channels, splits, SPLITS: tl.constexpr, CHANNELS: tl.constexpr
+):
     """Gradients of bias and weight, and totals [2, channels]: the means of dy and dy·x̂."""
     column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     inside = column < channels
@@ -208,5 +210,5 @@ def backward(
     plain = tl.load(totals + column, mask=inside, other=0.0)
     along = tl.load(totals + channels + column, mask=inside, other=0.0)
     normal = (values - mean[None, :]) * inverse[None, :]
-    slope = factor[None, :] * (up - plain[None, :] - normal * along[None, :])
-    tl.store(dx + place, tl.where(real, slope, 0.0).to(dx.dtype.element_ty), mask=there)
+    gradient = factor[None, :] * (up - plain[None, :] - normal * along[None, :])
+    tl.store(dx + place, tl.where(real, gradient, 0.0).to(dx.dtype.element_ty), mask=there)

@@ -1,4 +1,4 @@
-"""Batch normalisation and max-pooling in one: what is pooled away is never normalised, nor is its gradient written."""
+"""Batch normalisation and max-pooling in one: only the largest value of a window is normalised."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ def is_plain(module: nn.Module) -> bool:
     return module.kernel_size == module.stride and _both(module.padding) == (0, 0) and _both(module.dilation) == (1, 1)
 
 
-def grows(norm: Norm) -> bool:
+def keeps_order(norm: Norm) -> bool:
     """Whether the normalisation keeps the order of numbers, so that the largest stays the largest."""
     return bool((norm.weight > 0).all())
 
 
 def pooled(maps: Tensor, norm: Norm, module: nn.MaxPool2d, *, relu: bool) -> Tensor:
-    """Normalised and pooled maps; running statistics follow."""
+    """Normalised and pooled maps; moves the running statistics."""
     outputs, mean, var = NormPool.apply(maps, norm.weight, norm.bias, norm.eps, _both(module.kernel_size), relu)  # type: ignore[no-untyped-call]
     if norm.running is not None:
         with torch.no_grad():
@@ -35,8 +35,8 @@ def pooled(maps: Tensor, norm: Norm, module: nn.MaxPool2d, *, relu: bool) -> Ten
 class NormPool(torch.autograd.Function):
     """The largest of relu(w·(x − mean)/sqrt(var + eps) + b) over windows, for w > 0; also mean and unbiased variance.
 
-    With ĝ the gradient at the numbers that were largest, 0 elsewhere, and x̂ = (x − mean)/sqrt(var + eps), the gradient
-    is w/sqrt(var + eps)·(ĝ − mean ĝ − x̂·mean(ĝ·x̂)): means over ĝ take the pooled numbers alone.
+    Let ĝ be the gradient at the largest number of each window and 0 elsewhere, and x̂ = (x − mean)/sqrt(var + eps). The
+    gradient is w/sqrt(var + eps)·(ĝ − mean ĝ − x̂·mean(ĝ·x̂)), where means over ĝ need the pooled numbers alone.
     """
 
     @staticmethod
@@ -46,11 +46,11 @@ class NormPool(torch.autograd.Function):
         mean, var = torch.batch_norm_update_stats(maps, None, None, 0.0)
         inverse = (var + eps).rsqrt()
         scale = inverse * weight
-        largest, places = torch.ops.aten.max_pool2d_with_indices(maps, kernel, kernel)
+        largest, indices = torch.ops.aten.max_pool2d_with_indices(maps, kernel, kernel)
         outputs = torch.addcmul(_channels(bias - mean * scale), largest, _channels(scale))
-        # Outputs are not kept, because a layer that follows may change them in place.
+        # Outputs are not saved, because a later layer may change them in place.
         passed = outputs > 0 if relu else None
-        ctx.save_for_backward(maps, largest, places, passed, mean, inverse, scale)
+        ctx.save_for_backward(maps, largest, indices, passed, mean, inverse, scale)
         outputs = outputs.relu_() if relu else outputs
         count = maps.numel() // maps.shape[1]
         unbiased = var * (count / max(count - 1, 1))
@@ -59,20 +59,22 @@ class NormPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        maps, largest, places, passed, mean, inverse, scale = ctx.saved_tensors
-        slope = upstream if passed is None else upstream * passed
-        total = slope.sum((0, 2, 3))
-        along = (slope * (largest - _channels(mean))).sum((0, 2, 3)) * inverse
+        maps, largest, indices, passed, mean, inverse, scale = ctx.saved_tensors
+        gradient = upstream if passed is None else upstream * passed
+        total = gradient.sum((0, 2, 3))
+        along = (gradient * (largest - _channels(mean))).sum((0, 2, 3)) * inverse
         count = maps.numel() // maps.shape[1]
-        tilt = -scale * inverse * along / count
-        level = -scale * total / count - tilt * mean
-        whole = torch.addcmul(_channels(level), maps, _channels(tilt)).contiguous(memory_format=torch.channels_last)
-        _pixels(whole).scatter_add_(1, _pixels(places), _pixels(slope * _channels(scale)))
+        factor = -scale * inverse * along / count
+        constant = -scale * total / count - factor * mean
+        whole = torch.addcmul(_channels(constant), maps, _channels(factor)).contiguous(
+            memory_format=torch.channels_last
+        )
+        _pixels(whole).scatter_add_(1, _pixels(indices), _pixels(gradient * _channels(scale)))
         return whole, along, total, None, None, None
 
 
 def _pixels(maps: Tensor) -> Tensor:
-    """The pixels of maps [batch, channels, height, width] with channels last, as [batch, pixels, channels]: a view."""
+    """Maps [batch, channels, height, width], with channels last in memory, as a view [batch, pixels, channels]."""
     batch, channels = maps.shape[:2]
     return maps.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).view(batch, -1, channels)
 

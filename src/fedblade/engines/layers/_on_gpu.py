@@ -1,4 +1,4 @@
-"""Layers that a GPU does another way: products for convolutions, and own kernels where the libraries' are slow."""
+"""Layers that are computed differently on a GPU: convolutions as products, and kernels of this library."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from fedblade.engines.layers._base import Lane, Norm, Running, Shared
 from fedblade.engines.layers._pointwise import patches, pointwise
 
 _SMALL_PATCH = 64
-"""Numbers that an output pixel is made of, up to which writing them all out costs less than it saves."""
+"""The largest number of inputs of an output pixel for which writing out all patches costs less than it saves."""
 
 
 def kernels_fit(maps: Tensor) -> bool:
@@ -28,7 +28,7 @@ def is_depthwise(module: nn.Module) -> bool:
 
 
 def convolution(conv: nn.Conv2d, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Tensor | None:
-    """Folded outputs of a convolution; None where the library's is the one to take."""
+    """Folded outputs of a convolution; None where torch's convolution is the better choice."""
     weight = tensors["weight"]
     kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
     if is_depthwise(conv) and kernels_fit(inputs.fold()):
@@ -40,7 +40,7 @@ def convolution(conv: nn.Conv2d, tensors: Mapping[str, Tensor], inputs: Lane, sh
 
 
 def _by_products(conv: nn.Conv2d, weight: Tensor, inputs: Lane, kind: torch.dtype) -> Tensor | None:
-    """A 1×1 convolution, or one that reads few numbers of data, as products of each client's pixels with its matrix."""
+    """A 1×1 convolution, or one with small patches of the data, as products of each client's pixels with its matrix."""
     if conv.groups != 1 or isinstance(conv.padding, str):
         return None
     if conv.kernel_size == (1, 1) and conv.padding == (0, 0):
@@ -69,10 +69,10 @@ def _depthwise(conv: nn.Conv2d, weight: Tensor, inputs: Lane, shared: Shared, ki
 
 
 def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor, shared: Shared) -> Lane | None:
-    """Batch normalisation of folded maps by kernels; None where the library's is the one to take.
+    """Batch normalisation of folded maps by kernels; None where torch's is the better choice.
 
-    By the batch it is masked and moves the running statistics too; by running statistics it has no gradient. Where the
-    next layer normalises while it reads, this one only says how.
+    With batch statistics it is masked and moves the running statistics; with running statistics it has no gradient.
+    Where the next layer normalises while it reads, the lane says how and the maps stay unchanged.
     """
     from fedblade.engines.layers._norm_functions import MaskedNorm, Shape, applied, known_facts
 
@@ -81,19 +81,19 @@ def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor
     if shared.sizes is None if by_batch else torch.is_grad_enabled():
         return None
     maps = maps.contiguous(memory_format=torch.channels_last)
-    own = tensors["weight"].flatten() if "weight" in tensors else maps.new_ones(maps.shape[1], dtype=torch.float32)
-    zero = tensors["bias"].flatten() if "bias" in tensors else maps.new_zeros(maps.shape[1], dtype=torch.float32)
+    weight = tensors["weight"].flatten() if "weight" in tensors else maps.new_ones(maps.shape[1], dtype=torch.float32)
+    bias = tensors["bias"].flatten() if "bias" in tensors else maps.new_zeros(maps.shape[1], dtype=torch.float32)
     if not by_batch:
         mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
-        facts = known_facts(mean, var, own, zero, norm.eps)
+        facts = known_facts(mean, var, weight, bias, norm.eps)
         if shared.defer:
-            return Lane(maps, folded=True, norm=Norm(own, zero, None, norm.eps, shared.relu, facts))
+            return Lane(maps, folded=True, norm=Norm(weight, bias, None, norm.eps, shared.relu, facts))
         return Lane(applied(maps, facts, Shape.of(maps, shared.clients), relu=shared.relu), folded=True)
     running = None
     if shared.training and tracks:
         mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
         running = Running(mean, var, tensors["num_batches_tracked"], float(norm.momentum or 0.0))
     if shared.defer:
-        return Lane(maps, folded=True, norm=Norm(own, zero, running, norm.eps, shared.relu))
-    outputs: Tensor = MaskedNorm.apply(maps, own, zero, shared.sizes, running, norm.eps, shared.relu)  # type: ignore[no-untyped-call]
+        return Lane(maps, folded=True, norm=Norm(weight, bias, running, norm.eps, shared.relu))
+    outputs: Tensor = MaskedNorm.apply(maps, weight, bias, shared.sizes, running, norm.eps, shared.relu)  # type: ignore[no-untyped-call]
     return Lane(outputs, folded=True)

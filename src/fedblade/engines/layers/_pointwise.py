@@ -1,4 +1,4 @@
-"""1×1 convolutions as batched products on strided views: folded maps are read and written where they are."""
+"""1×1 convolutions as batched products on strided views, which read and write folded maps without a copy."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ class Pointwise(torch.autograd.Function):
         maps, weight = ctx.saved_tensors
         upstream = upstream.contiguous(memory_format=torch.channels_last)
         clients = len(weight)
-        slope = _product(upstream, weight) if ctx.needs_input_grad[0] else None
-        own = _over_pixels(upstream, maps, clients) if ctx.needs_input_grad[1] else None
-        return slope, own
+        gradient = _product(upstream, weight) if ctx.needs_input_grad[0] else None
+        weight_gradient = _over_pixels(upstream, maps, clients) if ctx.needs_input_grad[1] else None
+        return gradient, weight_gradient
 
 
 def pointwise(maps: Tensor, weight: Tensor) -> Tensor:
@@ -32,10 +32,10 @@ def pointwise(maps: Tensor, weight: Tensor) -> Tensor:
 
 
 def patches(inputs: Tensor, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
-    """What a convolution reads for each pixel of its output, as channels of folded maps, filled up to a multiple of 4.
+    """The inputs of every output pixel of a convolution, as channels of folded maps, filled up to a multiple of 4.
 
-    Inputs are [clients, batch, channels, height, width]. With them a convolution is a 1×1 one; products of a number of
-    columns that four divides are the fast ones.
+    Inputs are [clients, batch, channels, height, width]. The convolution then is a 1×1 convolution of these maps.
+    Products are fast if the number of columns is a multiple of 4.
     """
     wide = functional.pad(inputs, (padding[1], padding[1], padding[0], padding[0]))
     windows = wide.unfold(3, kernel[0], stride[0]).unfold(4, kernel[1], stride[1])
@@ -52,10 +52,10 @@ def _flat(maps: Tensor) -> Tensor:
     return maps.permute(0, 2, 3, 1).reshape(-1, maps.shape[1])
 
 
-def _rows(maps: Tensor, clients: int) -> Tensor:
+def _by_client(maps: Tensor, clients: int) -> Tensor:
     """The pixels of each client [clients, batch·height·width, channels], a view."""
-    rows = _flat(maps)
-    return rows.view(len(rows), clients, -1).transpose(0, 1)
+    pixels = _flat(maps)
+    return pixels.view(len(pixels), clients, -1).transpose(0, 1)
 
 
 def _product(maps: Tensor, matrices: Tensor) -> Tensor:
@@ -63,8 +63,8 @@ def _product(maps: Tensor, matrices: Tensor) -> Tensor:
     batch, _, height, width = maps.shape
     clients, _, out = matrices.shape
     result = maps.new_empty(batch, height, width, clients * out)
-    places = result.reshape(batch * height * width, clients, out).transpose(0, 1)
-    torch.bmm(_rows(maps, clients), matrices, out=places)
+    by_client = result.reshape(batch * height * width, clients, out).transpose(0, 1)
+    torch.bmm(_by_client(maps, clients), matrices, out=by_client)
     return result.permute(0, 3, 1, 2)
 
 
@@ -75,4 +75,4 @@ def _over_pixels(upstream: Tensor, maps: Tensor, clients: int) -> Tensor:
 
         if fits(_flat(upstream), _flat(maps), clients):
             return over_rows(_flat(upstream), _flat(maps), clients)
-    return torch.bmm(_rows(upstream, clients).mT, _rows(maps, clients))
+    return torch.bmm(_by_client(upstream, clients).mT, _by_client(maps, clients))

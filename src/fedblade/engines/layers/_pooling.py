@@ -1,4 +1,4 @@
-"""Pooling: channels do not mix, so folded maps need no care."""
+"""Pooling: channels do not mix, so that folded maps can be pooled as they are."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -12,7 +12,7 @@ from fedblade.engines.layers._norm_pool import pooled
 
 @rule(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d)
 def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
-    """The module itself on folded maps, with the normalisation before it where that was left to it."""
+    """The module itself on folded maps, together with the normalisation before it if that was deferred."""
     if inputs.norm is not None:
         return Lane(pooled(inputs.value, inputs.norm, cast("nn.MaxPool2d", module), relu=shared.relu), folded=True)
     outputs = module(inputs.fold())
@@ -21,7 +21,7 @@ def pooling(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, sha
 
 @rule(nn.AdaptiveAvgPool2d)
 def adaptive_mean(module: nn.Module, _tensors: Mapping[str, Tensor], inputs: Lane, _shared: Shared) -> Lane:
-    """Mean over equal windows where they are equal: plain pooling is many times faster on a CPU."""
+    """Mean over windows; windows of one size use plain pooling, which is many times faster on a CPU."""
     maps, size = inputs.fold(), cast("nn.AdaptiveAvgPool2d", module).output_size
     height, width = size if isinstance(size, tuple) else (size, size)
     rows, columns = maps.shape[2:]

@@ -1,4 +1,4 @@
-"""Products over many rows of few columns on a GPU: Σ_r a[r, i]·b[r, j] for each client, read where the maps are."""
+"""Products over many rows of few columns on a GPU: Σ_r a[r, i]·b[r, j] for each client, without copies of the maps."""
 
 import torch
 import triton
@@ -9,9 +9,9 @@ from fedblade.engines.layers._norm_kernels import NUMBERS
 
 _ROWS, _WIDE, _PROGRAMS = 32, 64, 1056
 NARROW = 32
-"""Columns of the narrower side up to which these kernels beat the library's, whose tiles are wider."""
+"""Columns of the narrower side up to which these kernels are faster than torch's, whose tiles are wider."""
 MANY = 8192
-"""Rows from which they do."""
+"""Rows from which these kernels are faster."""
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -47,7 +47,7 @@ def _products(
 
 
 def fits(left: Tensor, right: Tensor, clients: int) -> bool:
-    """Whether the kernels are the faster way for rows [rows, clients·columns] of both sides."""
+    """Whether the kernels are faster for these two sides [rows, clients·columns]."""
     narrow = min(left.shape[1], right.shape[1]) // clients
     exact = left.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32"
     return left.is_cuda and len(left) >= MANY and narrow <= NARROW and not exact
@@ -63,7 +63,7 @@ def over_rows(left: Tensor, right: Tensor, clients: int) -> Tensor:
     splits = max(1, min(128, _PROGRAMS // (tiles * clients), triton.cdiv(rows, 4 * _ROWS)))
     per_split = _ROWS * triton.cdiv(triton.cdiv(rows, splits), _ROWS)
     parts = torch.empty(splits, clients, a, b, device=left.device)
-    align = next(each for each in (8, 4, 1) if a % each == b % each == 0)
+    align = next(unit for unit in (8, 4, 1) if a % unit == b % unit == 0)
     _products[tiles, clients, splits](
         narrow, wide, parts, rows, per_split, narrow_columns // align, wide_columns // align, narrow_step, wide_step,
         TF32=left.dtype == torch.float32, ALIGN=align, ROWS=_ROWS,

@@ -77,7 +77,7 @@ def backward(
     f0, f1, f2 = tap(filters, column, inside, 0), tap(filters, column, inside, 1), tap(filters, column, inside, 2)
     f3, f4, f5 = tap(filters, column, inside, 3), tap(filters, column, inside, 4), tap(filters, column, inside, 5)
     f6, f7, f8 = tap(filters, column, inside, 6), tap(filters, column, inside, 7), tap(filters, column, inside, 8)
-    # Samples that are not real count for nothing, but are read: masks that differ by channel would split the loads.
+    # Padding is read and then set to 0: masks that differ by channel would split the loads.
     real = (q // width)[:, None] < first_padding(sizes, column, inside, 1, per_client)[None, :]
     middle = ok[:, None] & inside[None, :]
     before = (ok & (w > 0))[:, None] & inside[None, :]
@@ -87,7 +87,7 @@ def backward(
     zero = tl.zeros((COLUMNS, CHANNELS), tl.float32)
     s0, s1, s2, s3, s4, s5, s6, s7, s8, plain, along = zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero
     above, here = zero, zero
-    # What only changes its name from row to row must not share its start: the compiler would take it for a constant.
+    # These values only change their names from row to row. With one common start the compiler takes them for constants.
     raw_above, raw_here = tl.zeros((COLUMNS, CHANNELS), tl.float32), tl.zeros((COLUMNS, CHANNELS), tl.float32)
     in_above, in_here = tl.zeros((COLUMNS, CHANNELS), tl.float32), tl.zeros((COLUMNS, CHANNELS), tl.float32)
     for h in range(start - 1, end + 1):
@@ -96,15 +96,15 @@ def backward(
         a = real_at(dy, place + channels, after & known, real)
         b = real_at(dy, place, middle & known, real)
         c = real_at(dy, place - channels, before & known, real)
-        # What lies below, as far as the segment goes: other programs have the rest.
-        mine = middle & (h + 1 >= start) & (h + 1 < end)
-        raw_below = real_at(x, place + line, mine, real)
+        # The row below, if it is in this segment: other programs have the other rows.
+        in_segment = middle & (h + 1 >= start) & (h + 1 < end)
+        raw_below = real_at(x, place + line, in_segment, real)
         in_below = raw_below
         if NORM:
             in_below = raw_below * factor[None, :] + shift[None, :]
             if RELU:
                 in_below = tl.maximum(in_below, 0.0)
-            in_below = tl.where(mine & real, in_below, 0.0)
+            in_below = tl.where(in_segment & real, in_below, 0.0)
         above += a * f0 + b * f1 + c * f2
         s0 += in_above * a
         s1 += in_above * b

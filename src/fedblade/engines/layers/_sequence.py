@@ -12,20 +12,20 @@ from fedblade.engines.layers._base import Lane, Shared, rule
 
 
 def check_embedding(table: nn.Embedding) -> None:
-    """Refuse what one table of all clients' rows would not do."""
+    """Refuse options that one table for all clients does not have."""
     if table.padding_idx is not None or table.max_norm is not None or table.scale_grad_by_freq:
         raise Unsupported("the model's embedding has padding_idx, max_norm or scale_grad_by_freq")
 
 
 def check_lstm(net: nn.LSTM) -> None:
-    """Refuse what the loop over steps does not do."""
+    """Refuse options that the loop over steps does not have."""
     if net.bidirectional or net.proj_size or net.dropout or not net.batch_first:
         raise Unsupported("the model's LSTM is bidirectional, projected, not batch_first or has dropout")
 
 
 @rule(nn.Embedding)
 def embedding(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
-    """One table of all clients' rows, and indices moved to the client's part of it."""
+    """One table with the entries of all clients, and indices moved to the client's part of it."""
     table = cast("nn.Embedding", module)
     check_embedding(table)
     indices = inputs.split(shared.clients)

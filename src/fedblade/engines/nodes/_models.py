@@ -12,7 +12,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines.base import Holder, OwnStates
+from fedblade.engines.base import MeasuredClient, OwnStates
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._ledger import after_tuning, held
@@ -61,7 +61,7 @@ class NodeModels:
     def measure_own(
         self,
         server: ServerState,
-        clients: Iterable[tuple[Holder, Tensor]],
+        clients: Iterable[tuple[MeasuredClient, Tensor]],
         part: str,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:

@@ -1,4 +1,4 @@
-"""What rank 0 reads and chooses, told to all processes of a run before it begins."""
+"""The configuration and the folder of a shared run: rank 0 chooses them and sends them to the other ranks."""
 
 import os
 import time
@@ -6,38 +6,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedblade.config.run_config import RunConfig, resolve
+from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.engines.ranks import Lost, Ranks, described, raise_described
 
 T = TypeVar("T")
 _LEAVE_FIRST_SECONDS = 0.5
-"""How long others let rank 0 leave before them: torchrun stops everyone when the first process fails."""
+"""How long the other ranks wait for rank 0 to end first: torchrun stops all processes when the first one fails."""
 
 
 def agreed_config(ranks: Ranks | None, make: Callable[[], RunConfig]) -> RunConfig:
-    """The configuration that rank 0 reads, for every rank; what it reads need not be everywhere."""
+    """The configuration that rank 0 reads, on every rank. Its files need not exist on other machines."""
     if ranks is None:
         return make()
-    return followed_config(ranks) if not ranks.leads else _told(ranks, make, lambda config: config.table())
+    return received_config(ranks) if not ranks.leads else _send(ranks, make, lambda config: config.table())
 
 
-def followed_config(ranks: Ranks) -> RunConfig:
-    """The configuration that rank 0 has read."""
-    return resolve(_heard(ranks))
+def received_config(ranks: Ranks) -> RunConfig:
+    """The configuration that rank 0 sent."""
+    return complete_config(_receive(ranks))
 
 
 def agreed_folder(ranks: Ranks | None, make: Callable[[], Path]) -> Path:
-    """The folder that rank 0 chooses; the others hear of it by `followed_folder`."""
-    return make() if ranks is None else _told(ranks, make, str)
+    """Rank 0: choose the folder and send it; the other ranks call `received_folder`."""
+    return make() if ranks is None else _send(ranks, make, str)
 
 
-def followed_folder(ranks: Ranks) -> Path:
-    """The folder that rank 0 has chosen."""
-    return Path(_heard(ranks))
+def received_folder(ranks: Ranks) -> Path:
+    """The folder that rank 0 sent."""
+    return Path(_receive(ranks))
 
 
-def _told(ranks: Ranks, make: Callable[[], T], plain: Callable[[T], Any]) -> T:
-    """What rank 0 makes, told to all others as plain values; its error, too."""
+def _send(ranks: Ranks, make: Callable[[], T], plain: Callable[[T], Any]) -> T:
+    """Rank 0: make a value and send it to the other ranks as plain data. If making fails, send the error."""
     try:
         made = make()
     except Exception as error:
@@ -47,8 +47,8 @@ def _told(ranks: Ranks, make: Callable[[], T], plain: Callable[[T], Any]) -> T:
     return made
 
 
-def _heard(ranks: Ranks) -> Any:
-    """What rank 0 has made, or its error."""
+def _receive(ranks: Ranks) -> Any:
+    """The value that rank 0 sent. If rank 0 sent an error, raise it."""
     message, _ = ranks.listen()
     if "error" in message:
         leave_after_rank_0()
@@ -56,11 +56,11 @@ def _heard(ranks: Ranks) -> Any:
     return message["made"]
 
 
-def unheard(error: Exception) -> bool:
-    """Whether nobody else says what this rank, not rank 0, has met: if rank 0 is lost, rank 1 speaks."""
+def must_report_error(error: Exception) -> bool:
+    """Whether this rank, which is not rank 0, must print the error: rank 1 does if the connection to rank 0 is lost."""
     return isinstance(error, Lost) and os.environ["RANK"] == "1"
 
 
 def leave_after_rank_0() -> None:
-    """Give rank 0 the time to say what went wrong."""
+    """Wait until rank 0 has printed its error."""
     time.sleep(_LEAVE_FIRST_SECONDS)

@@ -1,4 +1,4 @@
-"""A process of a shared run: its threads, its signals, and an end that leaves nobody waiting."""
+"""A process of a shared run: its threads, its signals, and an early end that leaves no other rank waiting."""
 
 import contextlib
 import os
@@ -14,16 +14,16 @@ from fedblade.engines.ranks import Lost, Ranks, described
 
 @contextlib.contextmanager
 def ending_together(ranks: Ranks | None) -> Iterator[None]:
-    """Whatever way the block ends early, no other rank waits for this one: rank 0 tells them, or all break off."""
+    """If the block fails, no other rank keeps waiting for this one: rank 0 sends the error, or all ranks stop."""
     try:
         yield
     except BaseException as error:
         if ranks is not None:
-            _dismiss(ranks, error)
+            _release_ranks(ranks, error)
         raise
 
 
-def _dismiss(ranks: Ranks, error: BaseException) -> None:
+def _release_ranks(ranks: Ranks, error: BaseException) -> None:
     if ranks.broken or ranks.busy or not ranks.leads:
         ranks.abort()
         return
@@ -33,7 +33,7 @@ def _dismiss(ranks: Ranks, error: BaseException) -> None:
 
 @contextlib.contextmanager
 def threads_for(ranks: Ranks | None) -> Iterator[None]:
-    """The cores of a machine in equal parts for its ranks; torchrun gives each a single thread."""
+    """Divide the cores of a machine among its ranks. By default torchrun gives every rank a single thread."""
     before = torch.get_num_threads()
     try:
         if ranks is not None:
@@ -49,15 +49,15 @@ def _cores() -> int:
 
 
 @contextlib.contextmanager
-def undisturbed(ranks: Ranks | None) -> Iterator[None]:
-    """Within, a signal waits: torchrun sends one to rank 0 just when it saves what the loss of another has left."""
+def signals_delayed(ranks: Ranks | None) -> Iterator[None]:
+    """Signals wait until the end of the block. When a rank is lost, torchrun sends one while rank 0 still saves."""
     if ranks is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    seen: list[int] = []
+    received: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
-        seen.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -65,5 +65,5 @@ def undisturbed(ranks: Ranks | None) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if seen:
-        signal.raise_signal(seen[0])
+    if received:
+        signal.raise_signal(received[0])

@@ -1,13 +1,13 @@
-"""A run that several processes share: rank 0 runs it as one process would, the others serve it.
+"""A run that several processes share: rank 0 carries it out like a single process, and the other ranks serve rank 0.
 
-Rank 0 tells the others what comes next: `prepare` the run, find the `store`, shares of rounds, and the `end` with the
-result or with what went wrong. Between two messages they only wait.
+Rank 0 sends messages: `prepare` the run, open the `store`, train shares of a cohort, and the `end` with the result or
+with an error. Between messages the other ranks wait.
 """
 
 import contextlib
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +23,21 @@ from fedblade.data import Dataset
 from fedblade.engines.distributed import DistributedEngine
 from fedblade.engines.ranks import Part, Ranks, described, join, launched, raise_described, refuse_errors, serve
 from fedblade.results import RunDirectory
-from fedblade.runs._precision import float32_products
-from fedblade.runs._setup import Setup, find_device, prepare
-from fedblade.runs._threads import fitting_threads
+from fedblade.runs._device import find_device
+from fedblade.runs._setup import Setup, prepare
+from fedblade.runs._threads import compute_settings
 from fedblade.runs.distributed._agreement import leave_after_rank_0
 from fedblade.runs.distributed._process import ending_together
-from fedblade.runs.distributed._store import check_store, describe_store, is_owned, open_store
+from fedblade.runs.distributed._store import check_store, describe_store, is_per_rank, open_store
 
 
-@dataclass(frozen=True)
-class Led:
-    """What rank 0 goes on with: the run, its engine being all ranks, and the store that sees all clients."""
-
-    setup: Setup
-    store: ClientStore
-
-
-def joined() -> Ranks | None:
-    """The processes that torchrun started with this one; None if it runs alone."""
+def join_ranks() -> Ranks | None:
+    """Join the other processes that torchrun started; None if this process was not started by torchrun."""
     return join() if launched() else None
 
 
 def refuse_ranks() -> None:
-    """Refuse to do in each of several processes what is one process's work."""
+    """Refuse to do the work of one process in every process that torchrun started."""
     if launched():
         raise Unsupported(
             "torchrun shares out single runs: `fedblade run` and fedblade.run. Start compare, sweep, reproduce and "
@@ -54,26 +46,28 @@ def refuse_ranks() -> None:
 
 
 def lead_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
-    """Rank 0's run, built by all ranks at once and compared."""
+    """Rank 0: let all ranks build the run, and compare what they built."""
     ranks.tell({"kind": "prepare"})
     return _common_setup(ranks, config, dataset, model)
 
 
-def lead_store(ranks: Ranks, config: RunConfig, setup: Setup, directory: RunDirectory | None) -> Led:
-    """Rank 0's run with all ranks as its engine, once they have found where clients' states are kept."""
+def lead_store(
+    ranks: Ranks, config: RunConfig, setup: Setup, directory: RunDirectory | None
+) -> tuple[Setup, ClientStore]:
+    """Rank 0: let all ranks open their stores; returns the run with all ranks as its engine, and their common store."""
     facts = describe_store(ranks, config, directory)
     ranks.tell({"kind": "store", "facts": facts})
     check_store(ranks, config, directory, facts)
-    part = _part(ranks, config, setup, open_store(ranks, config, directory), owned=is_owned(config, directory))
+    part = _part(ranks, config, setup, open_store(ranks, config, directory), owned=is_per_rank(config, directory))
     engine = DistributedEngine(part)
     note = f"{ranks.world} ranks share every cohort out; rank 0 measures and writes"
-    return Led(replace(setup, engine=engine, notes=(*setup.notes, note)), engine.store)
+    return replace(setup, engine=engine, notes=(*setup.notes, note)), engine.store
 
 
-def follow(
+def serve_rank_0(
     ranks: Ranks, config: RunConfig, out: Path | None, dataset: Dataset | None, model: nn.Module | None
 ) -> tuple[Setup, Mapping[str, Any], Tree]:
-    """Serve rank 0 until it ends the run: this rank's view of it, the message with the result, and the model."""
+    """Do what rank 0 asks until it ends the run: this rank's setup, and the result and the tensors that rank 0 sent."""
     directory = None if out is None else RunDirectory(out)
     setup: Setup | None = None
     part: Part | None = None
@@ -86,42 +80,41 @@ def follow(
             try:
                 if message["kind"] == "prepare":
                     setup = _common_setup(ranks, config, dataset, model)
-                    inside.enter_context(fitting_threads(setup))
-                    inside.enter_context(float32_products(tf32=config.general.tf32))
+                    inside.enter_context(compute_settings(setup))
                 elif message["kind"] == "store" and setup is not None:
                     check_store(ranks, config, directory, message["facts"])
                     store = open_store(ranks, config, directory)
-                    part = _part(ranks, config, setup, store, owned=is_owned(config, directory))
+                    part = _part(ranks, config, setup, store, owned=is_per_rank(config, directory))
                 elif part is not None:
                     serve(part, message, tree)
             except Exception:
-                # Rank 0 knows what all ranks agreed to fail with, and ends the run.
+                # Rank 0 has received the error too, and ends the run.
                 if ranks.broken:
                     raise
     if "error" in message:
         leave_after_rank_0()
         raise_described(None, message["error"])
-    return setup or prepare(_inner(ranks, config), dataset, model), message["result"], tree
+    return setup or prepare(_config_of_rank(ranks, config), dataset, model), message["result"], tree
 
 
 def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
-    """The run as this rank builds it, which must be what all others build."""
+    """Build the run on this rank, and refuse it if another rank built a different one."""
     setup, failed = None, None
     try:
-        inner = _inner(ranks, config)
-        if inner.general.device.startswith("cuda"):
+        rank_config = _config_of_rank(ranks, config)
+        if rank_config.general.device.startswith("cuda"):
             torch.cuda.set_device(ranks.local_rank)
-        setup = prepare(inner, dataset, model)
+        setup = prepare(rank_config, dataset, model)
     except Exception as error:
         failed = error
     facts = _facts(setup) if failed is None and setup is not None else described(failed or RuntimeError("no setup"))
     everyone = ranks.gather(facts)
     refuse_errors(ranks, everyone, failed)
-    for rank, theirs in enumerate(everyone):
+    for rank, its_facts in enumerate(everyone):
         for key, value in everyone[0]["same"].items():
-            if theirs["same"][key] != value:
+            if its_facts["same"][key] != value:
                 raise Misconfigured(
-                    f"rank {rank} on {theirs['host']} has another {key} than rank 0 on {everyone[0]['host']}. All "
+                    f"rank {rank} on {its_facts['host']} has another {key} than rank 0 on {everyone[0]['host']}. All "
                     f"ranks need the same data, versions and kind of machine."
                 )
     assert setup is not None  # noqa: S101 - or an error was refused
@@ -129,8 +122,8 @@ def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, mode
     return setup
 
 
-def _inner(ranks: Ranks, config: RunConfig) -> RunConfig:
-    """What this rank runs: the engine that each rank uses for its share, and the device that is its own."""
+def _config_of_rank(ranks: Ranks, config: RunConfig) -> RunConfig:
+    """The configuration with the engine that a rank uses for its clients, and with the device of this rank."""
     engine, order = config.general.engine, config.distributed.order
     if order == "fixed" and engine == "stacked":
         raise Unsupported(
@@ -139,12 +132,12 @@ def _inner(ranks: Ranks, config: RunConfig) -> RunConfig:
         )
     if engine in ("auto", "distributed"):
         engine = "sequential" if order == "fixed" else "auto"
-    changes = {"engine": engine, "device": _own_device(ranks, config.general.device)}
+    changes = {"engine": engine, "device": _device_of_rank(ranks, config.general.device)}
     return replace(config, general=config.general.model_copy(update=changes))
 
 
-def _own_device(ranks: Ranks, asked: str) -> str:
-    """The CPU, or the GPU with this rank's number on its machine."""
+def _device_of_rank(ranks: Ranks, asked: str) -> str:
+    """The CPU, or the GPU with the number that this rank has on its machine."""
     device = find_device(asked)
     if device.type == "cpu":
         return "cpu"
@@ -159,7 +152,7 @@ def _own_device(ranks: Ranks, asked: str) -> str:
 
 
 def _facts(setup: Setup) -> dict[str, Any]:
-    """What must be the same on all ranks, and where this one is."""
+    """Facts that must be the same on all ranks, and the host of this rank."""
     same = {
         "version of fedblade": __version__,
         "version of torch": torch.__version__,

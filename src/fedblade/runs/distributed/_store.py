@@ -1,4 +1,4 @@
-"""Where the ranks of a run keep clients' states: in one folder that all see, or each in its own."""
+"""Where the ranks of a run keep clients' states: in one folder for all ranks, or in one folder per rank."""
 
 import secrets
 import time
@@ -14,56 +14,56 @@ from fedblade.results import CHECKPOINTS, RunDirectory
 _RANKS = f"{CHECKPOINTS}/ranks.json"
 _MARK = "rank.txt"
 _LOOK_SECONDS = 10.0
-"""How long a file that another machine has written may take to be seen."""
+"""How long it may take until a file that another machine wrote becomes visible."""
 
 
-def is_owned(config: RunConfig, directory: RunDirectory | None) -> bool:
-    """Whether a client's state is with one rank, which then always trains it."""
+def is_per_rank(config: RunConfig, directory: RunDirectory | None) -> bool:
+    """Whether every rank keeps the states of its clients. A client is then always trained by the same rank."""
     return directory is None or config.distributed.store == "rank"
 
 
 def open_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) -> ClientStore:
-    """This rank's store."""
+    """The store of this rank."""
     if directory is None:
         return MemoryStore()
-    name = f"clients-rank{ranks.rank}" if is_owned(config, directory) else "clients"
+    name = f"clients-rank{ranks.rank}" if is_per_rank(config, directory) else "clients"
     return DiskStore(directory.checkpoints / name)
 
 
 def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) -> dict[str, Any]:
-    """Rank 0: what the other ranks must find, or make if the run is new; refuses another number of ranks."""
+    """Rank 0: facts by which the other ranks recognise the store. Another number of ranks than before is refused."""
     if directory is None:
         return {}
-    if not is_owned(config, directory):
+    if not is_per_rank(config, directory):
         token = secrets.token_hex(8)
         directory.write(f"{CHECKPOINTS}/.seen-{token}.tmp", token)
         return {"token": token}
-    known = directory.read_json(_RANKS)
-    if known is None:
+    stored = directory.read_json(_RANKS)
+    if stored is None:
         if directory.history():
             raise Misconfigured(
                 f"'{directory.path}' was begun without ranks that keep clients' states. Resume it without torchrun."
             )
-        known = {"ranks": ranks.world, "token": secrets.token_hex(8)}
-        directory.write_json(_RANKS, known)
-    if known["ranks"] != ranks.world:
+        stored = {"ranks": ranks.world, "token": secrets.token_hex(8)}
+        directory.write_json(_RANKS, stored)
+    if stored["ranks"] != ranks.world:
         raise Misconfigured(
-            f"'{directory.path}' was begun with {known['ranks']} ranks, each with the states of its own clients, and "
+            f"'{directory.path}' was begun with {stored['ranks']} ranks, each with the states of its own clients, and "
             f"now there are {ranks.world}. Resume with as many; distributed.store=shared allows any number."
         )
-    return {"token": known["token"], "new": not directory.history()}
+    return {"token": stored["token"], "new": not directory.history()}
 
 
 def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None, facts: dict[str, Any]) -> None:
-    """All ranks: find what rank 0 has described; what one does not find is an error of all."""
+    """All ranks: find the store that rank 0 described. If one rank fails, all ranks fail."""
     if directory is None:
         return
     failed: Exception | None = None
     try:
-        if is_owned(config, directory):
-            _find_own(ranks, directory, facts)
+        if is_per_rank(config, directory):
+            _find_rank_folder(ranks, directory, facts)
         else:
-            _find_shared(ranks, directory, facts["token"])
+            _find_shared_folder(ranks, directory, facts["token"])
     except Exception as error:
         failed = error
     everyone = ranks.gather(described(failed) if failed else {})
@@ -72,8 +72,8 @@ def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None,
     refuse_errors(ranks, everyone, failed)
 
 
-def _find_shared(ranks: Ranks, directory: RunDirectory, token: str) -> None:
-    """Look for the file that rank 0 wrote."""
+def _find_shared_folder(ranks: Ranks, directory: RunDirectory, token: str) -> None:
+    """Wait for the file that rank 0 wrote."""
     path, deadline = directory.checkpoints / f".seen-{token}.tmp", time.monotonic() + _LOOK_SECONDS
     while not path.is_file():
         if time.monotonic() > deadline:
@@ -84,8 +84,8 @@ def _find_shared(ranks: Ranks, directory: RunDirectory, token: str) -> None:
         time.sleep(0.05)
 
 
-def _find_own(ranks: Ranks, directory: RunDirectory, facts: dict[str, Any]) -> None:
-    """Mark this rank's folder as the run's, or find the mark again."""
+def _find_rank_folder(ranks: Ranks, directory: RunDirectory, facts: dict[str, Any]) -> None:
+    """Mark the folder of this rank as belonging to the run, or check that mark."""
     name = f"{CHECKPOINTS}/clients-rank{ranks.rank}"
     mark = directory.path / name / _MARK
     if mark.is_file() and mark.read_text(encoding="utf-8") == facts["token"]:

@@ -1,0 +1,40 @@
+"""Listeners of a run: objects that are told of every round while the run goes on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+RoundRecord = dict[str, Any]
+"""One line of the history: the numbers of one round by name."""
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """What a listener knows of a run when it starts."""
+
+    description: str
+    """The run in one line: method, data, model, clients, rounds, seed, engine."""
+    method: str
+    rounds: int
+    clients_per_round: int
+
+
+class RunListener:
+    """Is told of every step of a run. The methods here do nothing: override those that you need.
+
+    An exception in a method ends the run.
+    """
+
+    def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
+        """The run starts, or goes on after the rounds in `history`."""
+
+    def on_client(self, round_: int, client: int) -> None:
+        """A client has finished its training in round `round_` (counted from 1)."""
+
+    def on_round(self, record: RoundRecord) -> None:
+        """A round is complete, and its record is in the history."""
+
+    def on_personal_model(self, done: int, total: int) -> None:
+        """After the last round: the personal models of `done` of `total` clients are tuned and measured."""
+
+    def on_note(self, text: str) -> None:
+        """A note for the user, such as an assumption about the data or the model."""

@@ -1,0 +1,227 @@
+"""The comparison of runs as a table: for the terminal, for the page and for a paper, and in full as CSV."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from fedblade import protocols
+from fedblade.results._captions import measured_on
+from fedblade.results._compare import ComparisonRow
+from fedblade.results._format import MISSING, duration, percent, size
+from fedblade.results._last_rounds import last_heading, last_rounds, over_last
+from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
+
+Medium = Literal["terminal", "page", "paper"]
+Entry = tuple[str, Callable[[ComparisonRow], TableCell]]
+"""The heading of a column, and its cell of a row."""
+
+_KILOBYTE, _MEGABYTE = 1e3, 1e6
+_DAGGER = "†"
+_CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
+
+
+def comparison_table(rows: Sequence[ComparisonRow], medium: Medium) -> Table:
+    """The rows of a comparison with the columns that fit a medium, and the notes that explain them."""
+    columns, notes = {
+        "terminal": (_terminal_columns, _terminal_notes),
+        "page": (_page_columns, _page_notes),
+        "paper": (_paper_columns, _paper_notes),
+    }[medium]
+    entries = columns(rows)
+    headings = [TableColumn(heading, numeric=heading != "method") for heading, _ in entries]
+    return Table(headings, [[cell(row) for _, cell in entries] for row in rows], notes(rows))
+
+
+def markdown(rows: Sequence[ComparisonRow]) -> str:
+    """A Markdown table with its caption below: best bold, second underlined."""
+    table = comparison_table(rows, "paper")
+    return f"{markdown_table(table)}\n*{_caption(table)}*\n"
+
+
+def latex(rows: Sequence[ComparisonRow]) -> str:
+    """A LaTeX table for the package booktabs: best bold, second underlined."""
+    table = comparison_table(rows, "paper")
+    return latex_table(table, _caption(table))
+
+
+def comma_separated(rows: Sequence[ComparisonRow]) -> str:
+    """A CSV file with every number of the comparison in full; numbers per seed share a cell, parted by spaces."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in dataclasses.fields(ComparisonRow)]
+    writer.writerow(names)
+    for row in rows:
+        entries = {name: getattr(row, name) for name in names}
+        entries |= {"rounds_to": row.rounds_to_seeds_text, "flags": "; ".join(row.flags)}
+        writer.writerow(map(_plain, entries.values()))
+    return text.getvalue()
+
+
+def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
+    """Eighty characters hold clients' own models or costs; the page has both."""
+    costs: list[Entry] = [
+        ("s/round", lambda row: TableCell(percent(row.seconds_per_round))),
+        ("kB up", lambda row: TableCell(_in_units(row.bytes_up_per_round, _KILOBYTE, 0))),
+    ]
+    return [
+        ("method", lambda row: TableCell(row.label)),
+        ("runs", _finished_of_all),
+        (last_heading(_evaluations(rows)), _last),
+        ("final", lambda row: _accuracy(row.final_mean, row.final_std, mark=_mark(row))),
+        (f"to {rows[0].threshold:g} %", lambda row: TableCell(row.rounds_to_text)),
+        *([("own", _own)] if _any_own(rows) else costs),
+    ]
+
+
+def _page_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
+    own = _any_own(rows)
+    seconds: Entry = ("seconds per round", lambda row: TableCell(duration(row.seconds_per_round)))
+    return [
+        ("method", lambda row: TableCell(row.label, tags=_tags(row))),
+        *_accuracy_columns(rows),
+        *([] if own else [seconds]),
+        (
+            "up / down per round",
+            lambda row: TableCell(f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}"),
+        ),
+    ]
+
+
+def _paper_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
+    return [
+        ("method", lambda row: TableCell(row.label)),
+        *_accuracy_columns(rows),
+        ("seconds per round", lambda row: TableCell(percent(row.seconds_per_round))),
+        ("MB up per round", lambda row: TableCell(_in_units(row.bytes_up_per_round, _MEGABYTE, 2))),
+        ("MB down per round", lambda row: TableCell(_in_units(row.bytes_down_per_round, _MEGABYTE, 2))),
+    ]
+
+
+def _accuracy_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
+    """Seeds, accuracies and rounds to the threshold, as page and paper show them."""
+    final: Entry = (
+        "final round, %",
+        lambda row: _accuracy(row.final_mean, row.final_std, rank=row.final_rank, mark=_mark(row)),
+    )
+    return [
+        ("seeds", lambda row: TableCell(str(len(row.seeds)))),
+        (f"{last_rounds(_evaluations(rows))}, %", _last),
+        final,
+        *([("own models, %", _own)] if _any_own(rows) else []),
+        (f"rounds to {rows[0].threshold:g} %", _rounds_to),
+    ]
+
+
+def _last(row: ComparisonRow) -> TableCell:
+    """The accuracy that methods are ranked by, with the deviation over all rounds and seeds as small print."""
+    pooled = len(row.rounds_to) > 1 and not row.calibrated
+    small = f"pooled ± {percent(row.last10_pooled_std)}" if pooled else ""
+    return _accuracy(row.ranked_mean, row.ranked_std, rank=row.rank, mark=_mark(row), small=small)
+
+
+def _own(row: ComparisonRow) -> TableCell:
+    return _accuracy(row.own_mean, row.own_std)
+
+
+def _rounds_to(row: ComparisonRow) -> TableCell:
+    several = len(row.rounds_to) > 1 and any(row.rounds_to)
+    return TableCell(row.rounds_to_text, small=" · ".join(row.rounds_to_seeds_text) if several else "")
+
+
+def _finished_of_all(row: ComparisonRow) -> TableCell:
+    return TableCell(f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""))
+
+
+def _accuracy(
+    mean: float | None, std: float | None, *, rank: int | None = None, mark: str = "", small: str = ""
+) -> TableCell:
+    return TableCell(percent(mean), "" if std is None else f"± {percent(std)}", mark, small, rank)
+
+
+def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
+    """Whose accuracy it is, and how many runs are missing."""
+    tags = [("personal models", False)] if row.accuracy_of == "personal" else []
+    if row.finished < row.runs:
+        ended = row.finished + row.failed == row.runs
+        state = f"{row.failed} of {row.runs} failed" if ended else f"{row.finished} of {row.runs} finished"
+        tags.append((state, True))
+    return tuple(tags)
+
+
+def _terminal_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    spread = ", mean ± std over seeds (n−1)" if any(row.runs > 1 for row in rows) else ""
+    best = ", * best" if any(row.rank == 1 for row in rows) else ""
+    own = _measured_on(rows)
+    return [
+        f"accuracy in %{spread}{best}; to {rows[0].threshold:g} %: rounds needed",
+        *([_CALIBRATED] if _any_calibrated(rows) else []),
+        *([f"own: clients' own models on {own}"] if own else []),
+        *(f"watch out, {row.label}: {flag}" for row in rows for flag in row.flags),
+    ]
+
+
+def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    several, last = any(len(row.seeds) > 1 for row in rows), over_last(_evaluations(rows))
+    mean = "the test accuracy after" if "only" in last else "the mean of the test accuracies after"
+    notes = [f"{last_rounds(_evaluations(rows)).capitalize()}: {mean} {last}."]
+    if several:
+        notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
+        notes.append(f"Pooled: the sample standard deviation over {last} of all seeds together (n−1).")
+    if _any_calibrated(rows):
+        notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
+    if own := _measured_on(rows):
+        notes.append(f"Own models: the mean over clients of their own models' accuracy on {own}.")
+    if any(row.rank for row in rows):
+        notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
+    notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
+    if any(row.rounds_to_mean is None for row in rows):
+        notes.append("T+ means that not every seed reached the level within T rounds.")
+    return notes
+
+
+def _paper_notes(rows: Sequence[ComparisonRow]) -> list[str]:
+    several, own = any(len(row.seeds) > 1 for row in rows), _measured_on(rows)
+    return [
+        "Test accuracy in percent" + (f", mean ± {protocols.DEVIATION}" if several else ""),
+        *([f"own models on {own}"] if own else []),
+        *(["best bold, second underlined"] if any(row.rank for row in rows) else []),
+        *([_CALIBRATED] if _any_calibrated(rows) else []),
+    ]
+
+
+def _caption(table: Table) -> str:
+    return "; ".join(table.notes) + "."
+
+
+def _measured_on(rows: Sequence[ComparisonRow]) -> str:
+    """What clients' own models were measured on, empty where none was."""
+    own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
+    return measured_on(own) if own else ""
+
+
+def _any_own(rows: Sequence[ComparisonRow]) -> bool:
+    return any(row.own_mean is not None for row in rows)
+
+
+def _any_calibrated(rows: Sequence[ComparisonRow]) -> bool:
+    return any(row.calibrated for row in rows)
+
+
+def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
+    return [count for row in rows for count in row.evaluations]
+
+
+def _mark(row: ComparisonRow) -> str:
+    return _DAGGER if row.calibrated else ""
+
+
+def _in_units(num_bytes: float | None, unit: float, decimals: int) -> str:
+    return MISSING if num_bytes is None else f"{num_bytes / unit:.{decimals}f}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return " ".join("" if entry is None else str(entry) for entry in value)
+    return "" if value is None else value

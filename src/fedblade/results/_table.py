@@ -1,0 +1,91 @@
+"""A table of text as a value, and how it is written as Markdown and as LaTeX. Terminal and page draw the same value."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "α": r"$\alpha$", "†": r"\dag{}", "−": "$-$",
+    "–": "--", "<": "$<$",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """The heading of a column; numbers are set right, texts left."""
+
+    heading: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A text, and what follows it.
+
+    `spread` is a deviation such as `± 0.31`, `mark` a sign that a note explains, `small` is small print for media that
+    have room for it. `rank` 1 and 2 are the best and the second. `tags` stand below, each with whether it is a warning.
+    """
+
+    text: str
+    spread: str = ""
+    mark: str = ""
+    small: str = ""
+    rank: int | None = None
+    tags: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, rows of as many cells, and notes, which explain what the cells hold."""
+
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[TableCell]]
+    notes: Sequence[str] = ()
+
+    @classmethod
+    def of_texts(cls, header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str]) -> "Table":
+        """A table of plain texts; `numeric` are the headings whose columns are set right."""
+        columns = [TableColumn(heading, heading in numeric) for heading in header]
+        return cls(columns, [[TableCell(text) for text in row] for row in rows])
+
+
+def markdown_table(table: Table) -> str:
+    """The lines of a Markdown table, without its notes: best bold, second underlined."""
+    marks = {1: "**{}**", 2: "<u>{}</u>"}
+    rule = ["---:" if column.numeric else "---" for column in table.columns]
+    lines = [[_in_markdown(column.heading) for column in table.columns], rule]
+    lines += [[_written(cell, marks, _in_markdown) for cell in row] for row in table.rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def latex_table(table: Table, caption: str) -> str:
+    """A LaTeX table for the package booktabs: best bold, second underlined."""
+    marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
+    body = [[_written(cell, marks, _in_latex) for cell in row] for row in table.rows]
+    lines = [
+        r"\begin{table}",
+        rf"\caption{{{_in_latex(caption)}}}",
+        rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in table.columns)}}}",
+        r"\toprule",
+        " & ".join(_in_latex(column.heading) for column in table.columns) + r" \\",
+        r"\midrule",
+        *(" & ".join(line) + r" \\" for line in body),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _written(cell: TableCell, marks: dict[int, str], escape: Callable[[str], str]) -> str:
+    """A cell as text in a markup: its text as its rank is marked, its spread and its mark."""
+    text = marks.get(cell.rank or 0, "{}").format(escape(cell.text))
+    return text + (escape(f" {cell.spread}") if cell.spread else "") + escape(cell.mark)
+
+
+def _in_markdown(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _in_latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)

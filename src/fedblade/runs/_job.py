@@ -1,0 +1,138 @@
+"""A run that is carried out: checked against its folder, set up, trained, and recorded however it ends."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import nn
+
+from fedblade.config.run_config import RunConfig
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.listener import RunListener
+from fedblade.core.nested import dotted
+from fedblade.core.state import ClientStore
+from fedblade.core.timeline import timed
+from fedblade.data import Dataset
+from fedblade.engines.ranks import Ranks
+from fedblade.results import MODEL, SUMMARY, RunDirectory
+from fedblade.runs._driver import Driver
+from fedblade.runs._given_module import check_module
+from fedblade.runs._model_inputs import model_facts
+from fedblade.runs._profile import profiled
+from fedblade.runs._request import check_folder, comparable_table
+from fedblade.runs._result import Result, driver_result, received_result, result_message, stored_result
+from fedblade.runs._reuse import ReuseCheck
+from fedblade.runs._setup import Setup, prepare
+from fedblade.runs._summary import record_partition, summarise
+from fedblade.runs._trained_model import save_model
+from fedblade.runs.distributed._process import ending_together, signals_delayed, threads_for
+from fedblade.runs.distributed._shared_run import lead_setup, lead_store, refuse_ranks, serve_rank_0
+from fedblade.trackers import attached_trackers, check_installed
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """A run that is to be carried out; see `fedblade.run` for the options.
+
+    Without a `folder` nothing is written. `ranks` are the processes that share the run, None if there is only this one.
+    `make_setup` builds the run if a configuration is not enough for that, such as if nodes hold the data.
+    """
+
+    config: RunConfig
+    folder: Path | None = None
+    resume: bool = False
+    listener: RunListener = field(default_factory=RunListener)
+    profile: bool = False
+    dataset: Dataset | None = None
+    model: nn.Module | None = None
+    ranks: Ranks | None = None
+    make_setup: Callable[[], Setup] | None = None
+
+    def execute(self) -> Result:
+        """Carry the run out: in this process alone, as rank 0, or as a rank that serves rank 0."""
+        if self.ranks is None:
+            refuse_ranks()
+            return self._lead()
+        with threads_for(self.ranks):
+            if not self.ranks.leads:
+                served = serve_rank_0(self.ranks, self.config, self.folder, self.dataset, self.model)
+                return received_result(self.folder, *served)
+            with ending_together(self.ranks):
+                result = self._lead()
+                self.ranks.tell(*result_message(result))
+            return result
+
+    def _lead(self) -> Result:
+        return self._in_memory() if self.folder is None else self._in_folder(RunDirectory(self.folder))
+
+    def _in_memory(self) -> Result:
+        """Run without a folder."""
+        if self.profile:
+            raise Misconfigured("profile=True writes into the folder of the run, and there is none. Give out=DIR.")
+        if self.config.general.trackers:
+            raise Misconfigured("trackers write into the folder of the run, and there is none. Give out=DIR.")
+        setup, store = self._with_ranks(self._build(), None)
+        driver = Driver(setup, None, self.listener, store)
+        driver.run()
+        return driver_result(setup, driver, None)
+
+    def _in_folder(self, directory: RunDirectory) -> Result:
+        """Start the run in its folder, go on with it, or read its result if it has finished."""
+        config = self.config
+        check_folder(directory, config, resume=self.resume)
+        for note in check_module(directory, config, self.model):
+            self.listener.on_note(note)
+        finished = stored_result(directory, self.model)
+        if finished is not None:
+            self._check_data(directory)
+            self.listener.on_note(f"'{directory.path}' is already finished.")
+            return finished
+        check_installed(config.general.trackers)
+        try:
+            with profiled(directory, config.federation.rounds, asked=self.profile) as recorder:
+                with timed("prepare"):
+                    setup = self._build()
+                    directory.open(comparable_table(directory, config), resume=self.resume)
+                    record_partition(directory, setup, self.model)
+                    directory.write_fields(described for metric in setup.metrics for described in metric.fields)
+                    setup, store = self._with_ranks(setup, directory)
+                settings = dotted(config.table())
+                with attached_trackers(config.general.trackers, directory.path, settings, self.listener) as listener:
+                    result = self._drive(Driver(setup, directory, listener, store), setup, directory)
+            return result if recorder is None else replace(result, profile=recorder.profile)
+        finally:
+            directory.close()
+
+    def _check_data(self, directory: RunDirectory) -> None:
+        """Refuse a finished run that used other data than there are now. Data on nodes cannot be compared here."""
+        if self.make_setup is None:
+            ReuseCheck(self.dataset).check(directory, self.config)
+
+    def _build(self) -> Setup:
+        if self.ranks is not None:
+            return lead_setup(self.ranks, self.config, self.dataset, self.model)
+        return prepare(self.config, self.dataset, self.model) if self.make_setup is None else self.make_setup()
+
+    def _with_ranks(self, setup: Setup, directory: RunDirectory | None) -> tuple[Setup, ClientStore | None]:
+        """If there are ranks: the run with all ranks as its engine, and the store of the clients' states."""
+        return (setup, None) if self.ranks is None else lead_store(self.ranks, self.config, setup, directory)
+
+    def _drive(self, driver: Driver, setup: Setup, directory: RunDirectory) -> Result:
+        """Run the rounds, and write the summary however they end."""
+        try:
+            driver.run()
+            save_model(directory.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+            result = driver_result(setup, driver, directory.path)
+            directory.write_json(SUMMARY, result.summary)
+        except BaseException as error:
+            # A failure, Ctrl-C, SIGTERM or a bug: complete rounds are kept. A full disk must not hide the first error.
+            failed = isinstance(error, Exception)
+            summary = summarise(setup, driver.history, "failed" if failed else "interrupted", driver.clients)
+            with signals_delayed(self.ranks):
+                with contextlib.suppress(RunFailed):
+                    driver.save()
+                with contextlib.suppress(RunFailed):
+                    directory.write_json(SUMMARY, summary | ({"error": str(error)} if failed else {}))
+            raise
+        return result

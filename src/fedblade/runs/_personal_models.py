@@ -1,0 +1,115 @@
+"""What a run keeps for the clients' personal models, and their measurement after the last round."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedblade.core.errors import CorruptFile
+from fedblade.core.listener import RoundRecord
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.results import CLIENTS, RunDirectory
+from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._evaluation import Evaluation, evaluated_state
+from fedblade.runs._exchanges import has_exchanges
+from fedblade.runs._setup import Setup
+from fedblade.runs._tuning import ClientRecord, measure_clients, tuning_stages
+
+_FACT = "best_accuracies"
+
+
+@dataclass(frozen=True)
+class BestAccuracies:
+    """By client, the highest accuracy over the evaluated rounds: on the client's test samples and on the test set."""
+
+    personal: Mapping[int, float] = field(default_factory=dict)
+    general: Mapping[int, float] = field(default_factory=dict)
+
+    @staticmethod
+    def from_json(stored: Mapping[str, Mapping[str, float]]) -> "BestAccuracies":
+        """Read what `to_json` gave."""
+        personal, general = (
+            {int(client): accuracy for client, accuracy in stored[part].items()} for part in ("own", "general")
+        )
+        return BestAccuracies(personal, general)
+
+    def to_json(self) -> dict[str, dict[str, float]]:
+        """The accuracies as JSON can hold them: keys are strings."""
+        parts = {"own": self.personal, "general": self.general}
+        return {name: {str(client): accuracy for client, accuracy in part.items()} for name, part in parts.items()}
+
+    def updated(self, evaluation: Evaluation) -> "BestAccuracies":
+        """The highest accuracies after one more evaluated round."""
+        return BestAccuracies(_higher(self.personal, evaluation.personal), _higher(self.general, evaluation.general))
+
+    def fields(self, client: int) -> ClientRecord:
+        """Fields for the record of a client. Without test samples, `best_accuracy` is None."""
+        general = {"best_general_accuracy": self.general[client]} if client in self.general else {}
+        return {"best_accuracy": self.personal.get(client), **general}
+
+
+class PersonalModels:
+    """The personal models of a run. `records` has one record per client whose model was measured after the last round.
+
+    The protocol `gapa` tunes the best global model of all rounds. If clients have personal models from the start, it
+    takes every client's best accuracy instead. If a method ends the run with exchanges, the final model is used.
+    """
+
+    def __init__(self, setup: Setup, directory: RunDirectory | None, store: ClientStore) -> None:
+        self._setup, self._directory, self._store = setup, directory, store
+        self._checkpoints = None if directory is None else Checkpoints(directory)
+        method, protocol = setup.method, setup.config.evaluation.protocol
+        self._stages = tuning_stages(method, protocol)
+        uses_best_round = protocol == "gapa" and not has_exchanges(setup, "after_run")
+        self._keeps_model = uses_best_round and not method.has_own_models
+        self._keeps_accuracies = uses_best_round and method.has_own_models and not self._stages
+        self._best_accuracies = BestAccuracies()
+        self.best: tuple[ServerState, float] | None = None
+        self.records: list[ClientRecord] = []
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint must hold besides the server's state."""
+        return {_FACT: self._best_accuracies.to_json()} if self._keeps_accuracies else {}
+
+    def restore(self, facts: Mapping[str, Any], history: list[RoundRecord]) -> None:
+        """Go on from a checkpoint with these facts."""
+        if self._checkpoints is None or not any("test_accuracy" in record for record in history):
+            return
+        self.best = self._checkpoints.best(self._setup.start) if self._keeps_model else None
+        if (self._keeps_model and self.best is None) or (self._keeps_accuracies and _FACT not in facts):
+            raise CorruptFile(
+                f"what was best so far is gone from '{self._checkpoints.folder}'. "
+                f"Put the best model and the checkpoint back as they were, or start a new run elsewhere."
+            )
+        if self._keeps_accuracies:
+            self._best_accuracies = BestAccuracies.from_json(facts[_FACT])
+
+    def keep_best(self, state: ServerState, evaluation: Evaluation) -> None:
+        """Keep the model or the accuracies of an evaluated round if they are the best so far and will be needed."""
+        if self._keeps_accuracies:
+            self._best_accuracies = self._best_accuracies.updated(evaluation)
+        accuracy = evaluation.record["test_accuracy"]
+        if self._keeps_model and (self.best is None or accuracy > self.best[1]):
+            self.best = (evaluated_state(self._setup, state), accuracy)
+            if self._checkpoints is not None:
+                self._checkpoints.save_best(*self.best)
+
+    def measure(self, final: ServerState, on_personal_model: Callable[[int, int], None]) -> None:
+        """Tune and measure the personal models that are not yet measured. `final` is the model after the last round."""
+        if self._stages is None:
+            return
+        state = final if self.best is None else self.best[0]
+        if self._directory is not None:
+            self.records = self._directory.rows(CLIENTS)
+            self._directory.rewrite(CLIENTS, self.records)
+        done = {int(record["client"]) for record in self.records}
+        for record in measure_clients(self._setup, state, self._store, self._stages, done):
+            if self._keeps_accuracies:
+                record |= self._best_accuracies.fields(record["client"])
+            if self._directory is not None:
+                self._directory.append(CLIENTS, record)
+            self.records.append(record)
+            on_personal_model(len(self.records), len(self._setup.evaluated_clients))
+
+
+def _higher(old: Mapping[int, float], new: Mapping[int, float]) -> dict[int, float]:
+    return {client: max(accuracy, old.get(client, accuracy)) for client, accuracy in new.items()}

@@ -1,0 +1,124 @@
+"""Personal models after the last round: tuned as the protocol says, measured on the clients' test samples."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+from fedblade.core.cohort import Cohort
+from fedblade.core.method import Method, Stages
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.tree import State
+from fedblade.runs._evaluation import (
+    PersonalAccuracy,
+    measured_client,
+    personal_accuracies,
+    personal_test_indices,
+)
+from fedblade.runs._setup import Setup, plan_phases
+
+GAPA_EPOCHS = 10
+"""Epochs of fine-tuning in the protocol `gapa`."""
+CHUNK = 16
+"""Clients whose tuned models are in memory at the same time."""
+
+ClientRecord = dict[str, Any]
+"""One line of `clients.jsonl`: the measurements of a client's personal model."""
+Curves = Mapping[int, list[PersonalAccuracy]]
+"""By client, the accuracy of its personal model after every stage of tuning."""
+
+
+def tuning_stages(method: Method, protocol: str) -> Stages | None:
+    """The stages in which personal models are tuned before they are measured: () for none, None if not measured.
+
+    The protocol `pers_etf` tunes by one more local update, `gapa` by ten epochs if the method has no personal models,
+    `ft` if the method's name ends with `-ft`. A method may define other stages for a protocol. All other protocols
+    measure the personal models that a method has.
+    """
+    own = method.own
+    if protocol in own.tuning:
+        return own.tuning[protocol]
+    match protocol:
+        case "pers_etf":
+            return (method.phases,)
+        case "gapa" if not method.has_own_models:
+            phases = method.phases if own.finetune is None else own.finetune
+            return (tuple(replace(phase, epochs=GAPA_EPOCHS) for phase in phases),)
+        case "gapa" | "ft":
+            return ()
+        case _:
+            return own.tuning.get("ft", () if method.has_own_models else None)
+
+
+def measure_clients(
+    setup: Setup, state: ServerState, store: ClientStore, stages: Stages, done: set[int]
+) -> Iterator[ClientRecord]:
+    """Tune and measure the personal models of the clients that are not in `done`; one record per client."""
+    left = [int(client) for client in setup.evaluated_clients if int(client) not in done]
+    for chunk in (left[i : i + CHUNK] for i in range(0, len(left), CHUNK)):
+        states = {client: store.get(client, setup.config.federation.rounds) for client in chunk}
+        curves: Curves = {client: [] for client in chunk}
+        first_epoch = 0
+        for phases in stages:
+            plans = plan_phases(setup.config, phases)
+            tasks = Cohort(setup.planner, setup.config.federation.rounds, tuple(chunk), plans, first_epoch)
+            states |= dict(setup.engine.adapt(state, tasks, states.get, _last_rate(setup), phases))
+            _extend(curves, setup, state, states)
+            first_epoch += sum(plan.most_epochs for plan in plans)
+        if not stages:
+            _extend(curves, setup, state, states)
+        for client in chunk:
+            yield _client_record(setup, state, client, curves[client])
+
+
+def _last_rate(setup: Setup) -> float:
+    rounds = setup.config.federation.rounds
+    return setup.config.optimizer.rate(rounds - 1, rounds)
+
+
+def _extend(curves: Curves, setup: Setup, state: ServerState, states: Mapping[int, State | None]) -> None:
+    """Measure the personal models of the clients with test samples, and add the accuracies to their curves."""
+    parts = {client: personal_test_indices(setup, client) for client in states}
+    clients = (
+        (measured_client(setup, state, client, states[client]), indices)
+        for client, indices in parts.items()
+        if len(indices)
+    )
+    for client, accuracy in personal_accuracies(setup, state, clients, setup.personal_test_samples):
+        curves[client].append(accuracy)
+
+
+def _client_record(setup: Setup, state: ServerState, client: int, curve: list[PersonalAccuracy]) -> ClientRecord:
+    """The line of a client in `clients.jsonl`. It has a `curve` only if there is more than one stage.
+
+    `test_samples` is the number of samples that the personal model was measured on: 0 if it was not measured.
+    """
+    counts = setup.clients.train.counts(client, max(state.round - 1, 0))
+    record: ClientRecord = {
+        "client": client,
+        "train_samples": int(counts.sum()),
+        "num_classes": int((counts > 0).sum()),
+        "test_samples": curve[-1].samples if curve else 0,
+        "accuracy": curve[-1].percent if curve else None,
+    }
+    return record | ({"curve": [accuracy.percent for accuracy in curve]} if len(curve) > 1 else {})
+
+
+def spread(clients: Sequence[Mapping[str, Any]], key: str = "accuracy") -> dict[str, Any]:
+    """Mean, standard deviation and worst tenth of `key` over clients, and the number of clients without a value.
+
+    The standard deviation divides by n: it describes these clients, it does not estimate others.
+    """
+    values = sorted(float(client[key]) for client in clients if client.get(key) is not None)
+    if not values:
+        return {}
+    worst = values[: max(1, len(values) // 10)]
+    curves = [client["curve"] for client in clients if client.get("curve")]
+    return {
+        "personal_accuracy": fmean(values),
+        "personal_std": pstdev(values),
+        "personal_worst_decile": fmean(worst),
+        "personal_min": values[0],
+        "clients_without_test_samples": len(clients) - len(values),
+        **({"personal_curve": [fmean(point) for point in zip(*curves, strict=True)]} if curves else {}),
+    }
