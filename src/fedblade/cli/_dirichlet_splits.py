@@ -1,4 +1,4 @@
-"""What papers and code call "Dirichlet with alpha": every such split of the same data side by side."""
+"""`fedblade partition --compare`: the splits that papers and code call "Dirichlet with alpha", side by side."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from fedblade.config.run_config import RunConfig
     from fedblade.data import Dataset
 
-# In this order as in the code of NIID-Bench, MOON, FedDecorr and FedNTD; of FedGELA; FedETF; FedDF; FedRCL; FedDyn with
+# As in the code of, in this order: NIID-Bench, MOON, FedDecorr and FedNTD; FedGELA; FedETF; FedDF; FedRCL; FedDyn with
 # clients of equal sizes; FedDyn with clients of unequal sizes.
-VARIANTS: Sequence[tuple[str, Mapping[str, Any]]] = (
+SPLITS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("dirichlet", {"cap": True, "min_size": 10}),
     ("dirichlet", {"cap": True, "min_size": 0, "allow_empty": True}),
     ("dirichlet", {"cap": False, "min_size": 0, "allow_empty": True}),
@@ -28,9 +28,9 @@ _HEADINGS = ("samples", "classes", "largest", "clients", "lacking", "dist.", "")
 _WIDTHS = (15, 8, 8, 8, 8, 7, 9)
 _LEGEND = """
 samples  of a client: fewest/median/most
-classes  that a client sees in effect, of {classes}
+classes  that a client has in effect, of {classes}
 largest  share of the samples that are in the largest class of their client
-clients  that hold a class in effect, of {clients}
+clients  that have a class in effect, of {clients}
 lacking  classes that a cohort of {cohort} lacks on average, of {classes}
 dist.    share of a cohort's samples that would have to change class to match
          all data
@@ -38,8 +38,8 @@ dist.    share of a cohort's samples that would have to change class to match
 {lacks}"""
 
 
-def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
-    """Print a row for each split as soon as it is made; one that is impossible gives its reason there."""
+def compare_splits(config: "RunConfig", dataset: "Dataset") -> None:
+    """Print a row for every split as soon as it is made; an impossible split has the reason in its row."""
     from fedblade.core.errors import Misconfigured
     from fedblade.partitions import LACKS
 
@@ -51,8 +51,8 @@ def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
     alpha, shape = config.partition.knobs["alpha"], config.federation
     size = f"{len(dataset.train.labels)} samples of {dataset.num_classes} classes"
     typer.echo(f"{config.dataset.name}, {size}, alpha={alpha:g}, seed {config.general.seed}\n")
-    typer.echo(f"{'split':{_NAME}}{_cells(_HEADINGS)}")
-    for name, knobs in VARIANTS:
+    typer.echo(f"{'split':{_NAME}}{_columns(_HEADINGS)}")
+    for name, knobs in SPLITS:
         settings = textwrap.wrap(
             " ".join([name, *(f"{key}={str(knob).lower()}" for key, knob in knobs.items())]), _NAME
         )
@@ -68,7 +68,7 @@ def compare_variants(config: "RunConfig", dataset: "Dataset") -> None:
 
 
 def refuse_knobs(config: "RunConfig", overrides: Mapping[str, Any]) -> None:
-    """Refuse knobs of one split other than alpha: each row of the comparison has knobs of its own."""
+    """Refuse knobs other than alpha: every row of the comparison sets its other knobs."""
     from fedblade.config.settings import show
     from fedblade.core.errors import Misconfigured
 
@@ -76,13 +76,13 @@ def refuse_knobs(config: "RunConfig", overrides: Mapping[str, Any]) -> None:
         section, _, knob = key.rpartition(".")
         if section in ("", "partition") and knob in config.partition.knobs and knob != "alpha":
             raise Misconfigured(
-                f"--compare would ignore --set {key}={show(value)}: each of its splits has knobs of its own. Leave "
-                f"{knob} out, or leave --compare out to see the one split."
+                f"--compare would ignore --set {key}={show(value)}, because every split it shows sets its knobs. Leave "
+                f"{knob} out, or leave --compare out to see one split."
             )
 
 
 def _measured(config: "RunConfig", dataset: "Dataset", name: str, knobs: Mapping[str, Any]) -> list[str]:
-    """The numbers of a split of `dataset` as the rest of its row."""
+    """The numbers of a split as the rest of its row."""
     import numpy as np
 
     from fedblade.core.registry import partitions
@@ -91,18 +91,18 @@ def _measured(config: "RunConfig", dataset: "Dataset", name: str, knobs: Mapping
 
     chosen = replace(config.partition, name=name, entry=partitions.get(name), knobs=knobs)
     split = split_clients(replace(config, partition=chosen), dataset).train
-    found, sizes = hardness(split, config.federation.clients_per_round), split.sizes()
+    measured, sizes = hardness(split, config.federation.clients_per_round), split.sizes()
     row = (
         f"{sizes.min()}/{np.median(sizes):.0f}/{sizes.max()}",
-        f"{found.effective_classes:.2f}",
-        f"{100 * found.largest_share:.0f} %",
-        f"{found.effective_clients:.1f}",
-        f"{found.missing_classes:.2f}",
-        f"{found.cohort_distance:.2f}",
-        found.level,
+        f"{measured.effective_classes:.2f}",
+        f"{100 * measured.largest_share:.0f} %",
+        f"{measured.effective_clients:.1f}",
+        f"{measured.missing_classes:.2f}",
+        f"{measured.cohort_distance:.2f}",
+        measured.level,
     )
-    return [_cells(row)]
+    return [_columns(row)]
 
 
-def _cells(row: Sequence[str]) -> str:
-    return "".join(f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=True))
+def _columns(row: Sequence[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(row, _WIDTHS, strict=True))
