@@ -20,16 +20,22 @@ import torch
 from torch import Tensor, nn
 
 import fedblade
-from fedblade.core.fields import Field
-from fedblade.core.method import Method
-from fedblade.core.metric import Metric
-from fedblade.core.streams import Streams
-from fedblade.core.sums import DataPass
-from fedblade.core.terms import Term, TermValue
-from fedblade.core.tree import Tree
-from fedblade.core.views import Head, HeadOutput, HeadTensors, StepView
+from fedblade.api import (
+    DataPass,
+    Field,
+    Head,
+    HeadOutput,
+    HeadTensors,
+    Method,
+    Metric,
+    StepView,
+    Streams,
+    Term,
+    TermValue,
+    Tree,
+    fedavg,
+)
 from fedblade.data import Dataset, as_dataset
-from fedblade.methods.fedavg import fedavg
 from fedblade.partitions import Partitioner, Request, Split
 
 
