@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "figures": {"core", "charts", "results", "config", "presets"},
     "watch": {"core", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
+    "api": {"core", "data", "diagnostics", "heads", "losses", "methods", "models", "partitions", "payloads", "server"},
     "cli": {
         "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
         "watch", "flower",
@@ -163,6 +164,8 @@ def test_light_imports_do_not_load_torch():
         "fedblade.watch",
         "fedblade.figures",
         "fedblade.cli",
+        "fedblade.flower.federation_status",
+        "fedblade.flower.local_federation",
         "fedblade.protocols",
         "fedblade.hardness",
     ):

@@ -9,6 +9,8 @@ from fedblade.figures._specs import general_figures
 from fedblade.report import build_report
 from fedblade.results import group_runs, read_runs
 
+pytestmark = pytest.mark.thorough
+
 # The report's pictures that are no course of one number over rounds, with the figures that show the same.
 FIGURES = {
     "accuracy": ("accuracy",),

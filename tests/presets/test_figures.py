@@ -2,12 +2,11 @@
 
 import re
 
-import pytest
-
 from fedblade.config.run_config import RunConfig
 from fedblade.figures import paper_ids
 from fedblade.figures._specs import Number, find_number, paper_figure
 from support.all_presets import GRIDS, configs
+from support.for_every import for_every
 
 DRAWN = [name for name in GRIDS if name in paper_ids()]
 
@@ -28,7 +27,7 @@ def test_every_figure_has_a_preset_of_its_id():
     assert sorted(DRAWN) == sorted(paper_ids())
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@for_every(DRAWN)
 def test_every_cell_measures_what_its_figure_shows(name):
     wanted = [field for part in paper_figure(name) for field in part.required]
     missing = {
