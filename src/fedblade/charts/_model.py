@@ -84,7 +84,7 @@ class LinePanel:
 
 @dataclass(frozen=True)
 class MatrixPanel:
-    """Numbers as shades; `kind` is `cosines`, `confusion` or `labels`."""
+    """Numbers as shades; `kind` is `cosines`, `confusion` or `labels`. `shared` is as for lines."""
 
     title: str
     x: Axis
@@ -92,6 +92,7 @@ class MatrixPanel:
     shade: Axis
     values: Matrix
     kind: str
+    shared: str = ""
 
 
 Panel = LinePanel | MatrixPanel

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHARE_OF_HEIGHT = 0.8
-"""How much of a panel's height upright text may take."""
+"""The share of a panel's height that upright text may take."""
 
 
 def need_matplotlib() -> Any:
@@ -120,10 +120,5 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
         left = panels[index - 1] if index % columns else None
         if left is None or left.y.label != panel.y.label:
             ax.set_ylabel(textwrap.fill(panel.y.label, up))
-        if (
-            isinstance(panel, LinePanel)
-            and isinstance(left, LinePanel)
-            and panel.shared
-            and panel.shared == left.shared
-        ):
+        if left is not None and panel.shared and panel.shared == left.shared:
             ax.tick_params(labelleft=False)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MARKS = 5
-"""Markers per line: enough to follow it, few enough to see it."""
+"""Markers per line: enough to follow the line, few enough to see it."""
 _MARGIN = 0.1
 _HANDLE = 8
-"""Letters that the line before a label takes."""
+"""The width of the line sample before a label, in letters."""
 _MOST_COLUMNS = 6
 _SHARE_OF_AXES = 0.7
-"""How much of a panel's width its horizontal axis takes."""
+"""The share of a panel's width that its horizontal axis takes."""
 _PERCENT = (0.0, 100.0)
 
 

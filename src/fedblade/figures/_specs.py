@@ -41,7 +41,9 @@ class Number:
         if self.label or description is None:
             return self
         unit = f" ({description.unit})" if description.unit else ""
-        return replace(self, label=description.short or description.label + unit, part=description.variant)
+        label = description.short or description.label + unit
+        # matplotlib takes text between dollar signs for a formula.
+        return replace(self, label=label.replace("$", r"\$"), part=description.variant)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 "use strict";
-// The page is complete without this script, which adds: switches for methods, values under the pointer, a choice of
-// round. It reads the blocks of JSON beside the pictures and asks nothing of any other place.
+// The page is complete without this script. The script adds switches for methods, values under the pointer and a
+// choice of round. It reads the blocks of JSON beside the pictures and loads nothing.
 (() => {
   const LEVELS = 8;
   const UNKNOWN = 255;
