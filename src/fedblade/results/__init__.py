@@ -2,7 +2,7 @@
 
 - The folder of a run: `RunDirectory` writes it and reads single files, `run_folders` finds run folders, `read_lines`
   and `read_object` read JSON. Constants such as `HISTORY` are file names; a record is read from `RECORD_FILES`.
-- Runs as values: `read_runs` gives a `RunRecord` each, with `Round`, `Partition` and the `fields` that describe its
+- Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
   numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
   `distinguishing_keys`, `count_configurations`, `setting_number` and `published_names` work on their settings.

@@ -24,7 +24,7 @@ def built_in_fields() -> Mapping[str, Field]:
 
 
 def all_fields(stored: Mapping[str, Field] | None, written: Iterable[str]) -> dict[str, Field]:
-    """The fields of a run: as it stored them, then one for each measured number in its history without description.
+    """The fields of a run: the stored ones, then fields for the measured numbers that have no description.
 
     `written` are the names of the numbers in the history. A run of an earlier version stored no descriptions.
     """
@@ -35,17 +35,17 @@ def all_fields(stored: Mapping[str, Field] | None, written: Iterable[str]) -> di
 
 
 def described_fields(groups: "Sequence[Group]") -> list[Field]:
-    """The fields that have a value in some round of the counted runs, in reading order: the main ones first.
+    """The fields that have a value in at least one round of the counted runs, in reading order: the main ones first.
 
     Where runs describe a field differently, the first run counts.
     """
     runs = [run for group in groups for run in group.counted]
     measured = {name for run in runs for round_ in run.history for name in round_.numbers}
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     for run in runs:
         for name, field in run.fields.items():
-            found.setdefault(name, field)
-    return sorted((field for name, field in found.items() if name in measured), key=lambda field: not field.main)
+            fields.setdefault(name, field)
+    return sorted((field for name, field in fields.items() if name in measured), key=lambda field: not field.main)
 
 
 def descriptions(fields: Iterable[Field]) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def descriptions(fields: Iterable[Field]) -> dict[str, Any]:
 
 def read_descriptions(stored: Mapping[str, Any]) -> tuple[dict[str, Field], list[str]]:
     """The fields of a stored `metrics.json`, and the names of those whose description is broken."""
-    found = {name: restored(name, description) for name, description in stored.items()}
-    fields = {name: field for name, field in found.items() if field is not None}
-    return fields, [name for name, field in found.items() if field is None]
+    restorable = {name: restored(name, description) for name, description in stored.items()}
+    fields = {name: field for name, field in restorable.items() if field is not None}
+    return fields, [name for name, field in restorable.items() if field is None]
 
 
 def _is_measured(name: str) -> bool:

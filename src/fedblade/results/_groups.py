@@ -128,10 +128,10 @@ def _labels(groups: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     methods = [runs[0].part("method") for runs in groups]
     settings = [_named_settings(runs[0]) for runs in groups]
     labels = []
-    for method, own in zip(methods, settings, strict=True):
+    for method, its_settings in zip(methods, settings, strict=True):
         alike = [other for other, name in zip(settings, methods, strict=True) if name == method]
         keys = _without_foreign(alike, sorted(differing_keys(alike), key=lambda key: not key.endswith(".name")))
-        labels.append(_label(method, own, distinguishing_keys(alike, keys)))
+        labels.append(_label(method, its_settings, distinguishing_keys(alike, keys)))
     return labels
 
 

@@ -41,13 +41,13 @@ def coverage_sentence(
 
 def own_models_sentence(groups: Sequence[Group], drawn: str = MEAN_OVER_OWN_MODELS) -> str:
     """What is drawn for the groups without a global model; empty where all groups have one."""
-    own = [group.label for group in groups if group.personal]
-    if not own:
+    labels = [group.label for group in groups if group.personal]
+    if not labels:
         return ""
-    if len(own) == len(groups) > 1:
+    if len(labels) == len(groups) > 1:
         return f"No method here has a global model: shown is {drawn}."
-    have, them = ("has", "it") if len(own) == 1 else ("have", "them")
-    return f"{listing(own)} {have} no global model; shown for {them} is {drawn}."
+    have, them = ("has", "it") if len(labels) == 1 else ("have", "them")
+    return f"{listing(labels)} {have} no global model; shown for {them} is {drawn}."
 
 
 def _sends_nothing(group: Group) -> bool:

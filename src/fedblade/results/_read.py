@@ -29,11 +29,11 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     """Read all runs at or below `paths`, in this order; a run that is found twice is read once."""
     if not paths:
         raise Misconfigured("no run directory was given; expected at least one. Name a run or a folder of runs.")
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in paths:
         for folder in _runs_below(Path(path)):
-            found.setdefault(folder.resolve(), folder)
-    return [_read_run(folder) for folder in found.values()]
+            folders.setdefault(folder.resolve(), folder)
+    return [_read_run(folder) for folder in folders.values()]
 
 
 def _runs_below(path: Path) -> list[Path]:
@@ -97,8 +97,8 @@ def _read_config(path: Path) -> Mapping[str, Any]:
 
 def _read_lines(path: Path, *, by_round: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """The objects of a file of lines, and the lines that cannot be read, in words."""
-    found = read_lines(path, by_round=by_round)
-    return found.objects, broken_lines(found.broken, _where(path))
+    lines = read_lines(path, by_round=by_round)
+    return lines.objects, broken_lines(lines.broken, _where(path))
 
 
 def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -159,10 +159,10 @@ class RunDirectory:
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """The objects of a file of lines, in order; broken lines are left out and logged, see `read_lines`."""
-        found = read_lines(self.path / name, by_round=name in (HISTORY, DIAGNOSTICS))
-        if found.broken:
-            _LOG.warning(left_out_sentence(broken_lines(found.broken, f"{self.path}/{name}")))
-        return found.objects
+        lines = read_lines(self.path / name, by_round=name in (HISTORY, DIAGNOSTICS))
+        if lines.broken:
+            _LOG.warning(left_out_sentence(broken_lines(lines.broken, f"{self.path}/{name}")))
+        return lines.objects
 
     def rewrite(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
         """Replace a file of lines."""
