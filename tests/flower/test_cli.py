@@ -7,7 +7,7 @@ import sys
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.cli._main import _status
+from fedblade.cli._main import exit_status
 from fedblade.core.errors import RunFailed
 from fedblade.flower import following, local_federation
 from fedblade.flower._record import FederationRecord, ProcessRecord
@@ -19,7 +19,7 @@ def cli(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        status = _status(["flower", *arguments], debug=False)
+        status = exit_status(["flower", *arguments], debug=False)
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -56,8 +56,8 @@ class Heard(RunListener):
         assert "engine flower" in run.description
         self.started = len(history)
 
-    def on_round(self, row) -> None:
-        self.rounds.append(row["round"])
+    def on_round(self, record) -> None:
+        self.rounds.append(record["round"])
 
     def on_note(self, text) -> None:
         self.notes.append(text)

@@ -78,13 +78,13 @@ def test_a_quorum_must_measure_and_who_does_not_is_named(tmp_path):
         )
 
     one = apart(tmp_path / "one", files, config=config)
-    one.post.tamper = silent(1)
+    one.transport.tamper = silent(1)
     row = one.trained().history[0]
     assert [(event["event"], event["client"]) for event in one.events] == [("not measured", 1)]
     hits = row["test_accuracy"] / 100 * (len(parts[0][3]) + len(parts[2][3]))
     assert hits == pytest.approx(round(hits), abs=1e-6)
     two = apart(tmp_path / "two", files, config=config)
-    two.post.tamper = silent(0, 1)
+    two.transport.tamper = silent(0, 1)
     with pytest.raises(RunFailed, match=r"1 of 3 clients measured.*flower.quorum"):
         two.trained()
 

@@ -79,21 +79,12 @@ def test_nodes_decide_of_what_type_inputs_are(kind, tmp_path):
 WARDS = """
 from pathlib import Path
 import numpy as np
-import torch
-
-class Ward(torch.utils.data.Dataset):
-    def __init__(self, inputs, labels, moved):
-        self.inputs, self.labels, self.moved = inputs, labels, moved
-    def __len__(self):
-        return len(self.labels)
-    def __getitem__(self, i):
-        shift = int(torch.randint(-1, 2, ())) if self.moved else 0
-        return np.roll(self.inputs[i], shift, axis=-1), int(self.labels[i])
+from support.shifted_images import ShiftedImages
 
 def two(ward):
     with np.load(Path(__file__).parent / "data" / f"{ward}.npz") as file:
         x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    return Ward(x, y, True), Ward(x_test, y_test, False)
+    return ShiftedImages(x, y, moved=True), ShiftedImages(x_test, y_test)
 
 def ward0(): return two(0)
 def ward1(): return two(1)

@@ -203,7 +203,9 @@ def test_what_a_node_says_cannot_act_on_a_terminal(tmp_path):
     said = "\x1b[2J\r\nrefused: \u202eevil\x00 é"
     config = config_of("fedavg", rounds=1)
     run = Far(config, tmp_path)
-    run.transport.tamper = lambda request, reply: [replace(reply, error=said, facts={}) if request.node == 102 else reply]
+    run.transport.tamper = lambda request, reply: [
+        replace(reply, error=said, facts={}) if request.node == 102 else reply
+    ]
     with pytest.raises(RunFailed) as failed:
         run.setup()
     shown = "\\x1b[2J\\r\\nrefused: \\u202eevil\\x00 é"
