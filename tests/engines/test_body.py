@@ -16,7 +16,15 @@ from support.model_cases import CASES
 CLIENTS, BATCH = 2, 6
 LARGE = ("alexnet_bn", "densenet121", "efficientnet_b0", "resnet18_imagenet", "wrn56_4", "vgg11", "resnet18")
 """Models that take long in float64."""
-MODELS = [pytest.param(case, marks=[pytest.mark.slow] * (case.name in LARGE), id=case.name) for case in CASES]
+QUICK = ("mlp", "small_cnn", "resnet20")
+MODELS = [
+    pytest.param(
+        case,
+        marks=[pytest.mark.slow] * (case.name in LARGE) + [pytest.mark.thorough] * (case.name not in QUICK),
+        id=case.name,
+    )
+    for case in CASES
+]
 
 
 def test_every_model_has_a_case():
@@ -93,7 +101,9 @@ def test_models_with_a_client_axis_are_the_models(case):
 
 
 @pytest.mark.parametrize("tap", ["none", "plain", "relu"])
-@pytest.mark.parametrize("name", ["small_cnn", "mobilenet_v1", "char_lstm"])
+@pytest.mark.parametrize(
+    "name", ["small_cnn", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("mobilenet_v1", "char_lstm"))]
+)
 def test_stages_come_in_order_and_as_they_are_tapped(name, tap):
     case = next(case for case in CASES if case.name == name)
     _, stages = compare(case.make, inputs_of(case), training=True, tap=tap)

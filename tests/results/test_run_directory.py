@@ -292,7 +292,7 @@ def test_an_empty_folder_may_be_used(small_run, tmp_path):
 
 def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_path):
     code = (
-        "import sys, fedblade.results._folder as d, pathlib\n"
+        "import sys, fedblade.results._run_directory as d, pathlib\n"
         "from fedblade.core.errors import Misconfigured\n"
         "folder = d.RunDirectory(pathlib.Path(sys.argv[1]))\n"
         "try:\n    folder.open(folder.stored_config(), resume=True)\n"

@@ -154,7 +154,7 @@ def test_fine_tuning_changes_no_round():
 
 
 def test_fine_tuned_models_are_those_of_the_local_loop():
-    """P-FT: every client, the final model, the run's epochs and last rate."""
+    """Protocol `ft`: every client, the final model, the run's epochs and last rate."""
     setup, driver = ran("fedavg-ft", schedule="step", protocol="ft")
     rate = setup.config.optimizer.rate(2, 3)
     assert rate != 0.1

@@ -3,9 +3,10 @@
 import pytest
 
 from fedblade.core.registry import methods
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.runs import load_config
 from support.node_runs import SMALL, Far, alone, config_of, digest
+from support.sample import sampled
 
 
 def comparable(driver):
@@ -14,7 +15,7 @@ def comparable(driver):
     ]
 
 
-@pytest.mark.parametrize("method", sorted(methods.names()))
+@pytest.mark.parametrize("method", sampled(sorted(methods.names()), pytest.mark.thorough))
 def test_nodes_give_the_sequential_model(method, tmp_path):
     config = config_of(method)
     near, run = alone(config), Far(config, tmp_path, Deployment(), order=lambda ids: ids[::-1])

@@ -19,6 +19,7 @@ from fedblade.core.plan import draw_cohorts
 from fedblade.core.streams import Streams
 from fedblade.runs import RunListener
 
+pytestmark = pytest.mark.thorough
 STATE = 4 * (1000 * 32 + 1000 + 4 * 1000 + 4 + 4 * 10 + 10)
 """Bytes of a client's state: layers from 32 inputs to 1000 and on to 4 features, and a head of 10 classes."""
 MEGABYTE = 2**20
