@@ -14,7 +14,8 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
-from fedblade.runs import RunListener
+from fedblade.results import read_runs
+from fedblade.runs import Driver, RunListener, load_config, prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}
@@ -41,6 +42,13 @@ def test_own_parts_work_by_reference():
     assert result.model.features(_images()).shape == (3, 32)
     with pytest.raises(fedblade.core.errors.Misconfigured, match="smoothing"):
         fedblade.run(method=f"{file}:smooth", smothing=0.3, **SMALL)
+
+
+def test_an_own_metric_is_measured_and_described(tmp_path):
+    result = fedblade.run(metrics=[f"{EXAMPLES / 'own_parts.py'}:confidence"], out=tmp_path / "run", **SMALL)
+    assert all(0.1 <= row["confidence"] <= 1 for row in result.history)
+    (record,) = read_runs([tmp_path / "run"])
+    assert record.fields["confidence"].label == "How sure the model is"
 
 
 def test_own_parts_combine_with_built_in_regularisers():
@@ -130,12 +138,10 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
     seen = []
 
-    class DiagnosticRequest(RunListener):
-        def on_start(self, setup, history):
-            server = setup.method.server
-            object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
-
-    fedblade.run(method=NEW_METHOD, listener=DiagnosticRequest(), **everyone)
+    setup = prepare(load_config(None, {"method": NEW_METHOD, **everyone})[0])
+    server = setup.method.server
+    object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
+    Driver(setup, None, RunListener()).run()
     totals = [state.extra["heard"]["of"] for state in seen]
     assert float(totals[0].sum()) == 1348
     assert (totals[2] == 3 * totals[0]).all()

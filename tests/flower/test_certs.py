@@ -1,5 +1,6 @@
 """Certificates as TLS sees them, and keys as Flower reads them."""
 
+import datetime
 import socket
 import ssl
 import threading
@@ -15,7 +16,7 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower import _certs
+from fedblade.flower import certificates
 
 
 def handshake(certs: Path, trusted: Path, name: str) -> None:
@@ -49,7 +50,9 @@ def handshake(certs: Path, trusted: Path, name: str) -> None:
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "certs"
-    _certs.make_certs(folder, hosts=["flower.example.org", "10.0.0.7", "::1", "localhost"], nodes=2, days=10)
+    certificates.make_certificates(
+        folder, hosts=["flower.example.org", "10.0.0.7", "::1", "localhost"], nodes=2, days=10
+    )
     return folder
 
 
@@ -64,7 +67,7 @@ def test_the_server_is_not_trusted_under_another_name(certs):
 
 
 def test_another_authority_is_not_trusted(certs, tmp_path):
-    _certs.make_certs(tmp_path / "other")
+    certificates.make_certificates(tmp_path / "other")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(certs, tmp_path / "other", "localhost")
 
@@ -81,7 +84,9 @@ def test_the_server_certificate_signs_no_other(certs):
 
 
 def test_certificates_last_as_long_as_asked(certs):
-    assert 9.9 < _certs.days_left(certs) < 10.1
+    certificate = x509.load_pem_x509_certificate((certs / "server.crt").read_bytes())
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    assert 9.9 < left / datetime.timedelta(days=1) < 10.1
 
 
 def test_private_keys_are_the_owners(certs):
@@ -102,53 +107,33 @@ def test_flower_reads_the_node_keys(certs):
 def test_nothing_is_replaced(certs):
     before = {path.name: path.read_bytes() for path in certs.iterdir()}
     with pytest.raises(Misconfigured, match=r"already holds ca\.crt, ca\.key, server\.crt, server\.key …"):
-        _certs.make_certs(certs, nodes=3)
+        certificates.make_certificates(certs, nodes=3)
     assert {path.name: path.read_bytes() for path in certs.iterdir()} == before
 
 
 def test_one_file_in_the_way_is_enough(tmp_path):
     (tmp_path / "node-2").write_text("mine")
     with pytest.raises(Misconfigured, match="already holds node-2, "):
-        _certs.make_certs(tmp_path, nodes=2)
+        certificates.make_certificates(tmp_path, nodes=2)
     assert [path.name for path in tmp_path.iterdir()] == ["node-2"]
-
-
-def test_further_node_keys_leave_the_first_alone(tmp_path):
-    _certs.make_certs(tmp_path / "certs", nodes=1)
-    before = (tmp_path / "certs" / "node-1").read_bytes()
-    _certs.add_node_keys(tmp_path / "certs", 3)
-    assert (tmp_path / "certs" / "node-1").read_bytes() == before
-    assert (tmp_path / "certs" / "node-3.pub").is_file()
 
 
 @pytest.mark.parametrize("host", ["https://flower.example.org", "host:8000", "", "two words"])
 def test_a_host_that_is_none_is_refused_before_anything_is_written(tmp_path, host):
     with pytest.raises(Misconfigured, match="neither a host name nor an IP address"):
-        _certs.make_certs(tmp_path / "certs", hosts=[host])
+        certificates.make_certificates(tmp_path / "certs", hosts=[host])
     assert not (tmp_path / "certs").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match="cannot make the folder"):
-        _certs.make_certs(tmp_path / "file" / "certs")
+        certificates.make_certificates(tmp_path / "file" / "certs")
 
 
 @pytest.mark.parametrize("days", [0, 36501, 10_000_000, 10**12])
 def test_certificates_for_longer_than_a_date_can_say_are_refused(tmp_path, days):
     with pytest.raises(Misconfigured, match=rf"--days {days} is not between 1 and 36500"):
-        _certs.make_certs(tmp_path / "certs", days=days)
+        certificates.make_certificates(tmp_path / "certs", days=days)
     assert not (tmp_path / "certs").exists()
-    _certs.make_certs(tmp_path / "certs", days=36500)
-
-
-def test_a_public_key_without_its_private_one_is_made_again(tmp_path):
-    """As left by a command that was killed between the two."""
-    _certs.make_certs(tmp_path / "certs", nodes=2)
-    kept, before = ((tmp_path / "certs" / f"node-{number}.pub").read_bytes() for number in (1, 2))
-    (tmp_path / "certs" / "node-2").unlink()
-    _certs.add_node_keys(tmp_path / "certs", 2)
-    assert (tmp_path / "certs" / "node-1.pub").read_bytes() == kept
-    private = serialization.load_ssh_private_key((tmp_path / "certs" / "node-2").read_bytes(), None)
-    assert try_load_public_key(tmp_path / "certs" / "node-2.pub") == public_key_to_bytes(private.public_key())
-    assert (tmp_path / "certs" / "node-2.pub").read_bytes() != before
+    certificates.make_certificates(tmp_path / "certs", days=36500)

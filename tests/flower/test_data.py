@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower._data import own_dataset
+from fedblade.flower._node_data import own_dataset
 
 SECRET = "patient 7, John Doe"
 NAMES = ("x_train", "y_train", "x_test", "y_test")

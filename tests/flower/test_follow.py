@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
-from fedblade.flower import _follow
-from fedblade.flower._place import Place
+from fedblade.flower import following
+from fedblade.flower.app_folder import AppFolder
 from fedblade.runs import RunListener, load_config
 
 Step = Callable[[], dict[str, Any]]
@@ -26,7 +26,7 @@ class Link:
     def __init__(self, steps: list[Step]) -> None:
         self.steps, self.settings, self.stopped = iter(steps), {}, []
 
-    def __call__(self, _place: Place) -> "Link":
+    def __call__(self, _app: AppFolder) -> "Link":
         return self
 
     def __enter__(self) -> "Link":
@@ -52,12 +52,12 @@ class Heard(RunListener):
     def __init__(self) -> None:
         self.started, self.rounds, self.notes = -1, [], []
 
-    def on_start(self, setup, history) -> None:
-        assert setup.engine.name == "flower"
+    def on_start(self, run, history) -> None:
+        assert "engine flower" in run.description
         self.started = len(history)
 
-    def on_round(self, row) -> None:
-        self.rounds.append(row["round"])
+    def on_round(self, record) -> None:
+        self.rounds.append(record["round"])
 
     def on_note(self, text) -> None:
         self.notes.append(text)
@@ -65,15 +65,14 @@ class Heard(RunListener):
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch) -> None:
-    for name in ("_LOOK_SECONDS", "_ASK_SECONDS"):
-        monkeypatch.setattr(_follow, name, 0.0)
+    monkeypatch.setattr(following, "_POLL_SECONDS", 0.0)
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path / "app")
-    place.own.mkdir(parents=True)
-    return place
+def app(tmp_path):
+    app = AppFolder(tmp_path / "app")
+    app.local.mkdir(parents=True)
+    return app
 
 
 def going(*effects: Callable[[], object]) -> Step:
@@ -102,23 +101,23 @@ def summary(out: Path, status: str) -> Callable[[], None]:
     return lambda: (out / "summary.json").write_text(json.dumps({"status": status, "rounds": 3}))
 
 
-def follow(monkeypatch, place: Place, out: Path, steps: list[Step], resume: bool = False):
+def follow(monkeypatch, app: AppFolder, out: Path, steps: list[Step], resume: bool = False):
     link, heard = Link(steps), Heard()
-    monkeypatch.setattr(_follow, "SuperLink", link)
-    return link, heard, lambda: _follow.follow(place, load_config(None, {})[0], out, heard, resume=resume)
+    monkeypatch.setattr(following, "SuperLink", link)
+    return link, heard, lambda: following.follow(app, load_config(None, {})[0], out, heard, resume=resume)
 
 
-def test_rounds_are_shown_once_and_the_summary_comes_back(monkeypatch, place, tmp_path):
+def test_rounds_are_shown_once_and_the_summary_comes_back(monkeypatch, app, tmp_path):
     out = tmp_path / "my run"
     steps = [going(rounds(out, 1)), going(), going(rounds(out, 2, 3), summary(out, "finished")), ended()]
-    link, heard, run = follow(monkeypatch, place, out, steps)
+    link, heard, run = follow(monkeypatch, app, out, steps)
     assert run() == {"status": "finished", "rounds": 3}
     assert (heard.started, heard.rounds) == (0, [1, 2, 3])
     assert link.settings == f'run-dir = "{out}"\nresume = false\n'
     assert not link.stopped
 
 
-def test_a_torn_last_line_is_shown_when_it_is_whole(monkeypatch, place, tmp_path):
+def test_a_torn_last_line_is_shown_when_it_is_whole(monkeypatch, app, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     history = out / "history.jsonl"
@@ -127,17 +126,17 @@ def test_a_torn_last_line_is_shown_when_it_is_whole(monkeypatch, place, tmp_path
         going(lambda: history.write_text('{"round": 1}\n{"round": 2}\n'), summary(out, "finished")),
         ended(),
     ]
-    _, heard, run = follow(monkeypatch, place, out, steps)
+    _, heard, run = follow(monkeypatch, app, out, steps)
     run()
     assert heard.rounds == [1, 2]
 
 
-def test_going_on_shows_new_rounds_only(monkeypatch, place, tmp_path):
+def test_going_on_shows_new_rounds_only(monkeypatch, app, tmp_path):
     out = tmp_path / "out"
     rounds(out, 1, 2)()
     summary(out, "interrupted")()
     steps = [going(rounds(out, 3)), going(summary(out, "finished")), ended()]
-    link, heard, run = follow(monkeypatch, place, out, steps, resume=True)
+    link, heard, run = follow(monkeypatch, app, out, steps, resume=True)
     run()
     assert (heard.started, heard.rounds) == (2, [3])
     assert link.settings.endswith("resume = true\n")
@@ -154,21 +153,21 @@ def test_going_on_shows_new_rounds_only(monkeypatch, place, tmp_path):
         ("failed", "finished", "N/A", "Flower says 'finished:failed'"),
     ],
 )
-def test_only_a_finished_run_is_one(monkeypatch, place, tmp_path, sub, status, details, said):
+def test_only_a_finished_run_is_one(monkeypatch, app, tmp_path, sub, status, details, said):
     out = tmp_path / "out"
     out.mkdir()
     effects = [] if status is None else [summary(out, status)]
-    _, _, run = follow(monkeypatch, place, out, [going(*effects), ended(sub, details)])
+    _, _, run = follow(monkeypatch, app, out, [going(*effects), ended(sub, details)])
     with pytest.raises(RunFailed, match=said) as error:
         run()
     assert str(error.value).endswith(f"--resume --out {out}")
 
 
-def test_a_signal_stops_the_run_and_waits_for_its_end(monkeypatch, place, tmp_path):
+def test_a_signal_stops_the_run_and_waits_for_its_end(monkeypatch, app, tmp_path):
     def interrupt() -> None:
         raise Interrupted
 
-    link, _, run = follow(monkeypatch, place, tmp_path / "out", [going(interrupt), going(), ended("stopped")])
+    link, _, run = follow(monkeypatch, app, tmp_path / "out", [going(interrupt), going(), ended("stopped")])
     with pytest.raises(Interrupted):
         run()
     assert link.stopped == ["7"]
@@ -179,23 +178,23 @@ def unreachable() -> dict[str, Any]:
     raise RunFailed("no answer")
 
 
-def test_a_superlink_that_comes_back_is_waited_for(monkeypatch, place, tmp_path):
+def test_a_superlink_that_comes_back_is_waited_for(monkeypatch, app, tmp_path):
     out = tmp_path / "out"
     steps = [going(rounds(out, 1)), unreachable, unreachable, going(summary(out, "finished")), ended()]
-    _, heard, run = follow(monkeypatch, place, out, steps)
+    _, heard, run = follow(monkeypatch, app, out, steps)
     run()
     assert heard.rounds == [1]
 
 
-def test_a_superlink_that_stays_away_ends_it(monkeypatch, place, tmp_path):
-    monkeypatch.setattr(_follow, "_LOST_SECONDS", 0.0)
-    link, _, run = follow(monkeypatch, place, tmp_path / "out", [going(), unreachable])
+def test_a_superlink_that_stays_away_ends_it(monkeypatch, app, tmp_path):
+    monkeypatch.setattr(following, "_LOST_SECONDS", 0.0)
+    link, _, run = follow(monkeypatch, app, tmp_path / "out", [going(), unreachable])
     with pytest.raises(RunFailed, match="no answer"):
         run()
     assert not link.stopped
 
 
-def test_what_happens_to_nodes_is_told(monkeypatch, place, tmp_path):
+def test_what_happens_to_nodes_is_told(monkeypatch, app, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     journal = out / "deployment.jsonl"
@@ -211,7 +210,7 @@ def test_what_happens_to_nodes_is_told(monkeypatch, place, tmp_path):
         going(append('{"event": "no node", "client": 3}\n'), summary(out, "finished")),
         ended(),
     ]
-    _, heard, run = follow(monkeypatch, place, out, steps)
+    _, heard, run = follow(monkeypatch, app, out, steps)
     run()
     assert heard.notes == [
         "Flower run 7",
@@ -220,7 +219,7 @@ def test_what_happens_to_nodes_is_told(monkeypatch, place, tmp_path):
     ]
 
 
-def test_nothing_that_is_shown_can_act_on_a_terminal(monkeypatch, place, tmp_path):
+def test_nothing_that_is_shown_can_act_on_a_terminal(monkeypatch, app, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     event = {"event": "refused reply", "client": "\x1b[2J", "node": "9\r", "reason": "\x1b]0;owned\x07 ü"}
@@ -229,7 +228,7 @@ def test_nothing_that_is_shown_can_act_on_a_terminal(monkeypatch, place, tmp_pat
         going(),
         ended("failed", "ServerApp failed with exception: node 9 said \x1b[2Jthis."),
     ]
-    _, heard, run = follow(monkeypatch, place, out, steps)
+    _, heard, run = follow(monkeypatch, app, out, steps)
     with pytest.raises(RunFailed, match=r"node 9 said \\x1b\[2Jthis\. To go on"):
         run()
     assert heard.notes[1:] == [r"refused reply: client \x1b[2J, node 9\r, reason \x1b]0;owned\x07 ü"]

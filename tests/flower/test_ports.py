@@ -2,7 +2,7 @@
 
 import socket
 
-from fedblade.flower._ports import LOOPBACK, free_ports, is_open
+from fedblade.flower._processes import LOOPBACK, free_ports, is_open
 
 
 def test_free_ports_differ_and_can_be_taken():

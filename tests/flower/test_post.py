@@ -12,18 +12,17 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedblade.engines.nodes import Reply, Request, Size
-from fedblade.engines.nodes import _post as engine_post
-from fedblade.engines.nodes._post import replies
-from fedblade.flower._messages import answer
-from fedblade.flower._post import GridPost
+from fedblade.engines.nodes import Reply, Request, SizeLimit, _transport
+from fedblade.engines.nodes._transport import replies
+from fedblade.flower._grid_transport import GridTransport
+from fedblade.flower._messages import reply_message
 
 
 @pytest.fixture(autouse=True)
 def _identity(monkeypatch):
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
-    monkeypatch.setattr(engine_post, "_PAUSE", 0.0)
+    monkeypatch.setattr(_transport, "_PAUSE", 0.0)
 
 
 class Link(Grid):
@@ -50,7 +49,7 @@ class Link(Grid):
             self.pushed.append(message)
             id_ = message.metadata.__dict__["_message_id"] = f"m{len(self.pushed)}"
             ids.append(None if node in self.refuse else id_)
-            reply = answer(message, {"node": node}, {})
+            reply = reply_message(message, {"node": node}, {})
             reply.metadata.__dict__["_message_id"] = reply.object_id
             contents = {key: each.deflate() for key, each in get_all_nested_objects(reply).items()}
             self._kept[id_] = reply.object_id, self._spoil(node, contents)
@@ -74,7 +73,7 @@ def spoiled(kind, body):
     return spoil
 
 
-LARGE = Size(100, 10**6)
+LARGE = SizeLimit(100, 10**6)
 
 
 def requests(*nodes):
@@ -91,7 +90,7 @@ def requests(*nodes):
     ],
 )
 def test_a_reply_that_flower_cannot_unpack_takes_no_other_along(spoil):
-    found = list(replies(GridPost(Link(spoil)), requests(1, 2, 3, 4, 5), 1.0, LARGE))
+    found = list(replies(GridTransport(Link(spoil)), requests(1, 2, 3, 4, 5), 1.0, LARGE))
     assert [request.node for request, _ in found] == [1, 2, 3, 4, 5]
     assert [reply.facts.get("node") for _, reply in found] == [1, 2, None, 4, 5]
     (error,) = [reply for _, reply in found if reply.error is not None]
@@ -109,7 +108,7 @@ def test_a_link_that_is_gone_ends_the_run():
     link = Link()
     link.pull_messages = gone
     with pytest.raises(httpx.ConnectError):
-        list(replies(GridPost(link), requests(1), 1.0, LARGE))
+        list(replies(GridTransport(link), requests(1), 1.0, LARGE))
 
 
 def test_whom_a_reply_is_from_is_known_from_the_request():
@@ -121,20 +120,20 @@ def test_whom_a_reply_is_from_is_known_from_the_request():
 
     link = Link()
     link.pull_messages = lying
-    found = list(replies(GridPost(link), requests(1, 2), 1.0, LARGE))
+    found = list(replies(GridTransport(link), requests(1, 2), 1.0, LARGE))
     assert [(request.node, reply.node, reply.error) for request, reply in found] == [(1, 1, None), (2, 2, None)]
 
 
 def test_requests_live_as_long_as_they_are_waited_for():
     link = Link()
-    list(replies(GridPost(link), requests(1, 2), 300.0, LARGE))
+    list(replies(GridTransport(link), requests(1, 2), 300.0, LARGE))
     assert [message.metadata.ttl for message in link.pushed] == [600.0, 600.0]
 
 
 def test_a_grid_that_takes_only_some_of_the_messages_says_which():
     link = Link()
     link.refuse = {2}
-    found = list(replies(GridPost(link), requests(1, 2, 3), 1.0, LARGE))
+    found = list(replies(GridTransport(link), requests(1, 2, 3), 1.0, LARGE))
     assert {request.node: reply.error for request, reply in found} == {
         1: None, 2: "the request could not be sent", 3: None
     }  # fmt: skip
@@ -161,13 +160,13 @@ class Scripted:
 
 def test_a_request_that_cannot_be_repeated_is_told():
     post = Scripted(["first", None])
-    ((request, reply),) = replies(post, requests(1), 5.0, Size(0, 0))
+    ((request, reply),) = replies(post, requests(1), 5.0, SizeLimit(0, 0))
     assert (request.node, reply.request, reply.error) == (1, "", "the request could not be sent")
 
 
 def test_a_request_that_is_repeated_lives_for_the_time_that_is_left():
     post = Scripted(["first", "again"])
-    ((_, reply),) = replies(post, requests(1), 5.0, Size(0, 0))
+    ((_, reply),) = replies(post, requests(1), 5.0, SizeLimit(0, 0))
     assert reply.error is None
     first, again = post.sent
     assert first == 5.0
@@ -176,16 +175,16 @@ def test_a_request_that_is_repeated_lives_for_the_time_that_is_left():
 
 def test_no_reply_larger_than_asked_for_is_opened():
     model = {"a": torch.zeros(10**7), "b": torch.zeros(3, dtype=torch.float64)}
-    assert Size.of(model) == Size(2, 4 * 10**7 + 24)
+    assert SizeLimit.of(model) == SizeLimit(2, 4 * 10**7 + 24)
     post = Scripted(["again"])
-    list(replies(post, requests(1), 5.0, Size(3, 4)))
-    assert post.largest == [Size(3, 4)]
+    list(replies(post, requests(1), 5.0, SizeLimit(3, 4)))
+    assert post.largest == [SizeLimit(3, 4)]
 
 
 def test_messages_are_what_this_test_takes_them_for():
     """Without spoiling, what the link keeps in bytes is the message again."""
     link = Link()
-    GridPost(link).send(requests(4), 1.0)
+    GridTransport(link).send(requests(4), 1.0)
     (message,) = link.pull_messages(["m1"])
     assert isinstance(message, Message)
     assert link.pull_messages(["m1"]) == []

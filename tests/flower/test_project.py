@@ -15,9 +15,9 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.supercore.object_ref import load_app
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower import importable, make_app, read_app
 from fedblade.flower._node import Node
-from fedblade.flower._project import _project_name
+from fedblade.flower.app import read_app
+from fedblade.flower.new_app import _project_name, make_app
 
 # Flower asks a library of its own for something that is on its way out.
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
@@ -156,8 +156,7 @@ def test_files_of_the_users_are_copied_and_found_where_the_app_is_unpacked(tmp_p
     (tmp_path / "here" / "mine.py").unlink()
     for folder in ("server", "node"):
         zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / folder)
-    with importable(tmp_path / "server"):
-        config, _ = read_app(tmp_path / "server")
+    config, _ = read_app(tmp_path / "server")
     table = config.table()
     assert (table["method"]["name"], table["method"]["my_knob"]) == ("own_parts.mine:own+feddecorr", 0.25)
     assert (table["model"]["name"], table["evaluation"]["metrics"]) == (

@@ -8,36 +8,36 @@ import time
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, _supervise
-from fedblade.flower._place import Place
-from fedblade.flower._ports import LOOPBACK
-from fedblade.flower._record import Kept, Plan, read_record, write_plan
+from fedblade.flower import _processes, _supervisor
+from fedblade.flower._processes import LOOPBACK
+from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
+from fedblade.flower.app_folder import AppFolder
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path)
-    yield place
-    _processes.end_all(place, 1.0)
+def app(tmp_path):
+    app = AppFolder(tmp_path)
+    yield app
+    _processes.end_all(app, 1.0)
 
 
-def ward(place: Place, code: str) -> _supervise._Ward:
-    return _supervise._Ward("node-1", [sys.executable, "-c", code], place.home, Kept(1))
+def supervised(app: AppFolder, code: str) -> _supervisor._SupervisedProcess:
+    return _supervisor._SupervisedProcess("node-1", [sys.executable, "-c", code], app.home, ProcessRecord(1))
 
 
-def test_pauses_grow_and_restarts_are_counted(place, capsys):
-    one = ward(place, "raise SystemExit(3)")
-    one.start(place)
+def test_pauses_grow_and_restarts_are_counted(app, capsys):
+    one = supervised(app, "raise SystemExit(3)")
+    one.start(app)
     for restart in range(1, 7):
         one.process.wait(10)
-        assert one.look(place)
-        assert (one.kept.pid, one.kept.status) == (None, 3)
-        one.due = time.monotonic() + 60
-        assert not one.look(place)
-        one.due = 0.0
-        assert one.look(place)
-        assert one.kept.restarts == restart
-        assert one.kept.pid == one.process.pid
+        assert one.check(app)
+        assert (one.record.pid, one.record.status) == (None, 3)
+        one.restart_at = time.monotonic() + 60
+        assert not one.check(app)
+        one.restart_at = 0.0
+        assert one.check(app)
+        assert one.record.restarts == restart
+        assert one.record.pid == one.process.pid
     one.process.wait(10)
     said = [
         line.partition(" node-1 ended with status 3; starts again in ")[2]
@@ -46,37 +46,37 @@ def test_pauses_grow_and_restarts_are_counted(place, capsys):
     assert said == ["1.0 s", "2.0 s", "4.0 s", "5.0 s", "5.0 s", "5.0 s"]
 
 
-def test_a_process_that_ran_for_long_starts_afresh(place, monkeypatch, capsys):
-    monkeypatch.setattr(_supervise, "_LASTING_SECONDS", 0.0)
-    one = ward(place, "pass")
+def test_a_process_that_ran_for_long_starts_afresh(app, monkeypatch, capsys):
+    monkeypatch.setattr(_supervisor, "_STABLE_SECONDS", 0.0)
+    one = supervised(app, "pass")
     one.failures = 9
-    one.start(place)
+    one.start(app)
     one.process.wait(10)
-    assert one.look(place)
+    assert one.check(app)
     assert "starts again in 0.5 s" in capsys.readouterr().out
 
 
-def test_a_running_process_is_left_alone(place):
-    one = ward(place, "import time; time.sleep(60)")
-    one.start(place)
-    assert not one.look(place)
-    assert one.kept.restarts == 0
-    _processes.end(place, [one.process.pid], 5.0)
+def test_a_running_process_is_left_alone(app):
+    one = supervised(app, "import time; time.sleep(60)")
+    one.start(app)
+    assert not one.check(app)
+    assert one.record.restarts == 0
+    _processes.end(app, [one.process.pid], 5.0)
     one.process.wait(5)
 
 
-def test_a_port_that_was_taken_meanwhile_is_named(place):
+def test_a_port_that_was_taken_meanwhile_is_named(app):
     before = signal.getsignal(signal.SIGTERM)
-    place.own.mkdir()
+    app.local.mkdir()
     try:
         with socket.create_server((LOOPBACK, 0)) as other:
             port = other.getsockname()[1]
-            write_plan(place, Plan(False, port, ()))
+            write_record(app, FederationRecord(False, ProcessRecord(port)))
             with pytest.raises(_processes.ProcessFailed, match=f"port {port} was taken by another program"):
-                _supervise.supervise(place)
+                _supervisor.supervise(app)
     finally:
         signal.signal(signal.SIGTERM, before)
-    record = read_record(place)
+    record = read_record(app)
     assert record is not None
     assert (record.phase, record.superlink.pid) == ("failed", None)
     assert str(port) in record.error

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.cards import card
+from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
@@ -446,7 +446,7 @@ def test_a_small_gradient_is_left_alone(method):
 
 @pytest.mark.parametrize("method", NAMES)
 def test_the_card_tells_the_clip(method):
-    (phase,) = card(method).phases
+    (phase,) = make_card(method).phases
     assert phase.remarks == ("gradients clipped at norm 20",)
 
 

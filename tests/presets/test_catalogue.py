@@ -10,7 +10,7 @@ from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
 from fedblade.runs import tuning_stages
-from fedblade.studies._pending import readiness
+from fedblade.studies._cell_check import check_cell
 from support.all_presets import GRIDS, configs, lines, settled, shipped
 from support.for_every import for_every
 
@@ -115,10 +115,11 @@ def test_every_augmentation_is_defined_for_its_data_set(name):
 
 @for_every(GRIDS)
 def test_only_what_a_benchmark_measures_is_pending(name):
-    missing = ("`fedblade bench losses`",) if name == "fb-t10" else ()
+    commands = ["`fedblade bench losses`"] if name == "fb-t10" else []
     for cell in shipped(name).cells:
-        ready = readiness(cell)
-        assert (ready.missing, tuple(ready.unmeasured.values())) == (missing, missing)
+        benchmarked = check_cell(cell)
+        assert list(benchmarked.values()) == commands
+        assert not commands or benchmarked.keys() == cell.measures.keys()
 
 
 @for_every(GRIDS)
@@ -139,7 +140,7 @@ def test_a_label_chooses_exactly_its_own_lines(name):
 
 def test_cells_whose_parts_exist_are_ready():
     for name in ("fb-t4", "fe-t1", "fg-t5", "fr-t5", "fr-t14"):
-        assert {readiness(cell).missing for cell in shipped(name).cells} == {()}
+        assert not any(check_cell(cell) for cell in shipped(name).cells)
 
 
 # fb-t10 times the terms of one loss instead of training; the three sweeps of fr-f7 share the default values.

@@ -5,7 +5,7 @@ import pytest
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import tuning_stages
-from fedblade.studies._pending import readiness
+from fedblade.studies._cell_check import check_cell
 from fedblade.studies._reproduction import cell_name
 from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
 from support.for_every import for_every
@@ -225,7 +225,7 @@ def test_the_released_block_has_the_settings_of_the_authors_code():
         others = [each for each in whole(name).cells if each.unusual]
         assert len(others) * 2 == len(whole(name).cells)
         for each in others:
-            assert readiness(each).missing == ()
+            assert not check_cell(each)
 
 
 def test_shards_of_the_released_block_have_a_second_column_with_the_papers_number_beside_it():

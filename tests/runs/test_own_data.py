@@ -147,7 +147,7 @@ def test_random_transforms_are_drawn_anew_and_alike_in_every_engine(small_run, d
 class StopsAfterOne(fedblade.runs.RunListener):
     """Ends a run after its first round, as Ctrl-C does."""
 
-    def on_round(self, row):
+    def on_round(self, record):
         raise KeyboardInterrupt
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_clone
-from fedblade.engines.nodes import Reply, Request, Size
+from fedblade.engines.nodes import Reply, Request, SizeLimit
 from fedblade.flower._node import Node
 
 Tamper = Callable[[Request, Reply], Sequence[Reply]]
@@ -43,7 +43,7 @@ class LocalPost:
             self.asked.append(request)
         return ids
 
-    def receive(self, waiting: Collection[str], largest: Size) -> Iterator[Reply]:
+    def receive(self, waiting: Collection[str], largest: SizeLimit) -> Iterator[Reply]:
         for id_ in self._order([each for each in waiting if each in self._sent]):
             request = self._sent.pop(id_)
             if request.node in self.offline:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.tree import tree_digest
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
+from fedblade.flower.app import Deployment
 from fedblade.runs import Driver, RunListener, load_config, prepare
 from support.local_post import LocalPost
 

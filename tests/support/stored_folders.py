@@ -23,7 +23,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.engines.nodes import Reply, Request
 from fedblade.flower._server import deployed_setup, journal_of
 from fedblade.runs import RunJob, RunListener, Setup, load_config
-from fedblade.studies import plan_comparison, run_cells
+from fedblade.studies import plan_comparison, run_planned
 from support.local_post import LocalPost
 from support.node_runs import QUICK, nodes
 
@@ -88,7 +88,7 @@ def run(out: Path, listener: RunListener | None = None, **keys: Any) -> None:
 def comparison(out: Path) -> None:
     """Two methods and two seeds, as `fedblade compare --out` lays them out."""
     cells = plan_comparison("quickstart", SMALL, ["fedavg", "fedetf"], [1, 2], out)
-    run_cells(cells, lambda label: nullcontext(RunListener()))
+    run_planned(cells, lambda label: nullcontext(RunListener()))
 
 
 def deployed(out: Path) -> None:

@@ -18,8 +18,8 @@ class Heard(RunListener):
     def __init__(self, name="", told=None):
         self.name, self.told, self.notes = name, [] if told is None else told, []
 
-    def on_start(self, setup, history):
-        self.told.append((self.name, "start", setup, list(history)))
+    def on_start(self, run, history):
+        self.told.append((self.name, "start", run, list(history)))
 
     def on_client(self, round_, client):
         self.told.append((self.name, "client", round_, client))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedblade.results import Group
 
 if TYPE_CHECKING:
-    from fedblade.presets.grid import GridCell
+    from fedblade.presets.grid import Cell
 
 _SETTING = ("partition", "model", "federation.num_clients", "federation.clients_per_round", "local.epochs")
 
@@ -18,13 +18,13 @@ def choose_cells(figure: str, groups: Sequence[Group]) -> list[Group]:
     """
     # The presets need torch, which nothing else here does.
     from fedblade.config.settings import lookup, setting
-    from fedblade.presets.catalogue import load_preset
+    from fedblade.presets.catalogue import load_grid
 
-    def facts(cell: "GridCell") -> dict[str, Any]:
+    def facts(cell: "Cell") -> dict[str, Any]:
         own = {key: setting(cell.config, key) if "." in key else lookup(cell.config, key) for key in _SETTING}
         return {key: lookup(cell.config, key) for key in cell.chosen} | own
 
-    cells = load_preset(figure).cells
+    cells = load_grid(figure).cells
     for some in ([cell for cell in cells if not cell.unusual], cells):
         known = [facts(cell) for cell in some]
         if chosen := [group for group in groups if any(_fits(group, own) for own in known)]:

@@ -5,10 +5,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedblade.charts import LinePanel, MatrixPanel, Panel
+from fedblade.charts.palette import NEGATIVE, POSITIVE
 from fedblade.core.errors import MissingExtra
-from fedblade.figures._curves import draw_lines
-from fedblade.figures._panels import LinePanel, MatrixPanel, Panel
-from fedblade.figures._style import COLOURS, DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
+from fedblade.figures._lines import draw_lines
+from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +60,7 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
 def _columns(panels: Sequence[Panel], width: float) -> int:
     """Panels per row; panels of one setting stay together where they fit."""
     most = 2 if width <= ONE_COLUMN else 4
-    kinds = len({panel.y_label for panel in panels})
+    kinds = len({panel.y.label for panel in panels})
     if 1 < kinds <= most and len(panels) > most:
         return kinds * (most // kinds)
     return math.ceil(len(panels) / math.ceil(len(panels) / most))
@@ -77,7 +78,7 @@ def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[Ma
     from matplotlib.ticker import MaxNLocator
 
     labels = panels[0].kind == "labels"
-    signed = LinearSegmentedColormap.from_list("cosines", (COLOURS[1], "#ffffff", COLOURS[0]))
+    signed = LinearSegmentedColormap.from_list("cosines", (NEGATIVE, "#ffffff", POSITIVE))
     colours = signed if panels[0].kind == "cosines" else "Blues"
     norm = _shades(panels)
     used = list(axes[: len(panels)])
@@ -89,7 +90,7 @@ def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[Ma
         ax.grid(False)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
-    shade = textwrap.fill(panels[0].shade, int(height * LETTERS_PER_INCH * _SHARE_OF_HEIGHT))
+    shade = textwrap.fill(panels[0].shade.label, int(height * LETTERS_PER_INCH * _SHARE_OF_HEIGHT))
     figure.colorbar(image, ax=used, label=shade, fraction=0.05, pad=0.02)
 
 
@@ -114,10 +115,15 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
             # No break between a sign and its value.
             ax.set_title(textwrap.fill(panel.title.replace(" = ", "\u00a0=\u00a0"), across))
         below = panels[index + columns] if index + columns < len(panels) else None
-        if below is None or below.x_label != panel.x_label:
-            ax.set_xlabel(textwrap.fill(panel.x_label, across))
+        if below is None or below.x.label != panel.x.label:
+            ax.set_xlabel(textwrap.fill(panel.x.label, across))
         left = panels[index - 1] if index % columns else None
-        if left is None or left.y_label != panel.y_label:
-            ax.set_ylabel(textwrap.fill(panel.y_label, up))
-        if isinstance(panel, LinePanel) and isinstance(left, LinePanel) and panel.scale and panel.scale == left.scale:
+        if left is None or left.y.label != panel.y.label:
+            ax.set_ylabel(textwrap.fill(panel.y.label, up))
+        if (
+            isinstance(panel, LinePanel)
+            and isinstance(left, LinePanel)
+            and panel.shared
+            and panel.shared == left.shared
+        ):
             ax.tick_params(labelleft=False)

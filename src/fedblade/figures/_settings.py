@@ -109,10 +109,15 @@ def _add_knobs(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]
     for indices in alike.values():
         plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
         keys = telling_keys(plain, differing_keys(plain))
-        for index, own in zip(indices, plain, strict=True):
-            if keys:
-                pairs = ", ".join(f"{key.rpartition('.')[2]}={own.get(key, 'unset')}" for key in keys)
-                facts[index]["method"] += f" ({pairs})"
+        for index, settings in zip(indices, plain, strict=True):
+            pairs = [f"{_short_key(key, keys)}={settings[key]}" for key in keys if key in settings]
+            facts[index]["method"] += f" ({', '.join(pairs)})" if pairs else ""
+
+
+def _short_key(key: str, keys: Sequence[str]) -> str:
+    """The last part of the key where no other key ends with it."""
+    last = key.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in keys) == 1 else key
 
 
 def _line_fact(part: Part, facts: Sequence[Mapping[str, str]]) -> str:

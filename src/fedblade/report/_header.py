@@ -3,29 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from fedblade.charts import partition_text
 from fedblade.core.words import plural
-from fedblade.report._html import paragraph
-from fedblade.report._svg import escape
 from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, over_last, percent, unreadable_note
-
-_SETTING = (
-    "In federated learning, clients keep their samples to themselves. In each round some of them train a copy of the "
-    "model on what they have, and a server averages what they send back. When clients hold different labels, these "
-    "copies learn different things; methods differ in what they do about it."
-)
-_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
-
-
-def header(heading: str, groups: Sequence[Group], rows: Sequence[ComparisonRow]) -> str:
-    """Heading, headline result, facts and notices."""
-    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(groups).items())
-    warnings = "".join(f'<p class="notice" role="note">{escape(said)}</p>' for said in _notices(groups))
-    finding = _finding(rows)
-    return (
-        f'<header><p class="eyebrow">fedblade report</p><h1>{escape(heading)}</h1>'
-        f"{paragraph(finding, 'finding') if finding else ''}{paragraph(_SETTING, 'intro')}"
-        f"<dl>{facts}</dl>{warnings}</header>"
-    )
 
 
 def default_heading(groups: Sequence[Group]) -> str:
@@ -35,7 +15,7 @@ def default_heading(groups: Sequence[Group]) -> str:
     return f"{what} on {listing(_distinct(groups, lambda run: run.part('dataset')))}"
 
 
-def _notices(groups: Sequence[Group]) -> list[str]:
+def notices(groups: Sequence[Group]) -> list[str]:
     """What a reader must know before trusting the table."""
     found = [run for group in groups for run in group.runs]
     said = []
@@ -76,10 +56,11 @@ def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
     return said
 
 
-def _facts(groups: Sequence[Group]) -> dict[str, str]:
+def facts(groups: Sequence[Group]) -> dict[str, str]:
+    """What was run, on what and how often."""
     found = [run for group in groups for run in group.runs]
     seeds = sorted({run.seed for run in found if run.seed is not None})
-    facts = {
+    distinct = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
         "pictures": _pictures(groups) or [""],
         "partition": _distinct(groups, partition_text),
@@ -89,7 +70,7 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
         "seeds": [", ".join(map(str, seeds)) or "?"],
         "runs": [str(len(found))],
     }
-    return {name: ", ".join(values) for name, values in facts.items() if values != [""]}
+    return {name: ", ".join(values) for name, values in distinct.items() if values != [""]}
 
 
 def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
@@ -101,13 +82,6 @@ def _pictures(groups: Sequence[Group]) -> list[str]:
     return [said for said in _distinct(groups, lambda run: run.pictures) if said]
 
 
-def partition_text(run: RunRecord) -> str:
-    """The name of the split with what says how skewed it is."""
-    stored = run.config.get("partition")
-    levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
-    return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])
-
-
 def _clients_text(run: RunRecord) -> str:
     stored = run.config.get("federation")
     if not isinstance(stored, dict) or "num_clients" not in stored:
@@ -116,7 +90,7 @@ def _clients_text(run: RunRecord) -> str:
     return f"{stored['num_clients']}" + (f", {chosen} per round" if chosen else "")
 
 
-def _finding(rows: Sequence[ComparisonRow]) -> str:
+def finding(rows: Sequence[ComparisonRow]) -> str:
     """The headline result in one sentence, with a warning when the seeds do not settle it; empty if not ranked."""
     first = [row for row in rows if row.rank == 1]
     second = [row for row in rows if row.rank == 2]

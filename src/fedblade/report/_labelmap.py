@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from fedblade.charts.palette import GRID, MUTED
 from fedblade.report._labelmarks import Frame, Table, key, marks
-from fedblade.report._svg import GRID, MUTED, document, shorten, stride, tag, text, text_width, upright_title
+from fedblade.report._svg import document, shorten, stride, tag, text, text_width, upright_title
 
 _MIN_CELL = 2.0
 _BARS = 40
@@ -13,11 +14,11 @@ _NAME_ROOM = 110.0
 
 def draw_label_map(
     counts: Table,
-    *,
-    class_names: Sequence[str] | None,
-    title: str | None,
     width: float,
+    *,
     name: str,
+    class_names: Sequence[str] | None = None,
+    title: str | None = None,
     alone: bool = False,
 ) -> str:
     """Clients across, classes down, samples as bubbles or shades, and a bar per client for its total."""

@@ -9,7 +9,7 @@ import pytest
 
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes import Reply
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.results import RunDirectory
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes import _models
+from fedblade.engines.nodes import _node_models
 from support.node_runs import config_of
 from support.three_wards import CHANGES, apart, saved, together, ward
 
@@ -108,7 +108,7 @@ def test_clients_that_were_silent_are_asked_to_measure_again(tmp_path):
 
 def test_the_quorum_is_one_of_all_clients_however_they_are_asked(tmp_path, monkeypatch):
     """Two at a time leave the third alone, who may be silent all the same."""
-    monkeypatch.setattr(_models, "_AT_A_TIME", 2)
+    monkeypatch.setattr(_node_models, "_AT_A_TIME", 2)
     config = config_of("fedavg", rounds=1, **CHANGES)
     parts = [ward(k) for k in range(3)]
     run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)

@@ -3,7 +3,7 @@
 import pytest
 
 from fedblade.core.registry import methods
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.runs import load_config
 from support.node_runs import SMALL, Far, alone, config_of, digest
 from support.sample import sampled

@@ -6,9 +6,9 @@ from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
-from fedblade.flower._app import split_tables
-from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
+from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.flower.app import split_tables
 from fedblade.runs._model_inputs import model_facts
 from support.node_runs import Far, config_of, digest, trained
 from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
@@ -216,7 +216,7 @@ def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch
         "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
     )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Misconfigured, match=r"numbered by what this node alone has; expected .* 0 to 9"):
+    with pytest.raises(Misconfigured, match=r"renumbered by the classes of this node alone; expected .* 0 to 9"):
         own_dataset("numbering_ward:samples", 10)
 
 
@@ -242,7 +242,7 @@ def test_recipes_of_named_data_sets_are_refused_before_anything_starts():
     terms = {"data": "nodes", "num_classes": 10}
     assert split_tables(table | {"flower": terms})[1].num_classes == 10
     table["dataset"]["augment"] = "fedetf"
-    with pytest.raises(Misconfigured, match=r"dataset.augment = 'fedetf' is a recipe for one data set"):
+    with pytest.raises(Misconfigured, match=r"dataset.augment = 'fedetf' is made for one data set"):
         split_tables(table | {"flower": terms})
     with pytest.raises(Misconfigured, match=r"flower.num_classes is 0"):
         split_tables(table | {"flower": {"data": "nodes"}})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
+from fedblade.flower.app import Deployment
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, nodes, trained
 
 

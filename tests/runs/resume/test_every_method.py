@@ -15,8 +15,8 @@ class StopAfter(RunListener):
     def __init__(self, round_):
         self.round = round_
 
-    def on_round(self, row):
-        if row["round"] == self.round:
+    def on_round(self, record):
+        if record["round"] == self.round:
             raise KeyboardInterrupt
 
 

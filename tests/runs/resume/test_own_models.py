@@ -42,8 +42,8 @@ class Stop(RunListener):
         if done == self.models:
             raise KeyboardInterrupt
 
-    def on_round(self, row):
-        if row["round"] == self.round:
+    def on_round(self, record):
+        if record["round"] == self.round:
             raise KeyboardInterrupt
 
 

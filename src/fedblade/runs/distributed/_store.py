@@ -8,7 +8,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import cannot_write
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore
-from fedblade.engines.ranks import Ranks, described, refuse_errors
+from fedblade.engines.ranks import Ranks, describe_error, raise_first_error
 from fedblade.results import CHECKPOINTS, RunDirectory
 
 _RANKS = f"{CHECKPOINTS}/ranks.json"
@@ -66,10 +66,10 @@ def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None,
             _find_shared_folder(ranks, directory, facts["token"])
     except Exception as error:
         failed = error
-    everyone = ranks.gather(described(failed) if failed else {})
-    if ranks.leads and "token" in facts:
+    everyone = ranks.gather(describe_error(failed) if failed else {})
+    if ranks.is_rank_0 and "token" in facts:
         (directory.checkpoints / f".seen-{facts['token']}.tmp").unlink(missing_ok=True)
-    refuse_errors(ranks, everyone, failed)
+    raise_first_error(ranks, everyone, failed)
 
 
 def _find_shared_folder(ranks: Ranks, directory: RunDirectory, token: str) -> None:
