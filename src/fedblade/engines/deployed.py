@@ -14,7 +14,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Engine, MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, Engine, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._gathering import Gathering, Question
 from fedblade.engines.nodes._models import NodeModels
@@ -69,14 +69,14 @@ class DeployedEngine:
         self,
         server: ServerState,
         tasks: Cohort,
-        own: OwnStates,
+        own: ClientStates,
         lr: float,
         phases: tuple[Phase, ...],  # noqa: ARG002 - nodes know them by their place
     ) -> Iterator[tuple[int, State]]:
         """Have clients tune their own models and keep them; what comes back says only how often they were tuned."""
         return self._models.tune(server, tasks, own, lr)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -84,7 +84,7 @@ class DeployedEngine:
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with the clients' own models on their nodes."""
-        return self._models.measure_own(server, clients, "test" if samples is self._test else "own", passes)
+        return self._models.measure_personal(server, clients, "test" if samples is self._test else "own", passes)
 
 
 def _names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:

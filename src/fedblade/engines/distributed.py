@@ -16,7 +16,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.ranks._bytes import Json
 from fedblade.engines.ranks._part import Part
 from fedblade.engines.ranks._shares import owner
@@ -73,12 +73,12 @@ class DistributedEngine:
         return self._part.engine.measure(server, samples, indices, passes)
 
     def adapt(
-        self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float, phases: tuple[Phase, ...]
+        self, server: ServerState, tasks: Cohort, own: ClientStates, lr: float, phases: tuple[Phase, ...]
     ) -> Iterator[tuple[int, State]]:
         """Train own models here."""
         return self._part.engine.adapt(server, tasks, own, lr, phases)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -86,7 +86,7 @@ class DistributedEngine:
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with the clients' own models, here."""
-        return self._part.engine.measure_own(server, clients, samples, passes)
+        return self._part.engine.measure_personal(server, clients, samples, passes)
 
     def _asked(self, request: Json, server: ServerState, tasks: Cohort, on_client: OnClient) -> RoundOutcome:
         part = self._part

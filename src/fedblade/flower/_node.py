@@ -157,7 +157,7 @@ class Node:
         if facts["own"]:
             own = _own_state(self._tuned(facts), self._store(facts, client), client, int(facts["stage"]))
             mine = measured_client(setup, server, client, own)
-            ((_, totals),) = setup.engine.measure_own(server, [(mine, indices)], samples, passes)
+            ((_, totals),) = setup.engine.measure_personal(server, [(mine, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)
         answer, found = pack(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))

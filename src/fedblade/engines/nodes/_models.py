@@ -12,7 +12,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines.base import MeasuredClient, OwnStates
+from fedblade.engines.base import ClientStates, MeasuredClient
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._ledger import after_tuning, held
@@ -58,7 +58,7 @@ class NodeModels:
             raise _too_few(server.round, len(everyone) - len(left), len(everyone))
         return total
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -85,7 +85,7 @@ class NodeModels:
         if not found and asked >= len(self._dispatch.everyone):
             raise _too_few(server.round, 0, asked)
 
-    def tune(self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float) -> Iterator[tuple[int, State]]:
+    def tune(self, server: ServerState, tasks: Cohort, own: ClientStates, lr: float) -> Iterator[tuple[int, State]]:
         """Have clients tune their own models and keep them; what comes back says only how often they were tuned."""
         template = Template({}, dict.fromkeys(KINDS, ()), frozenset(), {})
         facts = {"lr": lr, "first_epoch": tasks.first_epoch}
