@@ -40,6 +40,7 @@ from support.conformance import (
     over_real,
 )
 from support.model_cases import CASES as MODEL_CASES
+from support.sample import sampled
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -55,6 +56,8 @@ from support.small_federation import (
 ENGINES = ["sequential", "stacked"]
 OTHERS = ENGINES[1:]
 """Engines that do more than call the reference, for what takes long."""
+STACKED_FIRST = [pytest.param(ENGINES[0], marks=pytest.mark.thorough), *OTHERS]
+"""`make test` leaves out the engine that calls the reference."""
 
 
 def stateful():
@@ -256,20 +259,20 @@ def test_every_setting_of_a_method_is_of_a_registered_one():
 
 
 @pytest.mark.parametrize(("method", "check"), CASES, ids=lambda x: getattr(x, "__name__", x))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_with_the_clients_one_by_one(engine, method, check):
     check(*make(engine, method, SETTINGS["batch_norm"]))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("method", ["fedavg", "fedblade", "stateful", "teachers", "track", "fresh_lookahead", "noise"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_in_every_setting(engine, method, setting):
     check_two_rounds(*make(engine, method, SETTINGS[setting]))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_augmented_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "dataset.augment": "crop_flip"}, images()))
 
@@ -282,6 +285,7 @@ def test_engines_agree_on_samples_that_are_read_anew(engine):
     check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors(60, 10))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_for_every_variant(engine):
     for method in VARIANTS:
@@ -291,20 +295,20 @@ def test_engines_agree_for_every_variant(engine):
 IMAGES = images(60, 10)
 
 
-@pytest.mark.parametrize("method", NAMED)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", sampled(NAMED, pytest.mark.thorough))
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_for_every_registered_method(engine, method):
     check_two_rounds(*make(engine, method, BATCH_NORM))
 
 
-@pytest.mark.parametrize("method", NAMED)
+@pytest.mark.parametrize("method", sampled(NAMED, pytest.mark.thorough))
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_for_every_registered_method_on_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "local.epochs": 1}, IMAGES))
 
 
 @pytest.mark.parametrize("method", [name for name in methods.names() if methods.get(name).make().exchanges])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_what_methods_exchange_besides_the_rounds(engine, method):
     made, setup = make(engine, method, BATCH_NORM)
     for exchange in setup.method.exchanges:
@@ -316,7 +320,7 @@ PERSONAL = [name for name in methods.names() if methods.get(name).make().has_own
 
 
 @pytest.mark.parametrize("setting", ["running", "batch"])
-@pytest.mark.parametrize("method", PERSONAL)
+@pytest.mark.parametrize("method", sampled(PERSONAL, pytest.mark.thorough))
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, method, setting):
     """Clients that trained, one that never did, on parts of the test set that differ in size."""
@@ -376,7 +380,7 @@ TUNED = {
 
 
 @pytest.mark.parametrize("method", TUNED)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_the_stages_of_own_models(engine, method):
     """Models kept beside, fixed tensors that are freed, heads that tuning alone trains."""
     name, knobs = METHODS.get(method, (method, {}))
@@ -399,7 +403,15 @@ def test_engines_agree_for_every_method_in_every_setting(engine, method, setting
 
 LONG = ("alexnet_bn",)
 """Models whose steps take more than about ten seconds."""
-MODELS = [pytest.param(case, marks=[pytest.mark.slow] * (case.name in LONG), id=case.name) for case in MODEL_CASES]
+QUICK = ("mlp", "small_cnn", "resnet20")
+MODELS = [
+    pytest.param(
+        case,
+        marks=[pytest.mark.slow] * (case.name in LONG) + [pytest.mark.thorough] * (case.name not in QUICK),
+        id=case.name,
+    )
+    for case in MODEL_CASES
+]
 SHORT = {
     "num_clients": 3,
     "clients_per_round": 3,

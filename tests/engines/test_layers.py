@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -11,15 +12,16 @@ from torch.nn import functional
 
 from fedblade.core.errors import Unsupported
 from fedblade.core.frozen import FrozenNorm
-from fedblade.engines.layers import RULES, Activation, Shared
+from fedblade.engines.layers import RULES, Activation, Shared, StackedBody
 from fedblade.engines.layers._batch_norm import _MaskedNorm
-from fedblade.engines.layers._body import StackedBody
 from fedblade.engines.layers._pointwise import pointwise
+from support.for_every import for_every
 
 CLIENTS, BATCH = 3, 4
 SIZES = (4, 2, 3)
 """Real samples of each client where some are padding."""
 TOLERANCE = 1e-9
+TRAINING = (True, False)
 
 
 def close(found, expected):
@@ -153,9 +155,9 @@ def run(case, inputs, *, mask=None, training=True, folded=False, relu=False):
     module = copy.deepcopy(case.module).double().train(training)
     params, buffers = tensors_of(module)
     inputs = inputs.clone().requires_grad_(inputs.is_floating_point())
-    activation = Activation(Activation(inputs).fold(), folded=True) if folded else Activation(inputs)
+    lane = Activation(Activation(inputs).fold(), folded=True) if folded else Activation(inputs)
     shared = Shared(CLIENTS, mask, training, relu)
-    outputs = split(RULES[type(module)](module, {**params, **buffers}, activation, shared))
+    outputs = split(RULES[type(module)](module, {**params, **buffers}, lane, shared))
     real = torch.ones(CLIENTS, BATCH, dtype=torch.bool) if mask is None else mask
     ups = [torch.where(_like(real, up), up, 0.0) for up in pulls(outputs)]
     leaves = [*params.values(), *([inputs] if inputs.requires_grad else [])]
@@ -209,20 +211,17 @@ def compare(case, *, padding=None, training=True, folded=False, relu=False):
             close(buffers[name][client].double(), expected.double())
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("name", CASES)
+@for_every(product(CASES, TRAINING))
 def test_rules_agree_with_the_plain_layer(name, training):
     compare(CASES[name], training=training)
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.shape) == 3])
+@for_every(product([name for name, case in CASES.items() if len(case.shape) == 3], TRAINING))
 def test_rules_agree_on_folded_maps(name, training):
     compare(CASES[name], training=training, folded=True)
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("name", CASES)
+@for_every(product(CASES, TRAINING))
 def test_padding_changes_nothing(name, training):
     compare(CASES[name], training=training, padding=3 if CASES[name].indices else 1e6)
 
@@ -332,11 +331,11 @@ def test_a_client_without_a_real_sample_spoils_nobody():
 
 
 def test_one_value_per_channel_is_refused_as_the_plain_layer_refuses_it():
-    activation = Activation(drawn(CLIENTS, 1, 6))
+    lane = Activation(drawn(CLIENTS, 1, 6))
     module = nn.BatchNorm1d(6).double()
     params, buffers = tensors_of(module)
     with pytest.raises(ValueError, match="more than 1 value per channel"):
-        RULES[nn.BatchNorm1d](module, {**params, **buffers}, activation, Shared(CLIENTS, None, training=True))
+        RULES[nn.BatchNorm1d](module, {**params, **buffers}, lane, Shared(CLIENTS, None, training=True))
 
 
 @pytest.mark.parametrize("shape", [(2, 3 * 4, 5, 7), (1, 3, 1, 1), (3, 6, 2, 1)])
@@ -550,6 +549,11 @@ def test_what_cannot_be_kept_apart_is_refused_before_training(name):
         StackedBody(Around(layer), ())
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.LSTM(6, 4, batch_first=True), nn.BatchNorm1d(6)])
+@pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.BatchNorm1d(6, affine=False)], ids=["dropout", "batch_norm"])
 def test_the_same_layers_without_it_are_taken(layer):
-    StackedBody(Around(layer), ())
+    body = Around(layer).double()
+    params, buffers = ({f"body.{n}": leaf for n, leaf in tree.items()} for tree in tensors_of(body))
+    inputs = drawn(CLIENTS, BATCH, 6)
+    features, _ = StackedBody(body, ())(params, buffers, inputs, None, training=True, tap="none")
+    normal = (inputs - inputs.mean(1, keepdim=True)) / (inputs.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+    close(features, normal if isinstance(layer, nn.BatchNorm1d) else inputs)

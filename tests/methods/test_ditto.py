@@ -1,4 +1,4 @@
-"""Ditto (card 2.32)."""
+"""Ditto."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedETF's three-stage fine-tuning (card 2.21.1; section 8, number 14)."""
+"""FedETF's three-stage fine-tuning."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedBN (card 2.18)."""
+"""FedBN."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedPer (card 2.29)."""
+"""FedPer."""
 
 from dataclasses import replace
 

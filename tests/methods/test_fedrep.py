@@ -1,4 +1,4 @@
-"""FedRep (card 2.30) and its phase separation (section 8, number 14)."""
+"""FedRep and its phase separation: head and body never train in the same step."""
 
 from dataclasses import replace
 

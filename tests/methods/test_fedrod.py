@@ -1,4 +1,4 @@
-"""FedRoD (card 2.33) and its gradient separation (section 8, number 14)."""
+"""FedRoD and its gradient separation: the personal head sends no gradient into the body."""
 
 from dataclasses import replace
 

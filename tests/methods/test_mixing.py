@@ -1,4 +1,4 @@
-"""β·L_base + (1 − β)·L_reg, the synergy grid (card 2.38)."""
+"""β·L_base + (1 − β)·L_reg, the synergy grid."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Per-FedAvg (card 2.31)."""
+"""Per-FedAvg."""
 
 from dataclasses import replace
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedblade.results import Array, complete, group_runs, read_runs, side_of, snapshots, square, vector
-from fedblade.results._arrays import evenly
+from fedblade.results._diagnostic_arrays import evenly
 
 
 @pytest.fixture

@@ -113,6 +113,21 @@ def test_labels_leave_out_knobs_of_a_part_of_another_name(make_run, tmp_path):
     }
 
 
+def test_labels_leave_out_settings_that_older_runs_lack(make_run, tmp_path):
+    for knobs in ("a = 1", "a = 2\nadded_later = 3"):
+        make_run("x", knobs=knobs)
+
+    assert [row.label for row in comparison_rows([tmp_path / "runs"])] == ["x (a=1)", "x (a=2)"]
+
+
+def test_a_setting_that_one_run_lacks_is_told_where_nothing_else_differs(make_run, tmp_path):
+    for knobs in ("a = 1", "a = 1\nadded_later = 3"):
+        make_run("x", knobs=knobs)
+
+    labels = {row.label for row in comparison_rows([tmp_path / "runs"])}
+    assert labels == {"x (added_later=unset)", "x (added_later=3)"}
+
+
 def test_labels_stay_distinct_when_the_first_keys_agree(make_run, tmp_path):
     for knobs in ("a = 1\nb = 1\nc = 1\nd = 1", "a = 2\nb = 2\nc = 2\nd = 1", "a = 1\nb = 1\nc = 1\nd = 2"):
         make_run("x", knobs=knobs)

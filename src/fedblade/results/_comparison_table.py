@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from fedblade import protocols
-from fedblade.results._captions import measured_on
-from fedblade.results._compare import ComparisonRow
+from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, duration, percent, size
 from fedblade.results._last_rounds import last_heading, last_rounds, over_last
+from fedblade.results._own_model_sentences import measured_on
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]
