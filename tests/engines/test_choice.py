@@ -325,7 +325,7 @@ WRONG = {
     ),
     "own_logits": (
         replace(base, own=Own(logits=lambda view: view.logits - view.logits.mean(0))),
-        "the own prediction gives other numbers",
+        "the personal prediction gives other numbers",
     ),
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ def personal_accuracies(
 
     A node with its own data measures on its data, and ignores the indices.
     """
-    for client, totals in setup.engine.measure_own(state, clients, samples, setup.accuracy.passes):
+    for client, totals in setup.engine.measure_personal(state, clients, samples, setup.accuracy.passes):
         yield client, PersonalAccuracy(_accuracy(setup, totals), num_samples(totals))
 
 
@@ -104,7 +104,7 @@ def _mean_over_clients(
     clients = (
         (_stored_client(setup, state, int(client), store), setup.test_order) for client in setup.evaluated_clients
     )
-    measured = setup.engine.measure_own(state, clients, setup.test, _passes(metrics))
+    measured = setup.engine.measure_personal(state, clients, setup.test, _passes(metrics))
     totals = ((client, {**client_totals, **observed}) for client, client_totals in measured)
     mean, by_client = personal_values(setup, metrics, totals)
     record: dict[str, Any] = dict(mean.numbers)

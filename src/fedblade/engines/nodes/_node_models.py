@@ -13,7 +13,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines.base import MeasuredClient, OwnStates
+from fedblade.engines.base import ClientStates, MeasuredClient
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._state_notes import read_note, with_tuning_stage
@@ -66,7 +66,7 @@ class NodeModels:
             raise self._too_few(server.round, len(clients) - len(missing), len(clients))
         return total
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -96,7 +96,7 @@ class NodeModels:
         if not num_measured and num_clients >= len(self._dispatch.clients_with_samples):
             raise self._too_few(server.round, 0, num_clients)
 
-    def tune(self, server: ServerState, tasks: Cohort, states: OwnStates, lr: float) -> Iterator[tuple[int, State]]:
+    def tune(self, server: ServerState, tasks: Cohort, states: ClientStates, lr: float) -> Iterator[tuple[int, State]]:
         """Have clients tune their personal models and keep them; yields the server's new note on each client."""
         template = Template({}, dict.fromkeys(KINDS, ()), frozenset(), {})
         requests, tensors, missing = [], self._dispatch.server_tensors(server), dict.fromkeys(tasks.clients)
