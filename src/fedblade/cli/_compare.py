@@ -30,8 +30,11 @@ def compare(
 ) -> None:
     """Run methods × seeds and print a table. The last line printed is the path of the report.
 
-    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated. A run that fails
-    does not stop the others.
+    Without a preset or file, the settings are those of the preset quickstart.
+
+    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated.
+
+    A run that fails does not stop the others.
     """
     from rich.console import Console
 

@@ -26,7 +26,10 @@ def partition(
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help=_SAVE)] = None,
     compare: Annotated[bool, typer.Option("--compare", help=_COMPARE)] = False,
 ) -> None:
-    """Show how the training data are split: samples per client and class, and how hard that makes training."""
+    """Show how the training data are split: samples per client and class, and how hard that makes training.
+
+    Without a preset or file, the split is that of the preset quickstart.
+    """
     from fedblade.cli._dirichlet_splits import compare_splits, refuse_knobs
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
