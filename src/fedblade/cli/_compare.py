@@ -67,10 +67,10 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
     from fedblade.report import build_report
     from fedblade.results import SUMMARY, comparison_rows, comparison_table
 
-    found = [run for run in runs if (run / SUMMARY).is_file()]
-    if not found:
+    reported = [run for run in runs if (run / SUMMARY).is_file()]
+    if not reported:
         return folder
-    rows = comparison_rows(found, threshold)
+    rows = comparison_rows(reported, threshold)
     console.print(drawn_table(comparison_table(rows, "terminal")))
-    opt.warn_of_unreadable([*found, folder])
-    return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
+    opt.warn_of_unreadable([*reported, folder])
+    return build_report([*reported, folder], folder / "report.html", threshold=rows[0].threshold)

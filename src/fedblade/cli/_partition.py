@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedblade.partitions import Parts
 
 _MOST_CLIENTS, _MOST_CLASSES = 30, 12
-_SAVE = "Write which samples each client holds; partition=file reads it."
+_SAVE = "Write which samples every client has; partition=file reads it."
 _COMPARE = "Measure every Dirichlet split of the same data, clients and alpha."
 
 
