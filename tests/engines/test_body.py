@@ -8,7 +8,7 @@ from fedblade.core.errors import Unsupported
 from fedblade.core.network_building import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
-from fedblade.engines.layers._body import StackedBody
+from fedblade.engines.layers import StackedBody
 from fedblade.engines.layers._graph import relu_after_norm, relu_after_pooling, traced
 from fedblade.heads import LinearHead
 from support.model_cases import CASES

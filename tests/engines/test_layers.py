@@ -12,9 +12,8 @@ from torch.nn import functional
 
 from fedblade.core.errors import Unsupported
 from fedblade.core.frozen import FrozenNorm
-from fedblade.engines.layers import RULES, Lane, Shared
+from fedblade.engines.layers import RULES, Lane, Shared, StackedBody
 from fedblade.engines.layers._batch_norm import _MaskedNorm
-from fedblade.engines.layers._body import StackedBody
 from fedblade.engines.layers._pointwise import pointwise
 from support.for_every import for_every
 

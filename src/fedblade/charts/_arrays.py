@@ -56,10 +56,10 @@ def last_array(group: Group, array: Array) -> Vector | None:
 def class_matrix(group: Group, kind: str) -> Matrix | None:
     """Class by class: cosines, or the answers to each true class in percent of its samples."""
     array, factor = (CONFUSION, 100.0) if kind == "confusion" else (COSINES, 1.0)
-    side, found = side_of([group], array), last_array(group, array)
-    if side is None or found is None:
+    side, stored = side_of([group], array), last_array(group, array)
+    if side is None or stored is None:
         return None
-    values = [None if value is None else factor * value for value in found]
+    values = [None if value is None else factor * value for value in stored]
     return tuple(tuple(values[at : at + side]) for at in range(0, len(values), side))
 
 

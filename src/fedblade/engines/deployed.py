@@ -71,12 +71,12 @@ class DeployedEngine:
         self,
         server: ServerState,
         tasks: Cohort,
-        own: OwnStates,
+        states: OwnStates,
         lr: float,
         phases: tuple[Phase, ...],  # noqa: ARG002 - nodes derive the phases from the configuration
     ) -> Iterator[tuple[int, State]]:
         """Have clients tune their personal models and keep them; yields the server's new note on each client."""
-        return self._models.tune(server, tasks, own, lr)
+        return self._models.tune(server, tasks, states, lr)
 
     def measure_own(
         self,

@@ -74,10 +74,10 @@ class DistributedEngine:
         return self._worker.engine.measure(server, samples, indices, passes)
 
     def adapt(
-        self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float, phases: tuple[Phase, ...]
+        self, server: ServerState, tasks: Cohort, states: OwnStates, lr: float, phases: tuple[Phase, ...]
     ) -> Iterator[tuple[int, State]]:
         """Tune personal models, on rank 0."""
-        return self._worker.engine.adapt(server, tasks, own, lr, phases)
+        return self._worker.engine.adapt(server, tasks, states, lr, phases)
 
     def measure_own(
         self,
@@ -135,7 +135,7 @@ class AllRanksStore:
         self._worker.store.put_all(round_, states)
 
     def forget_before(self, round_: int) -> None:
-        """Allow all ranks to forget older states; the other ranks are told with their next share."""
+        """Allow all ranks to forget older states; the next request of rank 0 carries this to the other ranks."""
         self.keep_from = round_
         self._worker.store.forget_before(round_)
 

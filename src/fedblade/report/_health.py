@@ -15,7 +15,7 @@ _NOTE = (
 
 
 def health(groups: Sequence[Group]) -> list[Block]:
-    """The counters that are not zero in every round, nothing where there are none."""
+    """The counters with a value other than zero, nothing where there are none."""
     keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
     rows = []
     for key in (key for key in keys if key.startswith(_COUNTER)):
@@ -32,7 +32,7 @@ def health(groups: Sequence[Group]) -> list[Block]:
 
 
 def _counted(group: Group, key: str) -> Iterator[list[float]]:
-    """The values over rounds of each run that has any."""
+    """The values over rounds, of every run that has values."""
     per_run = ([r.fields[key] for r in run.history if key in r.fields] for run in group.runs)
     return (values for values in per_run if values)
 
