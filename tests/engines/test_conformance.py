@@ -39,8 +39,9 @@ from support.conformance import (
     check_two_rounds,
     over_real,
 )
+from support.for_every import check_all
 from support.model_cases import CASES as MODEL_CASES
-from support.sample import sampled
+from support.sample import sampled, thorough
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -56,7 +57,7 @@ from support.small_federation import (
 ENGINES = ["sequential", "stacked"]
 OTHERS = ENGINES[1:]
 """Engines that do more than call the reference, for what takes long."""
-STACKED_FIRST = [pytest.param(ENGINES[0], marks=pytest.mark.thorough), *OTHERS]
+STACKED_FIRST = [*thorough(ENGINES[0]), *OTHERS]
 """`make test` leaves out the engine that calls the reference."""
 
 
@@ -265,7 +266,9 @@ def test_engines_agree_with_the_clients_one_by_one(engine, method, check):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("method", ["fedavg", "fedblade", "stateful", "teachers", "track", "fresh_lookahead", "noise"])
+@pytest.mark.parametrize(
+    "method", ["fedblade", *thorough("fedavg", "stateful", "teachers", "track", "fresh_lookahead", "noise")]
+)
 @pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_in_every_setting(engine, method, setting):
     check_two_rounds(*make(engine, method, SETTINGS[setting]))
@@ -379,7 +382,7 @@ TUNED = {
 }
 
 
-@pytest.mark.parametrize("method", TUNED)
+@pytest.mark.parametrize("method", [*thorough("fedetf"), *(name for name in TUNED if name != "fedetf")])
 @pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_the_stages_of_own_models(engine, method):
     """Models kept beside, fixed tensors that are freed, heads that tuning alone trains."""
@@ -394,11 +397,10 @@ SETTINGS_OF_ALL = {**SETTINGS, "batch_statistics": {**BATCH_NORM, "norm_stats": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", SETTINGS_OF_ALL)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("engine", OTHERS)
-def test_engines_agree_for_every_method_in_every_setting(engine, method, setting):
-    check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[setting]))
+def test_engines_agree_for_every_method_in_every_setting(engine, method):
+    check_all(SETTINGS_OF_ALL, lambda name: check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[name])))
 
 
 LONG = ("alexnet_bn",)
@@ -456,10 +458,9 @@ def test_engines_agree_for_every_model(engine, case, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in methods.names() if name not in ON_EVERY_MODEL])
-@pytest.mark.parametrize("case", MODEL_CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("engine", OTHERS)
-def test_engines_agree_for_every_method_on_every_model(engine, case, method):
-    check_one_step(engine, case, method)
+def test_engines_agree_for_every_method_on_every_model(engine, method):
+    check_all(MODEL_CASES, lambda case: check_one_step(engine, case, method))
 
 
 def measure_one(engine, setup, holder):
