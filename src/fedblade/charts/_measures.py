@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
-from fedblade.results import MEAN_OF_OWN, NAMED, Group, described_fields, drawn_sentence, listing
+from fedblade.results import MEAN_OVER_OWN_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
 
 _SECTIONS = {
     "collapse": (
@@ -89,8 +89,8 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _OWN_MODELS.get(field.name, MEAN_OF_OWN)
-    drawn = drawn_sentence(groups, series, of_model=field.subject == "model", own=own)
+    own = _OWN_MODELS.get(field.name, MEAN_OVER_OWN_MODELS)
+    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
     return Chart(
         name=field.name.replace("_", "-"),
         title=field.label,
@@ -128,7 +128,7 @@ def latest_sentence(groups: Sequence[Group], key: str, number_format: str) -> st
     when = f"After round {latest[0][1]:g}" if len({at for _, at, _ in latest}) == 1 else "At the last round measured"
     mean = ", mean over seeds" if any(len(group.counted) > 1 for group in groups) else ""
     printed = [(label, _printed(value, number_format), value) for label, _, value in latest]
-    if len(printed) <= NAMED:
+    if len(printed) <= MOST_NAMED:
         return f"{when}{mean}: {listing([f'{label} {text}' for label, text, _ in printed])}."
     low, high = min(printed, key=lambda entry: entry[2]), max(printed, key=lambda entry: entry[2])
     return f"{when}{mean}: from {low[1]} ({low[0]}) to {high[1]} ({high[0]})."

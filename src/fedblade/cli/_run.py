@@ -96,10 +96,10 @@ def result_sentence(summary: dict[str, Any]) -> str:
         return "not measured" if value is None else f"{value:.2f} %"
 
     from fedblade.core.words import plural
-    from fedblade.results import over_last
+    from fedblade.results import over_last_rounds
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
-    last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
+    last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
         f"{percent('last10_accuracy')} ({kind}), {plural(summary['rounds'], 'round')} in "

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fedblade.figures._specs import Part, variants
 from fedblade.results import (
     Group,
-    count_distinct,
+    count_configurations,
     differing_keys,
-    flatten,
+    distinguishing_keys,
+    flat_settings,
     published_names,
     setting_number,
-    telling_keys,
 )
 
 _KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
@@ -37,7 +37,7 @@ class Placed:
 
 def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
     """The line and the panel of every group; lines and panels are in the order of the groups."""
-    flat = [flatten(group.runs[0].config) for group in groups]
+    flat = [flat_settings(group.runs[0].config) for group in groups]
     kept = _at_usual(part.held, flat)
     groups, flat = [groups[index] for index in kept], [flat[index] for index in kept]
     facts = [_facts(group, config, part) for group, config in zip(groups, flat, strict=True)]
@@ -109,7 +109,7 @@ def _add_settings(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, s
         alike.setdefault(tuple(known.values()), []).append(index)
     for indices in alike.values():
         plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
-        keys = telling_keys(plain, differing_keys(plain))
+        keys = distinguishing_keys(plain, differing_keys(plain))
         for index, settings in zip(indices, plain, strict=True):
             pairs = [f"{_short_key(key, keys)}={settings[key]}" for key in keys if key in settings]
             facts[index]["method"] += f" ({', '.join(pairs)})" if pairs else ""
@@ -134,7 +134,9 @@ def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
     in_lines = [line] if line in _FACTS else []
     for fact in _FACTS:
         before = [*in_lines, *chosen]
-        if fact not in (*chosen, line) and count_distinct(facts, [*before, fact]) > count_distinct(facts, before):
+        if fact not in (*chosen, line) and count_configurations(facts, [*before, fact]) > count_configurations(
+            facts, before
+        ):
             chosen.append(fact)
     return chosen
 

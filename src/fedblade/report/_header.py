@@ -5,13 +5,22 @@ from collections.abc import Callable, Sequence
 
 from fedblade.charts import partition_text
 from fedblade.core.words import plural
-from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, over_last, percent, unreadable_note
+from fedblade.results import (
+    MOST_NAMED,
+    ComparisonRow,
+    Group,
+    RunRecord,
+    listing,
+    over_last_rounds,
+    percent,
+    unreadable_note,
+)
 
 
 def default_heading(groups: Sequence[Group]) -> str:
     """What is compared, and on what."""
     methods = list(dict.fromkeys(group.method for group in groups))
-    what = listing(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
+    what = listing(methods) if len(methods) <= MOST_NAMED else f"{len(methods)} methods"
     return f"{what} on {listing(_distinct(groups, lambda run: run.part('dataset')))}"
 
 
@@ -104,7 +113,7 @@ def finding(rows: Sequence[ComparisonRow]) -> str:
     gap, spread = best.ranked_mean - next_best.ranked_mean, (best.ranked_std or 0.0) + (next_best.ranked_std or 0.0)
     seeds = plural(len(best.seeds), "seed")
     instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
-    over = over_last(count for row in rows for count in row.evaluations)
+    over = over_last_rounds(count for row in rows for count in row.evaluations)
     sentence = (
         f"Highest mean accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
         f"{seeds}, {gap:.2f} points above {next_best.label}."

@@ -195,7 +195,7 @@ class Driver:
         self.state, facts, notes = self._checkpoints.restore(self._setup.start)
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
-        self.diagnostics = self._directory.rows(DIAGNOSTICS)
+        self.diagnostics = self._directory.records(DIAGNOSTICS)
         self._personal_models.restore(facts, self.history)
         for round_ in range(self.state.round):
             self._has_fixed_tensors[self._cohort(round_)] = True

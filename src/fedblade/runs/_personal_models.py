@@ -100,7 +100,7 @@ class PersonalModels:
             return
         state = final if self.best is None else self.best[0]
         if self._directory is not None:
-            self.records = self._records_in_order(self._directory.rows(CLIENTS))
+            self.records = self._records_in_order(self._directory.records(CLIENTS))
             self._directory.rewrite(CLIENTS, self.records)
         done = {int(record["client"]) for record in self.records}
         for record in measure_clients(self._setup, state, self._store, self._stages, done):
