@@ -4,7 +4,7 @@
   and `read_object` read JSON. Constants such as `HISTORY` are file names; a record is read from `RECORD_FILES`.
 - Runs as values: `read_runs` gives a `RunRecord` each, with `Round`, `Partition` and the `fields` that describe its
   numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
-- Groups of runs that differ only in their seed: `group_runs`, `Group`, `Curve`; `flatten`, `differing_keys`,
+- Groups of runs that differ only in their seed: `group_runs`, `Group`; `flatten`, `differing_keys`,
   `telling_keys`, `count_distinct`, `setting_number` and `published_names` work on their settings.
 - Arrays of the diagnostics: `Array` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
@@ -19,7 +19,7 @@ from fedblade.results._diagnostic_arrays import Array, Snapshots, Vector, comple
 from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._format import MISSING, NAMED, duration, listing, percent, size
 from fedblade.results._group_order import published_names, setting_number
-from fedblade.results._groups import Curve, Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
+from fedblade.results._groups import Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
 from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._last_rounds import last_heading, last_rounds, last_word, over_last
 from fedblade.results._own_model_sentences import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
@@ -64,7 +64,6 @@ __all__ = [
     "SUMMARY",
     "Array",
     "ComparisonRow",
-    "Curve",
     "Group",
     "Lines",
     "Partition",

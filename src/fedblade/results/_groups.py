@@ -1,32 +1,18 @@
 """Puts runs that differ only in their seed into groups, and gives every group a label."""
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.nested import dotted
 from fedblade.results._group_order import SortKey, sort_key
-from fedblade.results._record import Round, RunRecord
+from fedblade.results._record import RunRecord
 
 # These settings do not change what a run computes, only its seed and how the run is stored.
 _BOOKKEEPING = ("seed", "seeds", "id", "checkpoint", "distributed")
 # Only groups that agree in these sections are ranked against each other.
 _SETTING = ("dataset", "partition", "federation", "model")
 _LABEL_KEYS = 3
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The mean over seeds, with the lowest and the highest value, at the rounds that all seeds have.
-
-    Other quantities than rounds may lie along the axis.
-    """
-
-    rounds: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -68,24 +54,6 @@ class Group:
         settings = flatten({name: run.config[name] for name in _SETTING if name in run.config})
         names = [(kind, run.part(kind)) for kind in ("dataset", "partition", "model")]
         return (*names, *sorted(settings.items()))
-
-    def curve(self, value: Callable[[Round], float | None]) -> Curve | None:
-        """`value` over rounds, or None when no round has a value."""
-        per_run = [
-            {round_.number: number for round_ in run.history if (number := value(round_)) is not None}
-            for run in self.counted
-        ]
-        per_run = [values for values in per_run if values]
-        shared = sorted(set.intersection(*(set(values) for values in per_run))) if per_run else []
-        if not shared:
-            return None
-        columns = [[values[round_] for values in per_run] for round_ in shared]
-        return Curve(
-            tuple(shared),
-            tuple(map(statistics.fmean, columns)),
-            tuple(map(min, columns)),
-            tuple(map(max, columns)),
-        )
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
