@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import cache
 from itertools import pairwise
 
 from fedblade.cards import make_card, plain_text
@@ -15,10 +16,12 @@ from support.for_every import for_every
 NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
 HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Personal models", "Secure sums", "Engines")
 
+shown = cache(make_card)
+
 
 @for_every(NAMES)
 def test_text_fits_a_terminal_and_has_every_section(name):
-    text = plain_text(make_card(name))
+    text = plain_text(shown(name))
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith(name)
     sections = [block.partition("\n")[0] for block in text.split("\n\n")][-len(HEADINGS) :]
@@ -28,12 +31,12 @@ def test_text_fits_a_terminal_and_has_every_section(name):
     assert "deployed: a client sends its number of samples per class and the shape of a sample once" in plain
     assert "samples, labels and the client's state never leave the client" in plain
     assert ("then the sums above, the totals" in plain) == ("nothing is sent" not in plain)
-    assert "\n\nDeployed, a client sends its number of samples per class" in page(make_card(name))
+    assert "\n\nDeployed, a client sends its number of samples per class" in page(shown(name))
 
 
 @for_every(NAMES)
 def test_knobs_can_be_pasted_into_a_configuration(name):
-    knobs = plain_text(make_card(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
+    knobs = plain_text(shown(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
     assert tomllib.loads("\n".join(line.strip() for line in knobs.splitlines())) == knob_tables(name)
 
 
@@ -48,7 +51,7 @@ def test_many_values_of_presets_become_a_comment_above_the_knob():
 
 @for_every(NAMES)
 def test_tables_of_a_page_are_well_formed(name):
-    text = page(make_card(name))
+    text = page(shown(name))
     assert text.startswith(f"# {name}\n")
     widths = [len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0 for line in text.splitlines()]
     for before, width in pairwise(widths):

@@ -8,10 +8,11 @@ from fedblade.core.errors import Unsupported
 from fedblade.core.network_building import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
-from fedblade.engines.layers._body import StackedBody
+from fedblade.engines.layers import StackedBody
 from fedblade.engines.layers._graph import relu_after_norm, relu_after_pooling, traced
 from fedblade.heads import LinearHead
 from support.model_cases import CASES
+from support.sample import thorough
 
 CLIENTS, BATCH = 2, 6
 LARGE = ("alexnet_bn", "densenet121", "efficientnet_b0", "resnet18_imagenet", "wrn56_4", "vgg11", "resnet18")
@@ -101,9 +102,7 @@ def test_models_with_a_client_axis_are_the_models(case):
 
 
 @pytest.mark.parametrize("tap", ["none", "plain", "relu"])
-@pytest.mark.parametrize(
-    "name", ["small_cnn", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("mobilenet_v1", "char_lstm"))]
-)
+@pytest.mark.parametrize("name", ["small_cnn", *thorough("mobilenet_v1", "char_lstm")])
 def test_stages_come_in_order_and_as_they_are_tapped(name, tap):
     case = next(case for case in CASES if case.name == name)
     _, stages = compare(case.make, inputs_of(case), training=True, tap=tap)

@@ -55,6 +55,7 @@ def pixels(content: bytes) -> tuple[int, int]:
     return struct.unpack(">II", content[16:24])
 
 
+@pytest.mark.thorough
 def test_every_figure_of_the_report_is_written(make_run, tmp_path):
     for method in ("fedavg", "fedblade"):
         make_run(method)
@@ -222,6 +223,7 @@ def test_label_maps_share_one_scale_of_counts():
     assert [ax.images[0].get_clim() for ax in figure.axes[:2]] == [(0.0, 80.0)] * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [ONE_COLUMN, TWO_COLUMNS])
 def test_nothing_is_cut_off_and_the_legend_stands_clear(make_run, tmp_path, width):
     for method in ("fedavg", "fedavg+feddecorr", "fedetf", "fedblade", "feddr_plus"):

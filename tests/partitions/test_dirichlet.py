@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.partitions import IID, Dirichlet, _dirichlet, _search
-from fedblade.partitions._base import Request
+from fedblade.partitions import IID, Dirichlet, Request, _dirichlet, _search
 from fedblade.partitions._search import capped_shares
 
 CIFAR = np.repeat(np.arange(10), 5000)
@@ -270,7 +269,7 @@ def test_few_clients_far_from_their_minimum_are_given_up_long_before_the_limit()
         (rare, 7, 2**16 - 1, False),
         (likely, 0, 2**16, False),
     ):
-        assert _search._Watch(14, 10**6, short.copy()).is_hopeless(done, best, none) is given_up
+        assert _search._Progress(14, 10**6, short.copy()).is_hopeless(done, best, none) is given_up
 
 
 def test_a_long_search_tells_that_it_goes_on(monkeypatch, caplog):

@@ -17,8 +17,7 @@ from fedblade.core.registry import Entry
 from fedblade.core.state import MemoryStore
 from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
-from fedblade.methods import Composition
-from fedblade.methods._compose import compose
+from fedblade.methods import Composition, compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
 from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages

@@ -13,19 +13,25 @@ def for_every(cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[
     Use this for many quick checks of a catalogue. pytest takes about a millisecond for each test id of its own.
     """
     listed = list(cases)
-    assert listed, "a test of no case checks nothing"
 
     def decorate(check: Callable[..., None]) -> Callable[[], None]:
         def test() -> None:
-            failures = [failure for case in listed if (failure := failure_of(check, case))]
-            if failures:
-                pytest.fail(f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(failures), pytrace=False)
+            check_all(listed, check)
 
         test.__name__, test.__qualname__, test.__doc__ = check.__name__, check.__qualname__, check.__doc__
         test.__module__ = check.__module__
         return test
 
     return decorate
+
+
+def check_all(cases: Iterable[Any], check: Callable[..., None]) -> None:
+    """Check every case, then fail with the errors of all cases that failed."""
+    listed = list(cases)
+    assert listed, "a test of no case checks nothing"
+    failures = [failure for case in listed if (failure := failure_of(check, case))]
+    if failures:
+        pytest.fail(f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(failures), pytrace=False)
 
 
 def failure_of(check: Callable[..., None], case: Any) -> str | None:

@@ -49,3 +49,8 @@ def sampled(names: Iterable[str], beyond: pytest.MarkDecorator = pytest.mark.slo
         return pytest.param(name, marks=pytest.mark.thorough if name in SAMPLE else beyond)
 
     return [mark(name) for name in names]
+
+
+def thorough(*values: object) -> list[object]:
+    """Parameters of a test that `make test` leaves out."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]

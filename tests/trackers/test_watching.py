@@ -5,8 +5,9 @@ import warnings
 
 import pytest
 
+from fedblade.core.listener import ListenerGroup
 from fedblade.runs import RunListener
-from fedblade.trackers import ListenerGroup, attached_trackers
+from fedblade.trackers import attached_trackers
 from fedblade.trackers._attach import TRACKERS, TrackerKind
 from fedblade.trackers._backend import Opened, Session, scalars_of
 from fedblade.trackers._tracker import PROGRESS, Tracker

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade._version import __version__
+from fedblade import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
 from fedblade.engines.nodes import ClientDescription, Reply, Terms
