@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "studies": {"core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "runs"},
     "cards": {"core", "methods", "data", "config", "presets", "runs", "engines", "personal"},
     "charts": {"core", "protocols", "hardness", "results"},
-    "report": {"core", "charts", "protocols", "results"},
+    "report": {"core", "charts", "results"},
     "figures": {"core", "charts", "results", "config", "presets"},
     "watch": {"core", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},

@@ -1,6 +1,7 @@
-"""How hard a split makes training: what a client and a cohort see of the classes, in numbers and in a sentence.
+"""How hard a split makes training: how much a client and a cohort see of the classes, in numbers and in a sentence.
 
-Works on the table of samples per client and class alone and loads no torch, so that a report can measure old runs.
+This module needs only the table of samples per client and class and does not import torch, so that a report can measure
+old runs.
 """
 
 from collections.abc import Mapping
@@ -16,17 +17,17 @@ from fedblade.core.streams import Stream, Streams
 Floats: TypeAlias = NDArray[np.float64]
 
 OTHERS = 0.5
-"""Share of the other classes that a client must see in effect beside one for a split to count as mild."""
+"""A split is mild if a client sees in effect one class and at least this share of the other classes."""
 LACKING = 0.05
-"""Share of the classes that an average cohort must lack for a split to count as hard."""
+"""A split is hard if an average cohort lacks at least this share of the classes."""
 LACKS = (
     "A cohort lacks a class that makes up less than 1 % of the cohort's samples; for a class with less than 10 % of "
     "all data, the border is a tenth of its share of all data."
 )
 """When a cohort lacks a class, in words."""
 _COHORTS = 1000
-_SCARCE, _SCARCE_OF_OWN = 0.01, 0.1
-_MOST = 2.0**53
+_SCARCE, _SCARCE_RELATIVE = 0.01, 0.1
+_LARGEST = 2.0**53
 _VERDICTS = {
     "mild": "Mild: clients see much the same classes, so their models can be averaged with little loss.",
     "moderate": "Moderate: local training pulls clients apart, but a round sees nearly all classes.",
@@ -36,19 +37,19 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Hardness:
-    """What `clients` of a `population` see of `classes`, alone and in cohorts of `cohort` clients.
+    """How much of `classes` the `clients` of a `population` see, alone and in cohorts of `cohort` clients.
 
     - `effective_classes`: exp(entropy of a client's labels), the mean over clients weighted by their samples.
     - `largest_share`: share of all samples that belong to the most frequent class of their client.
     - `effective_clients`: exp(entropy over clients of a class' samples), the mean over classes.
     - `missing_classes`: classes that a cohort lacks, the mean over cohorts. A cohort lacks a class that makes up less
-      than 1 % of the cohort's samples. A class with less than 10 % of all data would fail that in the most even split,
-      so it is lacking below a tenth of its share of all data.
+      than 1 % of the cohort's samples. For a class with less than 10 % of all data, the border is a tenth of its share
+      of all data, because rare classes could be below 1 % in the most even split.
     - `cohort_distance`: total variation between the labels of a cohort and those of all clients, the mean over cohorts.
 
     Means over cohorts are taken over 1000 uniform draws, always the same ones, from the clients that hold samples.
-    `clients` is below `population` where only the first clients of a large population were looked at. Classes that no
-    client holds count nowhere: `classes` leaves them out, and no cohort can be said to lack them.
+    `clients` is below `population` if only the first clients of a large population were measured. Classes that no
+    client holds are ignored: they are not part of `classes`, and no cohort lacks them.
     """
 
     cohort: int
@@ -68,13 +69,14 @@ class Hardness:
         Hard means that an average cohort lacks 5 % of the classes or more: of ten classes one is absent in every
         second round, and each local step of such a round lowers the scores of the absent class. On CIFAR-10 with
         alpha=0.05 and cohorts of 20, FedAvg ended at 28 % on a class-wise split (`dirichlet`, cohorts lack 0.81 of ten
-        classes) and at 49 % on a client-wise one (splits of that kind lack 0.12 to 0.24). That is one run of 200 rounds
-        each, and the sizes of clients differ as well: it supports a border between the two, not its exact place.
+        classes) and at 49 % on a client-wise split (cohorts of such splits lack 0.12 to 0.24). Each number is one run
+        of 200 rounds, and the sizes of clients differ as well. So there is a border between the two, but its exact
+        value is a choice.
 
-        Mild means that a cohort lacks less than that, and that a client sees in effect one class and half of the others
-        or more, 5.5 of ten. One class counts apart because every client sees one. On the same data the Dirichlet splits
-        come to 4.8 to 5.6 with alpha=0.5, on either side of the border, and to 6.3 to 7.0 with alpha=1. Published
-        accuracies of FedAvg there are 86 % with alpha=0.5 and 55 % with alpha=0.05.
+        Mild means that a cohort lacks less than that, and that a client sees in effect one class and at least half of
+        the others, which is 5.5 of ten. One class is counted separately because every client sees one. On the same
+        data, clients of Dirichlet splits see 4.8 to 5.6 classes with alpha=0.5, on both sides of the border, and 6.3 to
+        7.0 with alpha=1. Published accuracies of FedAvg there are 86 % with alpha=0.5 and 55 % with alpha=0.05.
         """
         if self.missing_classes >= LACKING * self.classes:
             return "hard"
@@ -82,17 +84,17 @@ class Hardness:
 
     def sentence(self) -> str:
         """What the numbers mean for training."""
-        some = "" if self.clients == self.population else f"Of the first {self.clients} of {self.population} clients: "
+        scope = "" if self.clients == self.population else f"Of the first {self.clients} of {self.population} clients: "
         moved = f"{100 * self.cohort_distance:.0f} %"
         return (
-            f"{some}{'a' if some else 'A'} client sees {self.effective_classes:.1f} of {self.classes} classes in "
+            f"{scope}{'a' if scope else 'A'} client sees {self.effective_classes:.1f} of {self.classes} classes in "
             f"effect. A cohort of {self.cohort} lacks {self.missing_classes:.2f} of {self.classes} classes on average, "
             f"and {moved} of its samples would have to change class for it to match all data. "
             f"{_VERDICTS[self.level]}"
         )
 
     def facts(self) -> list[tuple[str, str]]:
-        """Each number as text, after what it is."""
+        """Pairs of a description and the number as text."""
         return [
             ("effective classes per client", f"{self.effective_classes:.2f} of {self.classes}"),
             ("samples in the largest class of their client", f"{100 * self.largest_share:.0f} %"),
@@ -102,16 +104,16 @@ class Hardness:
         ]
 
     def stored(self) -> dict[str, Any]:
-        """The numbers as a file keeps them."""
+        """The numbers as they are written to a file."""
         return asdict(self)
 
     @staticmethod
     def restored(stored: object) -> "Hardness | None":
-        """The numbers a file has kept, or None where it has none or not all of them."""
+        """The numbers read from a file, or None if a number is missing or unusable."""
         if not isinstance(stored, Mapping):
             return None
-        values: dict[str, Any] = {each.name: stored.get(each.name) for each in fields(Hardness)}
-        if not all(isinstance(value, int | float) and abs(value) < _MOST for value in values.values()):
+        values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(Hardness)}
+        if not all(isinstance(value, int | float) and abs(value) < _LARGEST for value in values.values()):
             return None
         return Hardness(**values)
 
@@ -119,15 +121,15 @@ class Hardness:
 def measure(counts: Any, cohort: int, population: int | None = None) -> Hardness:
     """Measure the table `counts` [K, C] of samples per client and class for cohorts of `cohort` clients.
 
-    `population` says how many clients there are where the table has only the first. A cohort larger than the table's
-    clients with samples becomes all of them.
+    `population` is the number of all clients if the table has only the first of them. A cohort is at most as large as
+    the number of clients with samples.
     """
     given = np.asarray(counts)
     table = given[given.sum(1) > 0] if given.ndim == 2 else given
     if table.ndim != 2 or len(table) == 0 or cohort < 1:
         raise Misconfigured(
             f"a table of shape {list(given.shape)} and cohorts of {cohort} cannot be measured. "
-            f"Give samples per client and class, with a sample at least, and a cohort of at least 1."
+            f"Give samples per client and class, at least one sample, and a cohort of at least 1."
         )
     size, whole = min(cohort, len(table)), table.sum(0)
     weighted = table * np.log(np.maximum(table, 1))
@@ -149,15 +151,15 @@ def measure(counts: Any, cohort: int, population: int | None = None) -> Hardness
 def _perplexity(weighted: Floats, axis: int, table: NDArray[Any]) -> Floats:
     """exp(entropy) along `axis` of the rows or columns that hold samples: n·exp(−Σ n_i log n_i / n)."""
     sums, totals = weighted.sum(axis), table.sum(axis)
-    held = totals > 0
-    return np.asarray(totals[held] * np.exp(-sums[held] / totals[held]))
+    used = totals > 0
+    return np.asarray(totals[used] * np.exp(-sums[used] / totals[used]))
 
 
 def _cohort_means(table: NDArray[Any], size: int) -> tuple[float, float]:
-    """Classes that a cohort of `size` clients lacks, and the distance of its labels from all, over many cohorts."""
+    """Means over many cohorts of `size` clients: classes that a cohort lacks, and distance of its labels from all."""
     generator = Streams(0).numpy(Stream.HARDNESS)
     cohorts = _COHORTS if size < len(table) else 1
     drawn = np.stack([table[generator.choice(len(table), size, replace=False)].sum(0) for _ in range(cohorts)])
     mixes, whole = drawn / drawn.sum(1, keepdims=True), table.sum(0) / table.sum()
-    lacking = mixes < np.minimum(_SCARCE, _SCARCE_OF_OWN * whole)
+    lacking = mixes < np.minimum(_SCARCE, _SCARCE_RELATIVE * whole)
     return float(lacking.sum(1).mean()), float(np.abs(mixes - whole).sum(1).mean() / 2)

@@ -43,16 +43,17 @@ MODEL: tuple[Sum, ...] = (delta, buffers, counters, weight)
 def class_features(view: StepView) -> Tree:
     """Σ z and sample counts per class over one batch: `sum [classes, dim]`, `count [classes]`.
 
-    Rows whose mask is 0 do not count, whatever they and their labels hold.
+    Samples with mask 0 do not count, whatever their features and labels are.
     """
-    num_classes, rows, labels = view.counts.shape[0], view.features.double(), view.labels
+    num_classes, features, labels = view.counts.shape[0], view.features.double(), view.labels
     present = torch.ones_like(labels, dtype=torch.float64)
     if view.mask is not None:
         real = view.mask != 0
-        rows, labels, present = torch.where(real[:, None], rows, 0.0), torch.where(real, labels, 0), real.double()
-    sums = torch.zeros(num_classes, rows.shape[1], dtype=torch.float64, device=rows.device)
-    counts = torch.zeros(num_classes, dtype=torch.float64, device=rows.device)
-    return {"sum": sums.index_add(0, labels, rows), "count": counts.index_add(0, labels, present)}
+        features, labels = torch.where(real[:, None], features, 0.0), torch.where(real, labels, 0)
+        present = real.double()
+    sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64, device=features.device)
+    counts = torch.zeros(num_classes, dtype=torch.float64, device=features.device)
+    return {"sum": sums.index_add(0, labels, features), "count": counts.index_add(0, labels, present)}
 
 
 CLASS_FEATURES = DataPass("class_features", class_features)
@@ -60,17 +61,17 @@ AUGMENTED_CLASS_FEATURES = DataPass("augmented_class_features", class_features, 
 
 
 def prototype_sum(weight: Literal["count", "uniform"] = "count", transform: Literal["eval", "train"] = "eval") -> Sum:
-    """Class sums and counts of the features, called `prototypes`: their quotient is the mean over the cohort.
+    """The sum `prototypes`: class sums and counts of the features, whose quotient is the mean over the cohort.
 
-    With `uniform` every holder of a class counts once. With `train` the inputs are augmented as in training.
+    With `uniform` every client that holds a class counts once. With `train` the inputs are augmented as in training.
     """
     source = AUGMENTED_CLASS_FEATURES if transform == "train" else CLASS_FEATURES
 
-    def of(view: EndView) -> Tree:
+    def class_sums(view: EndView) -> Tree:
         total = view.passes[source.name]
         if weight == "count":
             return total
         holds = total["count"].clamp(max=1.0)
         return {"sum": total["sum"] / total["count"].clamp(min=1.0)[:, None], "count": holds}
 
-    return Sum("prototypes", of, bound=1e9, passes=(source,), by_class=True)
+    return Sum("prototypes", class_sums, bound=1e9, passes=(source,), by_class=True)

@@ -1,4 +1,4 @@
-"""Evaluation protocols: how a history of test accuracies becomes the number a paper prints."""
+"""Evaluation protocols: how a history of test accuracies becomes the number that a paper prints."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -7,21 +7,19 @@ from typing import Any
 
 History = Sequence[Mapping[str, Any]]
 CALIBRATED = "calibrated_"
-"""Begins the fields of the last round that measure the model again, after the exchanges at the end of the run."""
-
-
+"""Prefix of the fields in the last record that measure the model after the exchanges at the end of the run."""
 DEVIATION = "sample standard deviation over seeds (n−1)"
-"""What ± is wherever a table shows it beside a mean over seeds; its short form is "std over seeds (n−1)"."""
+"""The meaning of ± in every table beside a mean over seeds; its short form is "std over seeds (n−1)"."""
 
 
 def accuracies(history: History) -> list[tuple[int, float]]:
     """(round, test accuracy in percent) of the evaluated rounds, in order."""
-    pairs = [(int(row["round"]), row.get("test_accuracy")) for row in history]
+    pairs = [(int(record["round"]), record.get("test_accuracy")) for record in history]
     return [(round_, float(value)) for round_, value in pairs if value is not None and isfinite(value)]
 
 
 def last_mean(history: History, count: int) -> float | None:
-    """Mean over the last `count` evaluated rounds, or over as many as there are."""
+    """Mean over the last `count` evaluated rounds, or over all if there are fewer."""
     values = [value for _, value in accuracies(history)][-count:]
     return fmean(values) if values else None
 
@@ -37,7 +35,7 @@ def best(history: History) -> float | None:
 
 
 def rounds_to(history: History, threshold: float) -> int | None:
-    """First round whose accuracy reaches `threshold` percent, or None if none does."""
+    """First round whose accuracy reaches `threshold` percent, or None."""
     return next((round_ for round_, value in accuracies(history) if value >= threshold), None)
 
 
@@ -54,17 +52,17 @@ def pooled_last_std(histories: Sequence[History], count: int) -> float | None:
 
 def domain_mean(history: History) -> float | None:
     """Unweighted mean over domains of the last evaluated round."""
-    tables = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
+    tables = [record["domain_accuracy"] for record in history if record.get("domain_accuracy")]
     return fmean(tables[-1].values()) if tables else None
 
 
 def is_calibrated(history: History) -> bool:
-    """Whether exchanges at the end of the run changed the model, so that no round measured the one they leave."""
+    """Whether exchanges at the end of the run changed the model after its last evaluation in a round."""
     return bool(history) and f"{CALIBRATED}accuracy" in history[-1]
 
 
 def outcome(history: History) -> History:
-    """The rounds a run is judged by: all of them, or only the model that exchanges at its end leave, as one round."""
+    """The records that the result is computed from: all, or one record of the model after the exchanges at the end."""
     if not is_calibrated(history):
         return history
     fields = {key.removeprefix(CALIBRATED): value for key, value in history[-1].items() if key.startswith(CALIBRATED)}
@@ -75,8 +73,8 @@ def outcome(history: History) -> History:
 def headline(history: History, protocol: str) -> float | None:
     """The accuracy that `evaluation.protocol` reports.
 
-    Where exchanges at the end of the run leave another model, that model is the result: there is only one, so that it
-    is the last, the best, and every mean over rounds.
+    If exchanges at the end of the run changed the model, that model is the result. It has only one accuracy, which is
+    then the last, the best, and the mean over rounds.
     """
     history = outcome(history)
     match protocol:

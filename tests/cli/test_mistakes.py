@@ -167,6 +167,8 @@ def test_a_single_array_is_refused(cli, tmp_path):
         (["run", "--resume"], ["--resume", "--out"]),
         (["compare"], ["--methods"]),
         (["compare", "--methods", "fedavg,fedprx"], ["'fedprox'"]),
+        (["compare", "fb-t1", "--methods", "fedavg"], ["grid", "`fedblade reproduce fb-t1 --where method=A"]),
+        (["run", "fb-t1"], ["grid", "--where"]),
         (["compare", "--methods", "fedavg", "--seeds", "1,two"], ["1,two", "1,2,3"]),
         (["compare", "--methods", "fedavg", "--seeds", "1.5"], ["1.5"]),
         (["compare", "--methods", "fedavg", "--seeds", "-1"], ["-1"]),

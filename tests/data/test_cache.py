@@ -109,11 +109,11 @@ def swap_shape(path):
         ("meta.json", lambda path: path.unlink()),
     ],
 )
-def test_a_torn_copy_is_noticed_and_made_again(source, cache, caplog, file, damage):
+def test_a_damaged_copy_is_noticed_and_made_again(source, cache, caplog, file, damage):
     before = cifar10(str(source)).train.inputs.copy()
     damage(copies(cache)[0] / file)
     np.testing.assert_array_equal(cifar10(str(source)).train.inputs, before)
-    assert "torn" in caplog.text
+    assert "damaged" in caplog.text
     assert len(copies(cache)) == 1
     assert leftovers(cache) == []
 
@@ -133,10 +133,10 @@ def test_large_copies_are_checked_in_places_and_whole_on_demand(tmp_path, monkey
         flipped = bytearray(data.tobytes())
         flipped[64 * block + 3] ^= 1
         check[0].write_bytes(flipped)
-        with pytest.raises(_cache.Torn, match=f"near byte {64 * block}"):
+        with pytest.raises(_cache.Damaged, match=f"near byte {64 * block}"):
             _cache._check(*check, True)
         if noticed:
-            with pytest.raises(_cache.Torn):
+            with pytest.raises(_cache.Damaged):
                 _cache._check(*check, False)
         else:
             _cache._check(*check, False)
@@ -255,9 +255,9 @@ def test_a_full_or_closed_disk_is_explained(source, monkeypatch):
 
 
 def test_a_disk_that_keeps_damaging_copies_is_reported(source, monkeypatch):
-    def torn(*_, **__):
-        raise _cache.Torn("again")
+    def damaged(*_, **__):
+        raise _cache.Damaged("again")
 
-    monkeypatch.setattr(_cache, "open_decoded", torn)
+    monkeypatch.setattr(_cache, "open_decoded", damaged)
     with pytest.raises(Misconfigured, match=r"damaged 3 times"):
         cifar10(str(source))

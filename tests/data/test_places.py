@@ -81,13 +81,13 @@ def test_a_copy_that_does_not_say_where_it_came_from_is_not_trusted(tmp_path, ca
         cifar10()
 
 
-def test_a_torn_copy_without_files_is_an_error(tmp_path, cache):
+def test_a_damaged_copy_without_files_is_an_error(tmp_path, cache):
     save_cifar10_binary(cache / "cifar10")
     cifar10()
     shutil.rmtree(cache / "cifar10")
     (copy,) = cache.glob("decoded/cifar10-*")
     (copy / "test-inputs.bin").write_bytes(b"")
-    with pytest.raises(Misconfigured, match=r"torn .* and its files are gone. Remove"):
+    with pytest.raises(Misconfigured, match=r"damaged .* and its files are gone. Remove"):
         cifar10()
 
 

@@ -81,7 +81,7 @@ def test_shapes_are_read_in_one_way_or_refused(given, stored):
         assert any(reading in note for note in dataset.notes) == (stored[0] not in (1, 3, 4))
         return
     first, middle, last = given
-    with pytest.raises(Misconfigured, match=r"expected .* Transpose .* Give a fedblade.data.Dataset") as caught:
+    with pytest.raises(Misconfigured, match=r"expected .* transpose .* give a fedblade.data.Dataset") as caught:
         as_dataset((x, Y, x, Y))
     for channels, height, width in ((first, middle, last), (last, first, middle)):
         assert re.search(f"{channels} channels? of {height}×{width}", str(caught.value))
@@ -140,7 +140,7 @@ def test_a_class_that_the_test_set_alone_has_keeps_its_place():
     assert dataset.label_values == (2, 5, 9)
     assert dataset.train.labels.tolist() == [0, 0, 2, 2, 0, 2]
     assert dataset.test.labels.tolist() == [2, 1, 0]
-    assert "labels: 5 occur in the test samples alone" in dataset.notes
+    assert "labels: 5 occur only in the test samples" in dataset.notes
 
 
 @pytest.mark.parametrize("labels", [np.array([-1, 0, 1]), np.arange(3) * 1000 + 7])
@@ -154,14 +154,14 @@ def test_labels_of_another_form_come_with_advice():
     x = RNG.random((12, 4))
     names = np.array(["a", "b", "c"])[Y]
     forms = (
-        (Y.astype(float), "Convert them: labels.astype(int)."),
-        (Y > 0, "Convert them: labels.astype(int)."),
-        (Y[:, None], "Convert them: labels.ravel()."),
-        (Y[:, None] * 1.0, "Convert them: labels.ravel().astype(int)."),
+        (Y.astype(float), "Convert the labels: labels.astype(int)."),
+        (Y > 0, "Convert the labels: labels.astype(int)."),
+        (Y[:, None], "Convert the labels: labels.ravel()."),
+        (Y[:, None] * 1.0, "Convert the labels: labels.ravel().astype(int)."),
         (np.eye(3)[Y], "labels.argmax(1)."),
-        (Y + 0.5, "Give a class for each sample"),
-        (np.zeros((12, 2, 2), int), "Give a class for each sample"),
-        (np.array(1), "Give a class for each sample"),
+        (Y + 0.5, "Give one class for each sample"),
+        (np.zeros((12, 2, 2), int), "Give one class for each sample"),
+        (np.array(1), "Give one class for each sample"),
         (names, "Number the labels: np.unique(labels, return_inverse=True)[1]"),
         (names.astype(object), "Number the labels: np.unique(labels, return_inverse=True)[1]"),
     )
@@ -175,7 +175,7 @@ def test_labels_of_another_form_come_with_advice():
             as_dataset((items, items))
     whole = Listed(x, [1.0, torch.tensor(0), np.int64(2), True])
     assert as_dataset((whole, whole)).train.labels.tolist() == [1, 0, 2, 1]
-    with pytest.raises(Misconfigured, match=r"x_train has type .* Give them as numbers"):
+    with pytest.raises(Misconfigured, match=r"x_train has type .* Give the inputs as numbers"):
         as_dataset((x.astype(str), Y, x.astype(str), Y))
 
 
@@ -193,7 +193,7 @@ X = RNG.random((12, 4))
 
 def test_transforms_that_draw_are_read_anew_by_their_draws_alone():
     dataset = as_dataset((Listed(X, Y, noisy), Listed(X, Y, noisy)))
-    assert "draws random numbers, so every epoch reads its items anew, about" in dataset.notes[0]
+    assert "draws random numbers, so every epoch reads its items again, about" in dataset.notes[0]
     assert "test items of Listed draw random numbers and are read once" in dataset.notes[1]
     samples = samples_of(dataset)
     assert samples.num_draws == 1

@@ -325,7 +325,7 @@ WRONG = {
     ),
     "own_logits": (
         replace(base, own=Own(logits=lambda view: view.logits - view.logits.mean(0))),
-        "the own prediction gives other numbers",
+        "the personal prediction gives other numbers",
     ),
 }  # fmt: skip
 
@@ -510,7 +510,7 @@ def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(
-        "fedblade.studies._cells.execute",
+        "fedblade.studies._planned_run.execute",
         lambda config, out, resume, listener: execute(config, dataset=vectors(), listener=listener),
     )
     cells = [

@@ -338,7 +338,7 @@ def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, m
     parts = [setup.test_order, setup.test_order[:9], setup.test_order[5:], setup.test_order[:20]]
     passes = tuple(each for metric in setup.metrics for each in metric.passes) + LOGITS
     found, expected = (
-        list(each.measure_own(setup.start, zip(holders, parts, strict=True), setup.test, passes))
+        list(each.measure_personal(setup.start, zip(holders, parts, strict=True), setup.test, passes))
         for each in (made, SequentialEngine(setup.problem))
     )
     for (client, totals), (wanted, trees) in zip(found, expected, strict=True):
@@ -467,7 +467,7 @@ def test_engines_agree_for_every_method_on_every_model(engine, method):
 
 def measure_one(engine, setup, holder):
     """What the passes give for one client on the whole test set."""
-    ((_, totals),) = engine.measure_own(setup.start, [(holder, setup.test_order)], setup.test, LOGITS)
+    ((_, totals),) = engine.measure_personal(setup.start, [(holder, setup.test_order)], setup.test, LOGITS)
     return totals
 
 
@@ -638,7 +638,7 @@ class CollectsTwice(SequentialEngine):
 
 
 class IgnoresOwnParts(SequentialEngine):
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         for holder, indices in clients:
             yield holder.client, self.measure(server, samples, indices, passes)
 
@@ -694,22 +694,22 @@ class KeepsOnlyPersonalParts(SequentialEngine):
 class PredictsWithTheHead(SequentialEngine):
     """Ignores a client's own prediction."""
 
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         plain = replace(self._problem, method=replace(self._problem.method, own=Own()))
-        return SequentialEngine(plain).measure_own(server, clients, samples, passes)
+        return SequentialEngine(plain).measure_personal(server, clients, samples, passes)
 
 
 class ForgetsCounts(SequentialEngine):
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         empty = ((replace(holder, counts=torch.zeros_like(holder.counts)), indices) for holder, indices in clients)
-        return super().measure_own(server, empty, samples, passes)
+        return super().measure_personal(server, empty, samples, passes)
 
 
 class MeasuresTheNeighbours(SequentialEngine):
     """Gives each client the totals of the one after it."""
 
-    def measure_own(self, server, clients, samples, passes):
-        found = list(super().measure_own(server, clients, samples, passes))
+    def measure_personal(self, server, clients, samples, passes):
+        found = list(super().measure_personal(server, clients, samples, passes))
         for (client, _), (_, totals) in zip(found, [*found[1:], found[0]], strict=True):
             yield client, totals
 
@@ -717,10 +717,10 @@ class MeasuresTheNeighbours(SequentialEngine):
 class MeasuresOnOneSet(SequentialEngine):
     """Measures everyone on the samples of the first."""
 
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         chosen = list(clients)
         same = [(holder, chosen[0][1]) for holder, _ in chosen]
-        return super().measure_own(server, same, samples, passes)
+        return super().measure_personal(server, same, samples, passes)
 
 
 BROKEN = [

@@ -203,6 +203,16 @@ def test_variants_have_the_papers_names_and_others_show_their_knobs(make_run, tm
     assert names == {"FedBlade", "FedBlade-FedDecorr", "FedBlade w/o PBA", "FedProx (mu=0.1)", "FedProx (mu=0.01)"}
 
 
+def test_a_setting_that_a_run_lacks_is_left_out_of_its_name(make_run, tmp_path):
+    make_run("fedprox")
+    make_run("fedprox", method={"mu": 0.1})
+    make_run("moon", method={"inner.tau": 0.5})
+    make_run("moon", method={"outer.tau": 0.5})
+    [panel] = panels(tmp_path, general("accuracy"))
+    names = {name for name, _ in by_name(panel)}
+    assert names == {"FedProx", "FedProx (mu=0.1)", "MOON (method.inner.tau=0.5)", "MOON (method.outer.tau=0.5)"}
+
+
 def test_no_two_runs_share_a_name_however_many_knobs_it_takes(make_run, tmp_path):
     knobs = [{"a": a, "b": a, "c": a, "d": d} for a, d in ((1, 1), (2, 1), (2, 2), (2, 3))]
     for own in knobs:

@@ -64,6 +64,7 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("up", "app", "--nodes", "3"), "--nodes 3 is more than there are clients (2)"),
         (("init", "app"), "'app' is not an empty folder"),
         (("init", "new", "nothing"), "nothing"),
+        (("init", "new", "fb-t1"), "Write the settings of one cell into a .toml file"),
         (("certs", "new", "--host", "a b"), "--host 'a b' is neither"),
         (("certs", "new", "--days", "10000000"), "--days 10000000 is not between 1 and 36500"),
         (("init", "new", "flower.toml"), "flower = 3 is not a table"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -96,3 +97,18 @@ def test_a_missing_flower_is_named(monkeypatch):
         _processes.require_flower()
     with pytest.raises(MissingExtra, match="the command flower-nothing"):
         _processes.command("flower-nothing")
+
+
+def test_free_ports_differ_and_can_be_taken():
+    ports = _processes.free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as taken:
+            taken.bind((_processes.LOOPBACK, port))
+
+
+def test_a_port_is_open_while_something_listens():
+    with socket.create_server((_processes.LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        assert _processes.is_open(port)
+    assert not _processes.is_open(port)

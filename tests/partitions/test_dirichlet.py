@@ -269,7 +269,7 @@ def test_few_clients_far_from_their_minimum_are_given_up_long_before_the_limit()
         (rare, 7, 2**16 - 1, False),
         (likely, 0, 2**16, False),
     ):
-        assert _search._Watch(14, 10**6, short.copy()).is_hopeless(done, best, none) is given_up
+        assert _search._Progress(14, 10**6, short.copy()).is_hopeless(done, best, none) is given_up
 
 
 def test_a_long_search_tells_that_it_goes_on(monkeypatch, caplog):

@@ -243,7 +243,7 @@ def test_labels_have_the_distribution_of_the_slow_reference():
 
 
 def test_labels_refuse_what_leaves_a_class_to_nobody():
-    with pytest.raises(Misconfigured, match=r"of 10 classes lie with none of num_clients=3 \(first: class \d\)"):
+    with pytest.raises(Misconfigured, match=r"none of num_clients=3 holds \d of 10 classes \(first: class \d\)"):
         Labels(2).split(CIFAR, 3, 0)
     with pytest.raises(Misconfigured, match="class 0 has 2 samples for the"):
         Labels(2).split([0, 0, *([1] * 50)], 10, 0)

@@ -145,8 +145,8 @@ def test_the_sizes_of_clients_that_are_short_are_counted_once(monkeypatch):
     """They take a draw for every client, of which there may be a million."""
     short = split_test("matched", split(clients=30, samples=60), SHORT, 0).drawn
     asked = []
-    held = DrawnSplit._held
-    monkeypatch.setattr(DrawnSplit, "_held", lambda self, client: asked.append(client) or held(self, client))
+    held = DrawnSplit._class_amounts
+    monkeypatch.setattr(DrawnSplit, "_class_amounts", lambda self, client: asked.append(client) or held(self, client))
     first, again = short.sizes().copy(), short.sizes()
     assert asked == list(range(30))
     assert first.tolist() == again.tolist() == [len(short.part(client)) for client in range(30)]

@@ -63,8 +63,8 @@ REQUESTS = [
     (lambda: IID().split(LABELS, 2, -1), "seed=-1"),
     (lambda: IID().split(LABELS, 61, 0), "num_clients=61 is more than the 60 samples there are. Use fewer clients"),
     (lambda: Dirichlet(min_size=0).split(LABELS, 61, 0), "num_clients=61 is more than"),
-    (lambda: IID().split([1, 1, 1], 2, 0), "labels hold one class only (1), expected two or more"),
-    (lambda: IID().split([1, 1, 1], 2, 0, num_classes=5), "one class only"),
+    (lambda: IID().split([1, 1, 1], 2, 0), "labels hold only one class (1), expected two or more"),
+    (lambda: IID().split([1, 1, 1], 2, 0, num_classes=5), "only one class"),
     (lambda: IID().split([], 2, 0), "labels are empty"),
     (lambda: IID().split([0, -1, 1], 2, 0), "labels contain -1, expected classes from 0 on"),
     (lambda: IID().split([0, 1, 7], 2, 0, num_classes=3), "labels contain 7, but num_classes=3 allows 0 to 2"),
@@ -91,7 +91,7 @@ REQUESTS = [
     (lambda: Pathological(3).split([0, 1, 2, 2, 2, 2], 2, 0), "class 0 has 1 samples for the 2 clients that hold it"),
     (lambda: Shards(1).split(LABELS, 2, 0), "num_clients=2 with shards_per_client=1 makes 2 shards for 3 classes"),
     (lambda: StochasticRemoval(1).split(LABELS, 2, 0), "makes 2 shards for 3 classes"),
-    (lambda: Shards(1).split([0, 1, 1, 1, 1, 1], 6, 0), "Use fewer clients: a class has fewer samples than shards."),
+    (lambda: Shards(1).split([0, 1, 1, 1, 1, 1], 6, 0), "A class has fewer samples than shards: use fewer clients."),
     (lambda: Domain().split(LABELS, 4, 0), "partition 'domain' needs the group of each sample"),
     (lambda: Natural().split(LABELS, 4, 0), "partition 'natural' needs the group of each sample"),
     (lambda: Domain().split(LABELS, 3, 0, groups=GROUPS), "num_clients=3 does not match the 4 domains"),
@@ -99,7 +99,7 @@ REQUESTS = [
     (lambda: Natural().split(LABELS, 5, 0, groups=GROUPS), "num_clients=5 is more than the 4 groups"),
     (lambda: Natural().split(LABELS, 4, 0, groups=GROUPS[:9]), "groups have 9 entries for 60 samples"),
     (lambda: Natural().split(LABELS, 4, 0, groups=[[1]] * 60), "groups have shape [60, 1]"),
-    (lambda: Natural().split(LABELS, 4, 0, groups=["a", None] * 30), "groups mix types or hold blanks"),
+    (lambda: Natural().split(LABELS, 4, 0, groups=["a", None] * 30), "groups mix types or have gaps"),
 ]
 
 
@@ -116,7 +116,7 @@ TEST_SPLITS = [
     (_test_split("matched", labels=[0, 3]), "test labels contain 3, but num_classes=3 allows 0 to 2"),
     (_test_split("matched", labels=[0.5]), "test labels have type float64"),
     (_test_split(groups=GROUPS[:5]), "test groups have 5 entries for 60 samples"),
-    (_test_split(groups=["a"] * 60), "test groups have type <U1, those of training have int64"),
+    (_test_split(groups=["a"] * 60), "test groups have type <U1, training groups have type int64"),
 ]
 
 
@@ -134,5 +134,5 @@ def test_a_mistake_is_refused_in_one_helpful_line(attempt, text):
 
 def test_proportional_without_shares_and_groups_is_refused():
     split = replace(IID().split(LABELS, 4, 0), shares=None)
-    with pytest.raises(Misconfigured, match="has neither"):
+    with pytest.raises(Misconfigured, match="both are missing"):
         split_test("proportional", split, LABELS, 0, test_groups=GROUPS)

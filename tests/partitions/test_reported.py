@@ -24,7 +24,7 @@ def test_samples_are_those_of_the_clients_that_are_here():
     assert split.part(0).tolist() == [0, 1, 2]
     assert split.indices(0, 7).tolist() == [0, 1, 2]
     assert np.bincount(split.labels[split.part(0)], minlength=3).tolist() == split.counts(0, 0).tolist()
-    with pytest.raises(Misconfigured, match="the data of client 2 are not here; they stay with the client"):
+    with pytest.raises(Misconfigured, match="the data of client 2 are not on this machine; they stay with the client"):
         split.indices(2, 0)
 
 

@@ -16,7 +16,7 @@ from fedblade.report import build_report
 from fedblade.report._explained import QUESTIONS as ASKED
 from fedblade.report._explained import cost
 from fedblade.report._lines import script_data
-from fedblade.results import drawn_sentence, group_runs, read_runs
+from fedblade.results import coverage_sentence, group_runs, read_runs
 from support.report_runs import SCALARS, diagnose
 
 QUESTIONS = {
@@ -334,13 +334,13 @@ def test_where_no_method_has_a_global_model_captions_say_so_once(make_run, group
     for method in ("a", "b"):
         make_run(method, summary={"accuracy_of": "personal"})
 
-    assert drawn_sentence(groups(), (1, 2)) == (
+    assert coverage_sentence(groups(), (1, 2)) == (
         "No method here has a global model: shown is the mean over the clients' own models."
     )
-    assert drawn_sentence(groups(), (None, 2)) == (
+    assert coverage_sentence(groups(), (None, 2)) == (
         "b has no global model; shown for it is the mean over the clients' own models. Not measured: a."
     )
-    assert drawn_sentence(groups(), (1, 2), of_model=False) == ""
+    assert coverage_sentence(groups(), (1, 2), of_model=False) == ""
 
 
 def test_a_measure_whose_seeds_share_no_round_is_left_out(make_run, groups, page):

@@ -5,9 +5,10 @@ import warnings
 
 import pytest
 
+from fedblade.core.listener import ListenerGroup
 from fedblade.runs import RunListener
-from fedblade.trackers import TRACKERS, ListenerGroup, attached_trackers
-from fedblade.trackers._attach import TrackerKind
+from fedblade.trackers import attached_trackers
+from fedblade.trackers._attach import TRACKERS, TrackerKind
 from fedblade.trackers._backend import Opened, Session, scalars_of
 from fedblade.trackers._tracker import PROGRESS, Tracker
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedblade.charts._model import PERCENT, Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
-from fedblade.results import Group, drawn_sentence, listing
+from fedblade.results import Group, coverage_sentence, listing
 
 _MEGABYTE = 1e6
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -69,7 +69,7 @@ def _over_rounds(
         title=f"Test {name} over rounds",
         about=f"Lines: {', '.join(names)}. {axis.words.capitalize()} against the round, mean over seeds.",
         panel=group_panel(groups, series, Axis("round", whole=True), axis),
-        reading=f"{reading} {_band_sentence(groups)} {drawn_sentence(groups, series)}".strip(),
+        reading=f"{reading} {_band_sentence(groups)} {coverage_sentence(groups, series)}".strip(),
     )
 
 
@@ -84,7 +84,7 @@ def _against(
         title=title,
         about=f"Test accuracy in percent against {x.words}, one line per method, mean over seeds.",
         panel=group_panel(groups, series, x, y),
-        reading=f"{reading} {drawn_sentence(groups, series)}".strip(),
+        reading=f"{reading} {coverage_sentence(groups, series)}".strip(),
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedblade.charts._model import Matrix
-from fedblade.results import Array, Group, Vector, side_of, snapshots, square, vector
+from fedblade.results import Group, StoredArray, Vector, array_length, number_list, snapshots, square_matrix
 
 Bin = tuple[float, float, float]
 """The sum of confidences, the number of right answers and the number of answers."""
@@ -20,7 +20,7 @@ def bin_sums(stored: object) -> Vector | None:
     """
     if not isinstance(stored, Mapping):
         return None
-    columns = [vector(stored.get(name)) for name in ("confidence", "accuracy", "count")]
+    columns = [number_list(stored.get(name)) for name in ("confidence", "accuracy", "count")]
     sure, right, count = (() if column is None else column for column in columns)
     if not count or {len(sure), len(right)} != {len(count)}:
         return None
@@ -33,7 +33,7 @@ def bin_sums(stored: object) -> Vector | None:
 
 def row_shares(stored: object) -> Vector | None:
     """A square of counts as shares of their rows, None in rows without samples; None where it is not a square."""
-    counts = square(stored)
+    counts = square_matrix(stored)
     if counts is None:
         return None
     side = math.isqrt(len(counts))
@@ -41,13 +41,13 @@ def row_shares(stored: object) -> Vector | None:
     return tuple(value / sum(row) if sum(row) else None for row in rows for value in row)
 
 
-CLASS_ACCURACY = Array("class_accuracy", vector)
-CALIBRATION = Array("calibration", bin_sums)
-CONFUSION = Array("confusion", row_shares)
-COSINES = Array("class_cosines", square)
+CLASS_ACCURACY = StoredArray("class_accuracy", number_list)
+CALIBRATION = StoredArray("calibration", bin_sums)
+CONFUSION = StoredArray("confusion", row_shares)
+COSINES = StoredArray("class_cosines", square_matrix)
 
 
-def last_array(group: Group, array: Array) -> Vector | None:
+def last_array(group: Group, array: StoredArray) -> Vector | None:
     """The array at the last round that has one, as a mean over seeds."""
     shown = snapshots([group], array, most=1)
     return None if shown is None else shown.last[0]
@@ -56,10 +56,10 @@ def last_array(group: Group, array: Array) -> Vector | None:
 def class_matrix(group: Group, kind: str) -> Matrix | None:
     """Class by class: cosines, or the answers to each true class in percent of its samples."""
     array, factor = (CONFUSION, 100.0) if kind == "confusion" else (COSINES, 1.0)
-    side, found = side_of([group], array), last_array(group, array)
-    if side is None or found is None:
+    side, stored = array_length([group], array), last_array(group, array)
+    if side is None or stored is None:
         return None
-    values = [None if value is None else factor * value for value in found]
+    values = [None if value is None else factor * value for value in stored]
     return tuple(tuple(values[at : at + side]) for at in range(0, len(values), side))
 
 

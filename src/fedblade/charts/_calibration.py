@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedblade.charts._arrays import Bin, fewest_answers, filled_bins
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
-from fedblade.results import Group, drawn_sentence, listing
+from fedblade.results import Group, coverage_sentence, listing
 
 _READING = (
     "Answers gathered by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are right "
@@ -24,7 +24,7 @@ def reliability_chart(groups: Sequence[Group]) -> Chart | None:
         _READING,
         _few_answers_sentence([filled_bins(group) for group in groups]),
         f"Left out: {listing(own)}, where each client has a model of its own." if own else "",
-        drawn_sentence([group for group, _ in shared], [values for _, values in shared]),
+        coverage_sentence([group for group, _ in shared], [values for _, values in shared]),
     )
     return Chart(
         name="reliability",

@@ -3,10 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES
+from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES, last_array
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
-from fedblade.results import NAMED, Array, Group, Snapshots, Vector, drawn_sentence, listing, side_of, snapshots
+from fedblade.results import (
+    MOST_NAMED,
+    Group,
+    Snapshots,
+    StoredArray,
+    Vector,
+    array_length,
+    coverage_sentence,
+    listing,
+    snapshots,
+)
 
 _BY_CLASS = (
     "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A flat "
@@ -46,7 +56,7 @@ def class_chart(groups: Sequence[Group]) -> Chart | None:
         return None
     worst = [(group.label, values.y[0]) for group, values in zip(groups, series, strict=True) if values is not None]
     of = "Worst class by the mean over seeds" if any(len(group.counted) > 1 for group in groups) else "Worst class"
-    seen = f"{of}: {listing([f'{label} {value:.1f} %' for label, value in worst])}." if len(worst) <= NAMED else ""
+    seen = f"{of}: {listing([f'{label} {value:.1f} %' for label, value in worst])}." if len(worst) <= MOST_NAMED else ""
     return Chart(
         name="by-class",
         title="Accuracy by class",
@@ -54,45 +64,43 @@ def class_chart(groups: Sequence[Group]) -> Chart | None:
         panel=group_panel(
             groups, series, Axis("class, worst first", whole=True), Axis("accuracy", "%", bounds=PERCENT)
         ),
-        reading=f"{_BY_CLASS} {drawn_sentence(groups, series)}".strip(),
+        reading=f"{_BY_CLASS} {coverage_sentence(groups, series)}".strip(),
         seen=seen,
     )
 
 
-def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], tuple[Vector | None, ...]] | None:
-    """The classes' names and their accuracies by group, None unless all groups have the same number of classes."""
-    shown = snapshots(groups, CLASS_ACCURACY, most=1)
-    lengths = {len(values) for values in shown.last if values is not None} if shown else set()
-    return (_class_names(groups, lengths.pop()), shown.last) if shown and len(lengths) == 1 else None
+def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vector | None]]:
+    """The classes' names and their accuracies by group; no names unless all groups have the same number of classes."""
+    accuracies = [last_array(group, CLASS_ACCURACY) for group in groups]
+    lengths = {len(values) for values in accuracies if values is not None}
+    return _class_names(groups, lengths.pop()) if len(lengths) == 1 else (), accuracies
 
 
 def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Cosines between class means over rounds, or None where no run has measured them."""
-    found = _maps(groups, COSINES)
-    if found is None:
+    names, shown = _maps(groups, COSINES)
+    if shown is None:
         return None
-    names, shown = found
     pairs = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
     alike = [f"{names[p[2]]} and {names[p[1]]} for {label} ({p[0]:.2f})" for label, p in pairs if p is not None]
     reading = _COSINES.format(ideal=-1 / max(1, len(names) - 1), classes=len(names))
-    sentences = (reading, _last_round("Most alike", alike), drawn_sentence(groups, shown.last))
+    sentences = (reading, _last_round("Most alike", alike), coverage_sentence(groups, shown.last))
     title = "Cosines between class means"
     return ClassMaps("cosines", title, "class", "class", True, names, shown, " ".join(filter(None, sentences)))
 
 
 def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Answers by true class over rounds, or None where no run has measured them."""
-    found = _maps(groups, CONFUSION)
-    if found is None:
+    names, shown = _maps(groups, CONFUSION)
+    if shown is None:
         return None
-    names, shown = found
     worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
     mistakes = [
         f"{names[cell[1]]} taken for {names[cell[2]]} by {label} ({100 * cell[0]:.1f} %)"
         for label, cell in worst
         if cell is not None and cell[0] > 0
     ]
-    sentences = (_CONFUSION, _last_round("Most frequent mistake", mistakes), drawn_sentence(groups, shown.last))
+    sentences = (_CONFUSION, _last_round("Most frequent mistake", mistakes), coverage_sentence(groups, shown.last))
     title = "Confusion of classes"
     return ClassMaps("confusion", title, "answer", "true class", False, names, shown, " ".join(filter(None, sentences)))
 
@@ -108,10 +116,11 @@ def rounds_within(side: int, groups: int) -> int:
     return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
 
 
-def _maps(groups: Sequence[Group], array: Array) -> tuple[tuple[str, ...], Snapshots] | None:
-    side = side_of(groups, array)
+def _maps(groups: Sequence[Group], array: StoredArray) -> tuple[tuple[str, ...], Snapshots | None]:
+    """The classes' names and the squares over rounds, None where the runs have none of one size."""
+    side = array_length(groups, array)
     shown = snapshots(groups, array, most=rounds_within(side, len(groups))) if side else None
-    return None if side is None or shown is None else (_class_names(groups, side), shown)
+    return _class_names(groups, side or 0), shown
 
 
 def _class_names(groups: Sequence[Group], classes: int) -> tuple[str, ...]:
@@ -122,4 +131,4 @@ def _class_names(groups: Sequence[Group], classes: int) -> tuple[str, ...]:
 
 
 def _last_round(what: str, named: Sequence[str]) -> str:
-    return f"{what} at the last round: {listing(named)}." if named and len(named) <= NAMED else ""
+    return f"{what} at the last round: {listing(named)}." if named and len(named) <= MOST_NAMED else ""

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from fedblade.charts._arrays import CLASS_ACCURACY
 from fedblade.charts._model import PERCENT, Axis, Chart, Series, group_panel, series_over_seeds
-from fedblade.results import NAMED, Group, RunRecord, drawn_sentence, listing, measured_on, number
+from fedblade.results import (
+    MOST_NAMED,
+    Group,
+    RunRecord,
+    coverage_sentence,
+    finite_number,
+    listing,
+    samples_of_own_models,
+)
 
 _SHARES = tuple(range(0, 101, 5))
 """Shares of the clients, in percent, at which the distribution is drawn."""
@@ -45,7 +53,7 @@ def client_chart(groups: Sequence[Group]) -> Chart | None:
 
 def measured_accuracies(run: RunRecord) -> list[float]:
     """The accuracy of every client's own model, as far as the run has measured it."""
-    return [value for client in run.clients if (value := number(client.get("accuracy"))) is not None]
+    return [value for client in run.clients if (value := finite_number(client.get("accuracy"))) is not None]
 
 
 def estimated_accuracies(run: RunRecord) -> list[float]:
@@ -81,7 +89,7 @@ def _was_measured(group: Group) -> bool:
 
 
 def _measured_sentence(groups: Sequence[Group]) -> str:
-    on = measured_on([(group.label, group.runs[0].tests_apart) for group in groups])
+    on = samples_of_own_models([(group.label, group.runs[0].tests_apart) for group in groups])
     return f"Measured: the clients' own models on {on}."
 
 
@@ -95,7 +103,7 @@ def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]
         _ESTIMATED if any(values is not None for _, values in estimated) else "",
         f"Measured for {listing(own)}, without a global model: own models on their clients' samples." if own else "",
         _WITHOUT.format(listing(absent)) if absent else "",
-        drawn_sentence([group for group, _ in estimated], [values for _, values in estimated]),
+        coverage_sentence([group for group, _ in estimated], [values for _, values in estimated]),
     ]
     return " ".join(filter(None, sentences))
 
@@ -103,7 +111,7 @@ def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]
 def _worst_sentence(groups: Sequence[Group], series: Sequence[Series | None]) -> str:
     at = _SHARES.index(10)
     worst = [(group.label, values.y[at]) for group, values in zip(groups, series, strict=True) if values is not None]
-    if len(worst) > NAMED:
+    if len(worst) > MOST_NAMED:
         return ""
     values = listing([f"{value:.1f} % with {label}" for label, value in worst])
     return f"A tenth of the clients have at most {values}."

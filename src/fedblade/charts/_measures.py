@@ -1,4 +1,4 @@
-"""Charts of one number over rounds, each with a sentence on how to read it and one on what is seen."""
+"""Charts of one number over rounds, with a sentence on how to read the chart and one on what is seen."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
-from fedblade.results import MEAN_OF_OWN, NAMED, Group, described_fields, drawn_sentence, listing
+from fedblade.results import MEAN_OVER_OWN_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
 
 _SECTIONS = {
     "collapse": (
@@ -31,8 +31,9 @@ _SECTIONS = {
 }  # fmt: skip
 """The fields that a section of the page shows, in the order of the page."""
 _DRAWN_APART = ("test_accuracy", "test_loss")
+"""They have sections of their own."""
 _NOT_DRAWN = ("class_mean_angle_all", "spectrum_ratio_floored")
-"""They say how far another number can be trusted."""
+"""The page and the figures leave them out: they only qualify other numbers."""
 _ANSWERS = {
     "collapse": (
         ("erank_feature", "Directions the features make use of; more means less collapse", ".1f"),
@@ -88,8 +89,8 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _OWN_MODELS.get(field.name, MEAN_OF_OWN)
-    drawn = drawn_sentence(groups, series, of_model=field.subject == "model", own=own)
+    own = _OWN_MODELS.get(field.name, MEAN_OVER_OWN_MODELS)
+    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
     return Chart(
         name=field.name.replace("_", "-"),
         title=field.label,
@@ -126,11 +127,17 @@ def latest_sentence(groups: Sequence[Group], key: str, number_format: str) -> st
         return ""
     when = f"After round {latest[0][1]:g}" if len({at for _, at, _ in latest}) == 1 else "At the last round measured"
     mean = ", mean over seeds" if any(len(group.counted) > 1 for group in groups) else ""
-    printed = [(label, format(value, f"z{number_format}"), value) for label, _, value in latest]
-    if len(printed) <= NAMED:
+    printed = [(label, _printed(value, number_format), value) for label, _, value in latest]
+    if len(printed) <= MOST_NAMED:
         return f"{when}{mean}: {listing([f'{label} {text}' for label, text, _ in printed])}."
     low, high = min(printed, key=lambda entry: entry[2]), max(printed, key=lambda entry: entry[2])
     return f"{when}{mean}: from {low[1]} ({low[0]}) to {high[1]} ({high[0]})."
+
+
+def _printed(value: float, number_format: str) -> str:
+    """The value in print, without a minus sign before zeros."""
+    text, zero = format(value, number_format), format(0.0, number_format)
+    return zero if text == format(-0.0, number_format) else text
 
 
 def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
@@ -140,10 +147,8 @@ def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
 def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field]) -> Range | None:
     """The range of two charts that are read against each other: classes that a client has, and classes it lacks."""
     pair = [other.name for other in fields if _pair(other) == _pair(field)]
-    if len(pair) == 1 and _pair(field) == field.name:
-        return None
     present = [series for key in pair for series in _series(groups, key) if series is not None]
-    if not present:
+    if len(pair) == 1 or not present:
         return None
     return min(min(series.low) for series in present), max(max(series.high) for series in present)
 

@@ -27,7 +27,7 @@ class Series:
 
     @property
     def is_level(self) -> bool:
-        """Whether the series has a height and no place on the horizontal axis."""
+        """Whether the series has one height and no horizontal places."""
         return not self.x
 
 
@@ -55,7 +55,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the runs with this index among the panel's names; `part` says which of several numbers of them."""
+    """A line of one group of runs.
+
+    `index` is the group's place among the panel's names. `part` names the number where the panel shows several.
+    """
 
     index: int
     series: Series
@@ -81,7 +84,7 @@ class LinePanel:
 
 @dataclass(frozen=True)
 class MatrixPanel:
-    """Numbers as shades; `kind` is `cosines`, `confusion` or `labels`."""
+    """Numbers as shades; `kind` is `cosines`, `confusion` or `labels`. `shared` is as for lines."""
 
     title: str
     x: Axis
@@ -89,6 +92,7 @@ class MatrixPanel:
     shade: Axis
     values: Matrix
     kind: str
+    shared: str = ""
 
 
 Panel = LinePanel | MatrixPanel

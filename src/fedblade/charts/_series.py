@@ -9,7 +9,7 @@ from fedblade import protocols
 from fedblade.charts._arrays import CLASS_ACCURACY, last_array, reliability_points
 from fedblade.charts._clients import estimated_accuracies, measured_accuracies
 from fedblade.charts._model import Series, plain_series, series_over_seeds
-from fedblade.results import Group, RunRecord, number
+from fedblade.results import Group, RunRecord, finite_number
 
 SPECTRUM_LENGTH = 100
 """Eigenvalues that a spectrum shows."""
@@ -49,7 +49,7 @@ def final_value(group: Group, key: str) -> float | None:
 
 
 def _by_round(run: RunRecord, key: str) -> Points:
-    return {r.number: (float(r.number), r.fields[key]) for r in run.history if key in r.fields}
+    return {r.number: (float(r.number), r.numbers[key]) for r in run.history if key in r.numbers}
 
 
 def _by_traffic(run: RunRecord, key: str) -> Points:
@@ -64,11 +64,11 @@ def _by_spent(run: RunRecord, key: str, spent: Sequence[str], unit: float) -> Po
     """Against all that was spent up to and in the round, until a round does not say what it spent."""
     total, points = 0.0, {}
     for r in run.history:
-        if any(name not in r.fields for name in spent):
+        if any(name not in r.numbers for name in spent):
             break
-        total += sum(r.fields[name] for name in spent) / unit
-        if key in r.fields:
-            points[r.number] = (total, r.fields[key])
+        total += sum(r.numbers[name] for name in spent) / unit
+        if key in r.numbers:
+            points[r.number] = (total, r.numbers[key])
     return points
 
 
@@ -91,7 +91,7 @@ def _by_client(run: RunRecord, key: str) -> Points:
 
 def _by_stage(run: RunRecord, key: str) -> Points:
     stored = run.summary.get(key)
-    values = enumerate(map(number, stored)) if isinstance(stored, list) else ()
+    values = enumerate(map(finite_number, stored)) if isinstance(stored, list) else ()
     return {index: (float(index), value) for index, value in values if value is not None}
 
 
@@ -114,8 +114,8 @@ def _run_final_value(run: RunRecord, key: str) -> float | None:
             return run.ranked_accuracy
         case "last5_accuracy":
             return run.final_accuracy if run.calibrated else protocols.last_mean(run.evaluated(), 5)
-    stored = number(run.summary.get(key))
-    measured = (r.fields[key] for r in reversed(run.history) if key in r.fields)
+    stored = finite_number(run.summary.get(key))
+    measured = (r.numbers[key] for r in reversed(run.history) if key in r.numbers)
     return next(measured, None) if stored is None else stored
 
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from fedblade.charts._model import Axis, Chart, Line, LinePanel, Range, Series, group_panel, plain_series
 from fedblade.charts._series import SPECTRUM_LENGTH
 from fedblade.results import (
-    NAMED,
-    Array,
+    MOST_NAMED,
     Group,
     Snapshots,
+    StoredArray,
     Vector,
-    complete,
-    drawn_sentence,
+    array_length,
+    complete_list,
+    coverage_sentence,
     listing,
-    side_of,
     snapshots,
 )
 
-_GLOBAL, _LOCAL = Array("spectrum", complete), Array("local_spectrum", complete)
+_GLOBAL, _LOCAL = StoredArray("spectrum", complete_list), StoredArray("local_spectrum", complete_list)
 _DIRECTION = Axis("direction, strongest first", whole=True)
 # Below this share of the largest eigenvalue a float32 network has only rounding errors to show.
 _FLOOR = 1e-9
@@ -61,13 +61,13 @@ def spectra(groups: Sequence[Group]) -> Spectra | None:
         ]
         charts = tuple(chart for chart in pairs if chart is not None)
     owners = {chart.owner for chart in charts}
-    drawn = drawn_sentence(groups, [index if index in owners else None for index in range(len(groups))])
+    drawn = coverage_sentence(groups, [index if index in owners else None for index in range(len(groups))])
     return Spectra(whole.rounds, _chart(groups, whole), charts, _LOCAL_READING.format(drawn).strip())
 
 
 def feature_count(groups: Sequence[Group]) -> int | None:
     """How many features there are, where all spectra agree on it."""
-    return side_of(groups, _GLOBAL)
+    return array_length(groups, _GLOBAL)
 
 
 def _chart(groups: Sequence[Group], whole: Snapshots) -> Chart:
@@ -84,7 +84,7 @@ def _chart(groups: Sequence[Group], whole: Snapshots) -> Chart:
             _DIRECTION,
             Axis("variance along it", scale="log", span=_span([whole])),
         ),
-        reading=_READING.format(shown, drawn_sentence(groups, whole.last)).strip(),
+        reading=_READING.format(shown, coverage_sentence(groups, whole.last)).strip(),
         seen=_variance_sentence(groups, whole),
         frames=tuple(tuple(_first(values[at]) for values in drawn) for at in range(len(whole.rounds))),
     )
@@ -137,7 +137,7 @@ def _variance_sentence(groups: Sequence[Group], whole: Snapshots) -> str:
             counts.append((group.label, _directions(known), len(known)))
     if not counts:
         return ""
-    if len(counts) > NAMED:
+    if len(counts) > MOST_NAMED:
         fewest, most = min(counts, key=lambda entry: entry[1]), max(counts, key=lambda entry: entry[1])
         lead = f"The first {fewest[1]} to {most[1]} directions"
         return f"{lead} hold 95 % of the variance (fewest: {fewest[0]}, most: {most[0]})."

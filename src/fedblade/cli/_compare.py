@@ -30,8 +30,11 @@ def compare(
 ) -> None:
     """Run methods × seeds and print a table. The last line printed is the path of the report.
 
-    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated. A run that fails
-    does not stop the others.
+    Without a preset or file, the settings are those of the preset quickstart.
+
+    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated.
+
+    A run that fails does not stop the others.
     """
     from rich.console import Console
 
@@ -64,10 +67,10 @@ def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", thresho
     from fedblade.report import build_report
     from fedblade.results import SUMMARY, comparison_rows, comparison_table
 
-    found = [run for run in runs if (run / SUMMARY).is_file()]
-    if not found:
+    reported = [run for run in runs if (run / SUMMARY).is_file()]
+    if not reported:
         return folder
-    rows = comparison_rows(found, threshold)
+    rows = comparison_rows(reported, threshold)
     console.print(drawn_table(comparison_table(rows, "terminal")))
-    opt.warn_of_unreadable([*found, folder])
-    return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
+    opt.warn_of_unreadable([*reported, folder])
+    return build_report([*reported, folder], folder / "report.html", threshold=rows[0].threshold)

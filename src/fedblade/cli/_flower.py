@@ -62,7 +62,12 @@ def init(
 ) -> None:
     """Write a ready Flower app for a configuration; the terms of the deployment are set as flower.KEY."""
     from fedblade.flower.new_app import make_app
+    from fedblade.presets.catalogue import refuse_grid
 
+    refuse_grid(
+        source,
+        "An app has one run. Write the settings of one cell into a .toml file and give that file in place of {}.",
+    )
     config, deployment = make_app(folder, source, opt.overrides(assignments))
     about, shown = f"{config.method.name} with {config.federation.num_clients} clients", shlex.quote(str(folder))
     if deployment.data == "nodes":
@@ -145,7 +150,7 @@ def run(
 
     from rich.console import Console
 
-    from fedblade.cli._run import _sentence
+    from fedblade.cli._run import result_sentence
     from fedblade.flower.app import read_app
     from fedblade.flower.following import follow
     from fedblade.results import RunDirectory
@@ -158,7 +163,7 @@ def run(
     with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
-        typer.echo(_sentence(summary))
+        typer.echo(result_sentence(summary))
         typer.echo(f"report: fedblade report {where}")
     typer.echo(str(where))
 

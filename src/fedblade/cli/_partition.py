@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedblade.partitions import Parts
 
 _MOST_CLIENTS, _MOST_CLASSES = 30, 12
-_SAVE = "Write which samples each client holds; partition=file reads it."
+_SAVE = "Write which samples every client has; partition=file reads it."
 _COMPARE = "Measure every Dirichlet split of the same data, clients and alpha."
 
 
@@ -26,7 +26,10 @@ def partition(
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help=_SAVE)] = None,
     compare: Annotated[bool, typer.Option("--compare", help=_COMPARE)] = False,
 ) -> None:
-    """Show how the training data are split: samples per client and class, and how hard that makes training."""
+    """Show how the training data are split: samples per client and class, and how hard that makes training.
+
+    Without a preset or file, the split is that of the preset quickstart.
+    """
     from fedblade.cli._dirichlet_splits import compare_splits, refuse_knobs
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split

@@ -30,12 +30,13 @@ def reproduce(
     device: opt.Device = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Run cells of a paper's table and print our numbers beside the paper's.
+    """Run cells of a paper's table and print our numbers beside the paper's. The last line is the path of the report.
 
-    The last line printed is the path of the report.
+    `fedblade list presets` names the tables and figures.
 
-    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated. Presets of one
-    paper share a folder: a run of one table is not repeated for another.
+    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated.
+
+    Presets of one paper share a folder: a run of one table is not repeated for another.
     """
     from rich.console import Console
 

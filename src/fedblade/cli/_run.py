@@ -26,7 +26,10 @@ def run(
     quiet: opt.Quiet = False,
     profile: Annotated[bool, typer.Option("--profile", help="Write how long every stage takes, and a trace.")] = False,
 ) -> None:
-    """Train once. The last line printed is the folder of the run."""
+    """Train once. The last line printed is the folder of the run.
+
+    Without a preset or file, the preset quickstart runs. A preset that is a grid needs --where.
+    """
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
@@ -51,7 +54,7 @@ def run(
     if not quiet and result.profile is not None:
         typer.echo(result.profile.report())
     if not quiet:
-        typer.echo(_sentence(result.summary))
+        typer.echo(result_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
     typer.echo(str(folder))
 
@@ -85,7 +88,7 @@ def _lost_rank_before_signal() -> "Iterator[None]":
         raise
 
 
-def _sentence(summary: dict[str, Any]) -> str:
+def result_sentence(summary: dict[str, Any]) -> str:
     """The result of a run in one line; personal models and warnings follow on further lines."""
 
     def percent(key: str) -> str:
@@ -93,10 +96,10 @@ def _sentence(summary: dict[str, Any]) -> str:
         return "not measured" if value is None else f"{value:.2f} %"
 
     from fedblade.core.words import plural
-    from fedblade.results import over_last
+    from fedblade.results import over_last_rounds
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
-    last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
+    last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
         f"{percent('last10_accuracy')} ({kind}), {plural(summary['rounds'], 'round')} in "

@@ -39,8 +39,11 @@ def sweep(
 ) -> None:
     """Run every combination of values and print a table. The last line printed is the path of the report.
 
-    A trial is one combination for one method; every method gets the same number of trials. Finished runs are skipped
-    and runs that were cut short go on.
+    Without a preset or file, the other settings are those of the preset quickstart.
+
+    A trial is one combination for one method; every method gets the same number of trials.
+
+    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated.
     """
     from rich.console import Console
 

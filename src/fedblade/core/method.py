@@ -73,12 +73,12 @@ class Exchange:
 
 
 Stages = tuple[tuple[Phase, ...], ...]
-"""Training of a client's own model after the run; the model is measured after each stage."""
+"""Training of a client's personal model after the run; the model is measured after each stage."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A client's own model: where it is, how it predicts, and how it is tuned before it is measured.
+    """A client's personal model: where it is, how it predicts, and how it is tuned before it is measured.
 
     `state` names the client state with the model; None means the global model with the client's personal parts.
     `logits` is the client's prediction; None means the head's. `tuning` has the stages of the protocols `ft`,

@@ -119,7 +119,7 @@ def adapt_client(
     lr: float,
     phases: tuple[Phase, ...],
 ) -> LocalResult:
-    """Train a client's own model on `phases` and send nothing; the resulting state has all tensors of the model.
+    """Train a client's personal model on `phases` and send nothing; the resulting state has all tensors of the model.
 
     Momentum starts from zero. A client without a step keeps the model that it would have started from.
     """

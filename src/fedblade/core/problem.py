@@ -110,10 +110,10 @@ def receive(
     )
 
 
-def own_model(problem: Problem, server: ServerState, state: State | None) -> tuple[Tree, Tree, Tree]:
-    """Parameters, statistics and fixed tensors of a client's own model.
+def personal_model(problem: Problem, server: ServerState, state: State | None) -> tuple[Tree, Tree, Tree]:
+    """Parameters, statistics and fixed tensors of a client's personal model.
 
-    A client without a state has the global model. If a track trains the own model, it has the track's initial model.
+    A client without a state has the global model, or the initial model of the track that trains its personal model.
     """
     kept, method = state or {}, problem.method
     name = method.own.state

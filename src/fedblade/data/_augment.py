@@ -12,9 +12,9 @@ from fedblade.core.samples import Augment
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Pad with black by `padding` on every side, cut `size` pixels at a random place, mirror every other image.
+    """Pad with black by `padding` on every side, crop `size` pixels at a random position, mirror half of the images.
 
-    Without a `size`, images keep theirs. Draws per image: vertical offset, horizontal offset, mirror.
+    Without a `size`, images keep their size. Draws per image: vertical offset, horizontal offset, mirror.
     """
 
     padding: int = 4
@@ -36,7 +36,7 @@ class CropFlip:
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirror every other image. Draws per image: mirror."""
+    """Mirror an image with probability one half. Draws per image: mirror."""
 
     num_draws: ClassVar[int] = 1
 
@@ -49,8 +49,8 @@ class Flip:
 class Cutout:
     """Cover a square of `size` pixels around a random pixel with `fill` (DeVries and Taylor, 2017).
 
-    The square is cut off at the border. The original covers normalised images with 0, which is the mean: give the mean
-    as `fill`. Draws per image: row and column of the centre.
+    The square ends at the border. The paper covers normalised images with 0, which is the mean before normalisation:
+    give the mean as `fill`. Draws per image: row and column of the centre.
     """
 
     size: int = 16
@@ -74,7 +74,7 @@ def cover(inputs: Tensor, tops: Tensor, lefts: Tensor, size: int, fill: tuple[in
 
 @dataclass(frozen=True)
 class Chain:
-    """Several augmentations one after the other; each takes its own draws."""
+    """Several augmentations one after the other; every step uses draws of its own."""
 
     steps: tuple[Augment, ...]
 

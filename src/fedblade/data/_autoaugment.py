@@ -62,12 +62,12 @@ def _tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class AutoAugment:
-    """One of 25 pairs of operations per image, each applied with its own probability and a random sign.
+    """One of 25 pairs of operations per image, with a probability and a random sign for each operation.
 
     Strength m of 9 means: shear 0.3·m/9, shift by 150/331·m/9 of the side in whole pixels, rotation by 30°·m/9, all
     with nearest pixels and grey (128) outside; contrast, colour, brightness and sharpness 1 ± 0.9·m/9; posterise to
-    8 − round(4·m/9) bits; solarise from 255·(1 − m/9). Every image goes through each family of operations once, with
-    neutral settings where it is not meant, so that no shape depends on the draws.
+    8 − round(4·m/9) bits; solarise from 255·(1 − m/9). Every image goes through every family of operations once, with
+    neutral settings for operations that it does not get, so that no shape depends on the draws.
     Draws per image: pair, then application and sign of each step.
     """
 
@@ -79,8 +79,8 @@ class AutoAugment:
         kinds, chances, strengths = _tables(inputs.device)
         pairs = (draws[:, 0] * len(POLICY)).long()
         for step in range(2):
-            meant = draws[:, 1 + 2 * step] < chances[pairs, step]
-            kind = torch.where(meant, kinds[pairs, step], 0)
+            applied = draws[:, 1 + 2 * step] < chances[pairs, step]
+            kind = torch.where(applied, kinds[pairs, step], 0)
             sign = torch.where(draws[:, 2 + 2 * step] < 0.5, -1.0, 1.0).double()
             inputs = self._step(inputs, kind, strengths[pairs, step] / _STRONGEST, sign)
         return inputs
@@ -114,8 +114,8 @@ def _matrices(kind: Tensor, strength: Tensor, sign: Tensor, height: int, width: 
 
 
 def _lookup_tables(images: Tensor, kind: Tensor, strength: Tensor) -> Tensor:
-    """Tables [batch, channels, 256] of the operations that replace values; others keep them."""
-    values = tones.values_like(images)
+    """Tables [batch, channels, 256] of the operations that replace values; other operations keep the values."""
+    values = torch.arange(256, device=images.device)
     counts = tones.histograms(images)
     bits = 8 - (strength * _STRONGEST / (_STRONGEST / 4)).round().long()[:, None, None]
     threshold = 255.0 - 255.0 * strength[:, None, None]

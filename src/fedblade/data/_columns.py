@@ -1,4 +1,4 @@
-"""Which columns of a parquet file hold the pictures and the labels, and what the labels are called."""
+"""Which columns of a parquet file hold the pictures and the labels, and the names of the classes."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from fedblade.core.errors import Misconfigured, nearest
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the picture and label columns; empty names are guessed."""
+    """Names of the picture and label columns; an empty name means: choose by name and type."""
 
     image: str = ""
     label: str = ""
@@ -25,27 +25,27 @@ def holds_bytes(kind: Any, types: Any) -> bool:
 
 
 def check_type(path: Path, schema: Any, wanted: Sequence[str], integers: Sequence[str]) -> None:
-    """Say so if a label column is there but does not hold class numbers."""
+    """Refuse a label column that does not hold integers."""
     for name in wanted:
         if name in schema.names and name not in integers:
             raise Misconfigured(
                 f"'{path}' has labels of type {schema.field(name).type} in column '{name}'; expected integers, the "
-                f"numbers of the classes from 0. Convert the column or set dataset.label to another one."
+                f"numbers of the classes from 0. Convert the column or set dataset.label to another column."
             )
 
 
-def pick(path: Path, what: str, given: str, found: Sequence[str], usual: Sequence[str]) -> str:
-    """The column asked for, else one of the usual names, else the only one of its kind."""
+def pick(path: Path, what: str, given: str, columns: Sequence[str], usual: Sequence[str]) -> str:
+    """The column with the given name, else one with a usual name, else the only one; `columns` have a fitting type."""
     if given:
-        if given in found:
+        if given in columns:
             return given
-        raise Misconfigured(f"'{path}' has no {what} column '{given}'.{nearest(given, found)}")
+        raise Misconfigured(f"'{path}' has no {what} column '{given}'.{nearest(given, columns)}")
     for name in usual:
-        if name in found:
+        if name in columns:
             return name
-    if len(found) == 1:
-        return found[0]
-    listed = f"candidates are {', '.join(found)}" if found else "no column fits"
+    if len(columns) == 1:
+        return columns[0]
+    listed = f"candidates are {', '.join(columns)}" if columns else "no column fits"
     raise Misconfigured(f"'{path}' does not say which column is the {what}: {listed}. Set dataset.{what}.")
 
 

@@ -1,4 +1,4 @@
-"""The value every data source produces: arrays in their stored type, and how to normalise them."""
+"""The value that every data source gives: arrays in their stored type, and how to normalise them."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _PIECE = 4096
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs [n, …], labels [n] and, where the data come in groups (writers, domains), a group id [n]."""
+    """Inputs [n, …], labels [n] and, where the data come in groups (writers, domains), group numbers [n]."""
 
     inputs: Array
     labels: npt.NDArray[np.int64]
@@ -31,15 +31,15 @@ class Part:
 class Dataset:
     """A training and a test part. A batch is (inputs / unit − mean) / std, mean and std per channel or scalar.
 
-    `fingerprint` is a digest of the contents that the source already knows, such as the key of a decoded cache.
+    `fingerprint` is a digest of the contents that the source already knows, such as the key of a decoded copy.
     `group_names` names the groups of the parts (domains, writers). `margin` is a border of stored pixels that only
-    augmentations may use: without one, batches are cut to the inside. `source` says in a few words what the samples
+    augmentations may use: without an augmentation, the border is cut off. `source` says in a few words what the samples
     were read from, such as "PNG in 6 parquet files"; every run folder repeats it.
 
-    What was made of a user's own data is told by the rest: `label_values` are the user's labels of the classes where
-    these are not the class numbers, `given_shape` is the shape of one input where another one is stored, `value_range`
-    the least and the largest input, `reader` reads training inputs anew where their source draws random numbers, and
-    `notes` are lines for the user, shown before the first round.
+    The other fields belong to data that a user gave. `label_values` are the user's labels of the classes if they differ
+    from the class numbers. `given_shape` is the shape of one input as given, if it is stored in another shape.
+    `value_range` is the smallest and the largest input. `reader` reads training inputs again for every batch, for
+    sources that draw random numbers. `notes` are lines for the user, shown before the first round.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Dataset:
         return (first, *(side - 2 * self.margin for side in sides))
 
     def digest(self) -> str:
-        """SHA-256 of the contents, by which a resumed run knows its data."""
+        """SHA-256 of the contents; a run is resumed only with data of the same digest."""
         if self.fingerprint is not None:
             return self.fingerprint
         digest = hashlib.sha256()
@@ -86,13 +86,13 @@ class Dataset:
                 digest.update(np.ascontiguousarray(array).tobytes())
         inputs = self.train.inputs
         if self.name == "arrays" and inputs.dtype == np.uint8 and inputs.ndim == 2 and self.unit == 1.0:
-            # Tables of bytes were once divided by 255: a run of that time had other inputs from the same arrays.
+            # Earlier versions divided tables of bytes by 255. Another digest keeps those runs from being resumed.
             digest.update(b"used as they are")
         return digest.hexdigest()
 
 
 def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
-    """Refuse parts that cannot be trained on, saying what was found."""
+    """Refuse a part that no model can be trained on."""
     if part.inputs.ndim < 2 or len(part.inputs) != len(part.labels):
         raise Misconfigured(
             f"dataset '{name}' has {kind} inputs of shape {part.inputs.shape} and {len(part.labels)} labels; "
@@ -121,7 +121,7 @@ def to_samples(
 ) -> Samples:
     """A part on the training device, with its normalisation as one subtraction and one product.
 
-    The training part is read anew for batches with draws if the data set has a reader.
+    If the data set has a reader, batches of the training part that come with draws are read by it.
     """
     channels = (-1,) + (1,) * (len(dataset.input_shape) - 1)
     mean, std = (torch.tensor(v, dtype=torch.float64).reshape(channels) for v in (dataset.mean, dataset.std))
@@ -142,7 +142,10 @@ def to_samples(
 
 
 def _move(array: Array, device: torch.device) -> torch.Tensor:
-    """An array as a tensor on `device`: in place on the CPU, piece by piece elsewhere, as it may exceed the memory."""
+    """An array as a tensor on `device`. On the CPU it shares the array's memory if possible.
+
+    To other devices the array goes piece by piece, because it may be larger than the memory.
+    """
     if device.type == "cpu":
         usable = array.flags.writeable and all(step > 0 for step in array.strides)
         return torch.from_numpy(array if usable else np.array(array))

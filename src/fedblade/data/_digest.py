@@ -1,4 +1,4 @@
-"""Digests of files, computed once: as long as nothing about the files changed, the stored digest is taken."""
+"""Digests of files. A digest is computed once and used again as long as the sizes and times of the files are equal."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,8 @@ from fedblade.core.files import write_atomic
 from fedblade.data._progress import bar
 
 _CHUNK = 1 << 20
-# A file changed twice within one tick of the clock keeps its times; younger files are therefore hashed again.
+# Two changes of a file within the resolution of the clock leave the same times. So the digest of a file that was
+# changed a moment ago is not stored.
 SETTLED_SECONDS = 2.0
 
 
@@ -30,9 +31,7 @@ def digest_files(root: Path, files: Sequence[Path], memory: Path) -> str:
         try:
             stat = file.stat()
         except OSError as error:
-            raise Misconfigured(
-                f"'{file}' cannot be read ({error.strerror}). Restore the file or its rights."
-            ) from error
+            raise _unreadable(file, error) from error
         newest = max(newest, stat.st_mtime, stat.st_ctime)
         facts = (file.absolute(), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
         listing.update(repr(facts).encode())
@@ -69,5 +68,9 @@ def hash_file(file: Path) -> str:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
     except OSError as error:
-        raise Misconfigured(f"'{file}' cannot be read ({error.strerror}). Restore the file or its rights.") from error
+        raise _unreadable(file, error) from error
     return digest.hexdigest()
+
+
+def _unreadable(file: Path, error: OSError) -> Misconfigured:
+    return Misconfigured(f"'{file}' cannot be read ({error.strerror}). Restore the file or its rights.")

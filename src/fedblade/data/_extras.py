@@ -1,4 +1,4 @@
-"""Optional packages, imported when a file that needs them is read."""
+"""Optional packages, imported only when a file that needs them is read."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Downloads from the Hugging Face hub, through its own library, and only when the user allowed it."""
+"""Downloads from the Hugging Face hub, with the hub's library, and only if the user allowed downloads."""
 
 import contextlib
 import fnmatch
@@ -17,7 +17,7 @@ _allowed: ContextVar[bool] = ContextVar("downloads_allowed", default=False)
 
 @contextlib.contextmanager
 def allow_downloads() -> Iterator[None]:
-    """Let data sets that are not on this machine be fetched while the body runs."""
+    """Allow the download of data sets that are not on this machine while the body of the `with` statement runs."""
     token = _allowed.set(True)
     try:
         yield
@@ -26,37 +26,37 @@ def allow_downloads() -> Iterator[None]:
 
 
 def downloads_allowed() -> bool:
-    """Whether the user allowed going online."""
+    """Whether the user allowed downloads."""
     return _allowed.get()
 
 
 def download(name: str, hub: Hub, target: Path) -> None:
-    """Fetch the files of a data set into `target`, which appears when every checksum agrees.
+    """Download the files of a data set into the folder `target`, which appears after every checksum was checked.
 
-    An interrupted download goes on where it stopped: files that are complete are kept beside the target.
+    An interrupted download continues where it stopped: complete files are kept in a folder beside `target`.
     """
     library = need("huggingface_hub", "huggingface_hub", f"downloading dataset '{name}'")
     partial = target.with_name(f"{target.name}.partial")
     try:
         info = library.HfApi().dataset_info(hub.repository, files_metadata=True)
-        files = [each for each in info.siblings if _wanted(each.rfilename, hub)]
-        for each in files:
+        files = [file for file in info.siblings if _wanted(file.rfilename, hub)]
+        for file in files:
             library.hf_hub_download(
-                hub.repository, each.rfilename, repo_type="dataset", revision=info.sha, local_dir=partial
+                hub.repository, file.rfilename, repo_type="dataset", revision=info.sha, local_dir=partial
             )
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise Misconfigured(
             f"downloading dataset '{name}' from {hub.repository} failed: {type(error).__name__}: {reason}. Check the "
-            f"connection and repeat the command; it goes on where it stopped."
+            f"connection and repeat the command; the download continues where it stopped."
         ) from error
     if not files:
         raise Misconfigured(
-            f"{hub.repository} no longer has files like {', '.join(hub.patterns)}. Download the data by hand and give "
-            f"their folder as dataset.path."
+            f"{hub.repository} no longer has files like {', '.join(hub.patterns)}. Download the data by hand and set "
+            f"dataset.path to their folder."
         )
-    for each in files:
-        _check(partial / each.rfilename, each, hub)
+    for file in files:
+        _check(partial / file.rfilename, file, hub)
     partial.rename(target)
 
 
@@ -65,11 +65,11 @@ def _wanted(file: str, hub: Hub) -> bool:
 
 
 def _check(path: Path, remote: Any, hub: Hub) -> None:
-    """Compare with the SHA-256 that the hub keeps of every large file."""
+    """Compare a file with the SHA-256 that the hub stores for every large file."""
     if remote.lfs is None or hash_file(path) == remote.lfs.sha256:
         return
     path.unlink()
     raise Misconfigured(
-        f"'{remote.rfilename}' from {hub.repository} arrived damaged: its SHA-256 is not {remote.lfs.sha256}. It was "
-        f"removed; repeat the command."
+        f"'{remote.rfilename}' from {hub.repository} arrived damaged: its SHA-256 is not {remote.lfs.sha256}. The file "
+        f"was removed; repeat the command."
     )

@@ -17,9 +17,9 @@ _MAX_HOLES = 8
 class LesionAugment:
     """Scale ±7 %, rotate ±50°, brightness ±15 % and contrast ±10 %, flip, shear ±0.1°, crop, up to 8 black squares.
 
-    Each step but the crop happens with probability one half. The geometric ones are composed into one matrix and
-    sampled once (bilinear, reflected at the border), where FLamby samples after each; a flip is horizontal, vertical
-    or both; the number of squares is drawn per image, where FLamby draws it once per process.
+    Every step except the crop happens with probability one half. The geometric steps are composed into one matrix and
+    the image is sampled once (bilinear, reflected at the border), where FLamby samples after every step. A flip is
+    horizontal, vertical or both. The number of squares is drawn per image, where FLamby draws it once per process.
     Draws per image, in order: scale (on, value), rotation (on, value), tones (on, brightness, contrast), flip (on,
     kind), shear (on, x, y), crop (row, column), squares (on, number), eight rows, eight columns.
     """

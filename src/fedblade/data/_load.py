@@ -10,9 +10,9 @@ import numpy as np
 from fedblade.core.errors import Misconfigured
 from fedblade.data._cache import (
     VERSION,
+    Damaged,
     Decoded,
-    Torn,
-    described,
+    add_description,
     open_decoded,
     open_or_build,
     remember_request,
@@ -29,7 +29,7 @@ _log = logging.getLogger("fedblade.data")
 
 
 def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
-    """The data set of `spec`, from `path` or wherever it is found; decoded at the first call only."""
+    """The data set of `spec`, from `path` or from the usual folders; its files are decoded at the first call only."""
     place = find_place(spec, path)
     if place is None:
         copies = decoded_copies(spec)
@@ -43,18 +43,18 @@ def load(spec: Spec, path: str = "", *, every_block: bool = False) -> Dataset:
     source = recognise(spec, place)
     folder = decoded_root() / f"{spec.name}-{_key(spec, source)[:32]}"
     decoded = open_or_build(folder, spec.name, source, measure=spec.measured, every_block=every_block)
-    decoded = described(decoded, source)
+    decoded = add_description(decoded, source)
     if not path:
         remember_request(decoded, spec.request)
     return _as_dataset(spec, decoded)
 
 
 def decoded_copies(spec: Spec) -> list[Path]:
-    """Decoded copies that may stand in for the files of a data set, in no matter which state.
+    """Folders of decoded copies that may replace the files of a data set; the copies are not checked here.
 
-    Those made from an explicit path or for other settings are left out: they hold other data than asked for.
+    Copies of an explicit path or of other settings are left out, because they hold other data.
     """
-    found = []
+    folders = []
     for folder in sorted(decoded_root().glob(f"{spec.name}-*")):
         try:
             meta = json.loads((folder / "meta.json").read_text())
@@ -62,22 +62,22 @@ def decoded_copies(spec: Spec) -> list[Path]:
             continue
         same = meta.get("version") == VERSION and meta.get("name") == spec.name
         if same and spec.request in requests_in(meta):
-            found.append(folder)
-    return found
+            folders.append(folder)
+    return folders
 
 
 def _from_copy(spec: Spec, copies: list[Path], every_block: bool) -> Dataset:
-    """Use what was decoded earlier although its files are gone."""
+    """The data set from its decoded copy, for original files that are gone."""
     if len(copies) > 1:
         raise Misconfigured(
-            f"dataset '{spec.name}' was decoded from {len(copies)} different sources and none of them is found now. "
+            f"dataset '{spec.name}' was decoded from {len(copies)} different sources and none of them exists now. "
             f"Set FEDBLADE_DATA or dataset.path, or remove all but one of {', '.join(map(str, copies))}."
         )
     try:
         return _as_dataset(spec, open_decoded(copies[0], every_block=every_block))
-    except Torn as reason:
+    except Damaged as reason:
         raise Misconfigured(
-            f"the decoded copy of dataset '{spec.name}' is torn ({reason}) and its files are gone. Remove "
+            f"the decoded copy of dataset '{spec.name}' is damaged ({reason}) and its files are gone. Remove "
             f"'{copies[0]}'. {missing(spec)}"
         ) from reason
 

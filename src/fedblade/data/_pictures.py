@@ -1,4 +1,4 @@
-"""Picture files to arrays of one shape. A picture that cannot be read is named, never skipped."""
+"""Picture files to arrays of one shape. A picture that cannot be read is an error that names it; none is skipped."""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ _PER_TASK = 64
 class Fit:
     """How pictures become `size` × `size` pixels.
 
-    `exact` refuses other sizes, `halve` also takes twice the size and averages 2×2 pixels, `squash` resizes both
-    sides, `cover` resizes the shorter side and cuts the centre; resizing is Pillow's bilinear filter.
+    `exact` refuses other sizes. `halve` also takes pictures of twice the size and averages 2×2 pixels. `squash` resizes
+    both sides. `cover` resizes the shorter side and crops the centre. Resizing uses Pillow's bilinear filter.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture still encoded: a path or bytes, its label and group, and how to name it in an error."""
+    """An encoded picture: a path or bytes, its label and group, and its name in error messages."""
 
     data: Path | bytes
     label: int
@@ -44,12 +44,12 @@ class Picture:
 
     @property
     def name(self) -> str:
-        """Where the picture comes from."""
+        """Where the picture comes from, for error messages."""
         return self.where or str(self.data)
 
 
 def picture_size(picture: Picture) -> int:
-    """Side of a square picture that sets the size of all others."""
+    """Side length of a square picture, which becomes the size of all pictures."""
     with _open(picture) as image:
         width, height = image.size
     if width != height:
@@ -60,12 +60,12 @@ def picture_size(picture: Picture) -> int:
 
 
 def formats_of(pictures: Iterable[Picture]) -> str:
-    """The formats in which pictures are encoded, read from their bytes; JPEG is named as lossy."""
-    found = set()
+    """The formats in which pictures are encoded, read from their bytes; JPEG is marked as lossy."""
+    formats = set()
     for picture in pictures:
         with _open(picture) as image:
-            found.add("JPEG (lossy)" if image.format == "JPEG" else str(image.format))
-    return " and ".join(sorted(found))
+            formats.add("JPEG (lossy)" if image.format == "JPEG" else str(image.format))
+    return " and ".join(sorted(formats))
 
 
 def _open(picture: Picture) -> Any:
@@ -112,7 +112,7 @@ def _resize(image: Any, picture: Picture, fit: Fit) -> Any:
 
 
 def decode_all(pictures: Sequence[Picture], fit: Fit) -> Block:
-    """Decode some pictures into one block."""
+    """Decode pictures into one block."""
     inputs = np.empty((len(pictures), fit.channels, fit.size, fit.size), dtype=np.uint8)
     for i, picture in enumerate(pictures):
         inputs[i] = decode(picture, fit)
@@ -122,6 +122,6 @@ def decode_all(pictures: Sequence[Picture], fit: Fit) -> Block:
 
 
 def picture_tasks(pictures: Sequence[Picture], fit: Fit) -> Iterator[Task]:
-    """Blocks of pictures, in order."""
+    """Tasks that decode blocks of pictures, in order."""
     for start in range(0, len(pictures), _PER_TASK):
         yield partial(decode_all, pictures[start : start + _PER_TASK], fit)

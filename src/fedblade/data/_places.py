@@ -1,4 +1,4 @@
-"""Where data may lie: an explicit path, $FEDBLADE_DATA, the user's cache, a package manager's folder."""
+"""Where data are looked for: an explicit path, $FEDBLADE_DATA, the user's cache, a package manager's folder."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,7 @@ def _candidates(spec: Spec) -> list[Path]:
 
 
 def find_place(spec: Spec, path: str = "") -> Path | None:
-    """The folder that holds the files of a data set, or None if there is none. An explicit path must exist."""
+    """The folder with the files of a data set, or None if no folder has them. An explicit path must exist."""
     if path:
         place = Path(path).expanduser()
         if not place.exists():
@@ -45,7 +45,7 @@ def find_place(spec: Spec, path: str = "") -> Path | None:
 
 
 def _holds_something(place: Path) -> bool:
-    """Whether a folder may hold data; an empty one hides no other place, one that cannot be listed does."""
+    """Whether a folder may hold data. An empty folder is passed over; one that cannot be listed is not."""
     try:
         return next(place.iterdir(), None) is not None
     except (FileNotFoundError, NotADirectoryError):
@@ -55,7 +55,7 @@ def _holds_something(place: Path) -> bool:
 
 
 def recognise(spec: Spec, place: Path) -> Source:
-    """The source in a folder, whichever format it has."""
+    """The source in a folder, in the first format that fits."""
     for read in spec.formats:
         source = read(place)
         if source is not None:
@@ -68,7 +68,7 @@ def recognise(spec: Spec, place: Path) -> Source:
 
 
 def missing(spec: Spec) -> Misconfigured:
-    """The error for data that are nowhere: what is missing, where it was looked for, and how to get it."""
+    """The error for data that are in no folder: what is missing, where it was looked for, and how to get it."""
     looked = ", ".join(str(place) for place in _candidates(spec))
     unset = "" if os.environ.get(VARIABLE) else f" ({VARIABLE} is not set)"
     online = f" Or get it from the hub: fedblade data {spec.name} --download" if spec.hub else ""

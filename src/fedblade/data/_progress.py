@@ -1,4 +1,4 @@
-"""A bar on the terminal for work that takes a while; nothing where there is no terminal."""
+"""A progress bar for work that takes a while. Without a terminal nothing is shown."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextlib.contextmanager
 def bar(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show `label` with a bar while the body runs; the body calls the value with the number of items just done."""
+    """Show `label` with a bar while the body runs. The body calls the given function with the number of new items."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,8 +1,8 @@
 """Named recipes: for each data set the training augmentation and the normalisation of a paper.
 
-The test transform of every recipe is the normalisation, after cutting the margin of data sets that have one.
-The mean and deviation that FedBlade's paper gives for Tiny-ImageNet are those of CINIC-10; the recipes `fedblade` and
-`fedblade_crop32` keep them.
+The test transform of every recipe is the normalisation, after the margin of a data set was cut off.
+The mean and deviation that FedBlade's paper gives for Tiny-ImageNet are those of CINIC-10. The recipes `fedblade` and
+`fedblade_crop32` use them as the paper does.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training augmentation (None: pictures as they are) and the mean and deviation of each channel."""
+    """A training augmentation (None: no augmentation) and the mean and deviation of each channel."""
 
     augment: Augment | None
     statistics: Statistics
@@ -61,7 +61,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "cifar100": Recipe(CropFlip(), _FEDBLADE_CIFAR),
         **_for_both_sizes(Recipe(CropFlip(), _FEDBLADE_TINY)),
     },
-    # The literal text: training crops of 32 pixels, test pictures of 64.
+    # The paper's text read literally: training crops of 32 pixels, test pictures of 64.
     "fedblade_crop32": _for_both_sizes(Recipe(CropFlip(size=32), _FEDBLADE_TINY)),
     "feddecorr": {
         "cifar10": Recipe(CropFlip(), _FEDDECORR_CIFAR10),
@@ -86,7 +86,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
         "cifar100": Recipe(ResizedCrop(32), _FEDDR_CIFAR100),
         "imagenet100": Recipe(ResizedCrop(224), IMAGENET),
     },
-    # What the code bases of FedDr+ do with CIFAR instead, without and with cutout.
+    # For CIFAR, the code bases of FedDr+ crop and flip instead, without or with cutout.
     "feddr_plus_crop_flip": {
         "cifar10": Recipe(CropFlip(), _FEDDR_CIFAR10),
         "cifar100": Recipe(CropFlip(), _FEDDR_CIFAR100),
@@ -106,7 +106,7 @@ RECIPE_NAMES = ("none", "crop_flip", *RECIPES)
 def apply_recipe(dataset: Dataset, name: str) -> tuple[Dataset, Augment | None]:
     """The data set with the normalisation of recipe `name`, and the recipe's augmentation for training.
 
-    `none` and `crop_flip` keep the data set's own normalisation and work on any data set (`crop_flip`: any images).
+    `none` and `crop_flip` keep the normalisation of the data set. `none` works on any data set, `crop_flip` on images.
     """
     if name == "none":
         return dataset, None

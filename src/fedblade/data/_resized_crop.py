@@ -1,4 +1,4 @@
-"""RandomResizedCrop: cut a box of random area and shape, resize it."""
+"""RandomResizedCrop: crop a box of random area and shape and resize it."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """Cut a box whose share of the image and ratio of sides are random, resize it to `size`, mirror every other one.
+    """Crop a box of random area and ratio of sides, resize it to `size`, mirror half of the images.
 
-    Boxes are drawn as the common recipe does: up to ten tries of an area share from `scale` and a ratio from `ratio`
-    (uniform in its logarithm), else the largest central box of an allowed ratio. Resizing is Pillow's bilinear filter
-    (a triangle, widened when shrinking), width first, rounded after each axis. Draws per image: ten shares, ten
-    ratios, vertical and horizontal place, mirror.
+    Boxes are drawn as usual: up to ten tries of an area share from `scale` and a ratio from `ratio` (uniform in its
+    logarithm). If no try fits into the image, the largest central box of an allowed ratio is taken. Resizing uses
+    Pillow's bilinear filter (a triangle, widened when shrinking), width first, rounded after each axis. Draws per
+    image: ten shares, ten ratios, vertical and horizontal position, mirror.
     """
 
     size: int
@@ -44,17 +44,19 @@ class ResizedCrop:
         widths, heights = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
         fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
         first = fits.to(torch.uint8).argmax(1, keepdim=True)
-        found = fits.any(1)
+        has_fit = fits.any(1)
         central_height, central_width = self._central(height, width)
-        chosen_height = torch.where(found, heights.gather(1, first)[:, 0], central_height)
-        chosen_width = torch.where(found, widths.gather(1, first)[:, 0], central_width)
-        place = draws[:, 2 * _ATTEMPTS : 2 * _ATTEMPTS + 2].double()
-        tops = torch.where(found, (place[:, 0] * (height - chosen_height + 1)).long(), (height - chosen_height) // 2)
-        lefts = torch.where(found, (place[:, 1] * (width - chosen_width + 1)).long(), (width - chosen_width) // 2)
+        chosen_height = torch.where(has_fit, heights.gather(1, first)[:, 0], central_height)
+        chosen_width = torch.where(has_fit, widths.gather(1, first)[:, 0], central_width)
+        position = draws[:, 2 * _ATTEMPTS : 2 * _ATTEMPTS + 2].double()
+        tops = torch.where(
+            has_fit, (position[:, 0] * (height - chosen_height + 1)).long(), (height - chosen_height) // 2
+        )
+        lefts = torch.where(has_fit, (position[:, 1] * (width - chosen_width + 1)).long(), (width - chosen_width) // 2)
         return tops, lefts, chosen_height, chosen_width
 
     def _central(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the box that is taken when no try fits."""
+        """Height and width of the central box."""
         if width / height < self.ratio[0]:
             return round(width / self.ratio[0]), width
         if width / height > self.ratio[1]:
@@ -67,9 +69,9 @@ def _weights(starts: Tensor, lengths: Tensor, side: int, size: int) -> Tensor:
     scale = lengths.double()[:, None, None] / size
     reach = scale.clamp(min=1.0)
     centres = (torch.arange(size, dtype=torch.float64, device=starts.device)[:, None] + 0.5) * scale
-    places = torch.arange(side, device=starts.device) - starts[:, None, None]
-    inside = (places >= 0) & (places < lengths[:, None, None])
-    weights = (1.0 - ((places + 0.5 - centres) / reach).abs()).clamp(min=0.0) * inside
+    positions = torch.arange(side, device=starts.device) - starts[:, None, None]
+    inside = (positions >= 0) & (positions < lengths[:, None, None])
+    weights = (1.0 - ((positions + 0.5 - centres) / reach).abs()).clamp(min=0.0) * inside
     return (weights / weights.sum(2, keepdim=True)).float()
 
 

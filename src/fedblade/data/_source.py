@@ -1,4 +1,4 @@
-"""What a reader of some file format offers: blocks of decoded samples, in order, each made when asked for."""
+"""What the reader of a file format gives: samples in blocks, in order, each block decoded when it is needed."""
 
 import filecmp
 from collections import deque
@@ -21,7 +21,7 @@ PARTS: tuple[PartName, PartName] = ("train", "test")
 
 @dataclass(frozen=True)
 class Block:
-    """Some samples: inputs [n, …], labels [n] and, for data that come in groups, the name of each sample's group."""
+    """Samples that are decoded together: inputs [n, …], labels [n] and, for data in groups, n names of groups."""
 
     inputs: Array
     labels: Ints
@@ -33,11 +33,11 @@ Task = Callable[[], Block]
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a data set in one of its formats, found but not decoded.
+    """The files of a data set in one of its formats, not yet decoded.
 
-    `files` are all files the content depends on, `read` gives the blocks of a part in order, `describe` says in a few
-    words how the samples are stored, `options` names the settings that change what is decoded, and `total` is the
-    number of samples where it is known beforehand.
+    `files` are all files that the content depends on, `read` gives the blocks of a part in order, `describe` says in a
+    few words how the samples are stored, `options` names the settings that change the decoded arrays, and `total` is
+    the number of samples if it is known in advance.
     """
 
     root: Path
@@ -50,29 +50,29 @@ class Source:
 
 
 def stored_in(what: str, files: Sequence[Path], kind: str) -> str:
-    """How samples are stored, in a few words: `what` they are, and the number of files of a `kind` they are in."""
+    """How samples are stored, in a few words: what the samples are, the number of files and the kind of file."""
     return f"{what} in {len(files):,} {kind} {'file' if len(files) == 1 else 'files'}"
 
 
 def refuse_twins(train: Sequence[Path], test: Sequence[Path]) -> None:
-    """Refuse a file that is in both parts under two names: testing on training samples says nothing."""
-    for one in train:
-        for other in test:
+    """Refuse a file that is in both parts under two names: a test on training samples says nothing."""
+    for train_file in train:
+        for test_file in test:
             try:
-                same = filecmp.cmp(one, other, shallow=False)
+                same = filecmp.cmp(train_file, test_file, shallow=False)
             except OSError:
                 continue
             if same:
                 raise Misconfigured(
-                    f"'{one}' and '{other}' are the same, byte for byte; expected different samples for training and "
-                    f"testing. Download the wrong one again."
+                    f"'{train_file}' and '{test_file}' are the same, byte for byte; expected different samples for "
+                    f"training and testing. Download the wrong file again."
                 )
 
 
 def in_order(tasks: Iterator[Task], workers: int) -> Iterator[Block]:
-    """Run tasks in threads and give their blocks in order, with few of them in memory at a time.
+    """Run tasks in threads and give their blocks in order, with few blocks in memory at a time.
 
-    Threads suffice: image codecs and hashes release the interpreter lock.
+    Threads suffice, because image codecs release the interpreter lock.
     """
     waiting: deque[Future[Block]] = deque()
     with ThreadPoolExecutor(workers) as pool:

@@ -1,4 +1,4 @@
-"""What is known about a data set besides its pixels: where it may lie, in which formats, and how to get it."""
+"""The description of a data set: where its files may be, in which formats, and how to get them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 @dataclass(frozen=True)
 class Hub:
-    """A public copy: repository and the files of it that are needed (patterns as of `fnmatch`)."""
+    """A public copy of a data set: the repository and patterns (of `fnmatch`) for the files that are needed."""
 
     repository: str
     patterns: tuple[str, ...]
@@ -22,11 +22,11 @@ class Hub:
 class Spec:
     """A data set and everything needed to find, read and normalise it.
 
-    `formats` are tried in order on a folder; each gives a source, or None if the files are not of its kind. `wanted`
-    completes the sentence "expected …" and `how` says where the files come from. `folders` are further names below the
-    data folder, `system` places where a package manager puts the files. `published` holds the sizes of both parts.
-    `request` names the settings of the user's that choose among the samples of a place, so that an earlier decoded
-    copy is used for the same request only.
+    `formats` are tried in order on a folder; a format gives a source, or None if the files have another format.
+    `wanted` completes the sentence "expected …" and `how` says where the files come from. `folders` are further names
+    of the data set's folder, `system` folders of a package manager. `published` holds the sizes of both parts. With
+    `measured`, mean and deviation are computed from the training samples. `request` names the user's settings that
+    select samples: a decoded copy is used again only for an equal request.
     """
 
     name: str
@@ -49,6 +49,6 @@ SPECS: dict[str, Spec] = {}
 
 
 def declare(spec: Spec) -> Spec:
-    """Make a data set known to `fedblade data`, which lists what is found without reading it."""
+    """Add a data set to those that `fedblade data` looks for."""
     SPECS[spec.name] = spec
     return spec

@@ -1,4 +1,4 @@
-"""What of each data set is on this machine, told without reading it."""
+"""Which data sets are on this machine, without reading their samples."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ State = Literal["embedded", "cached", "found", "missing", "yours"]
 
 @dataclass(frozen=True)
 class Status:
-    """A data set, whether it is there, and where it lies or what to do about it.
+    """A data set, whether it is on this machine, and its folder or what to do to get it.
 
-    `cached` means decoded and ready, `found` that the files are there, `yours` that it is read from a given path.
+    `embedded` means that a package contains it, `cached` that it is decoded and ready, `found` that its files exist,
+    `yours` that the user gives the path.
     """
 
     name: str
@@ -26,9 +27,9 @@ class Status:
 
 
 def status(name: str) -> Status:
-    """Where a registered data set stands."""
+    """The status of a registered data set."""
     if name in SPECS:
-        return _of_spec(SPECS[name])
+        return _spec_status(SPECS[name])
     if name == "digits":
         if importlib.util.find_spec("sklearn") is None:
             return Status(name, "missing", "pip install 'fedblade[digits]'")
@@ -38,7 +39,7 @@ def status(name: str) -> Status:
     return Status(name, "yours", "made by a plug-in")
 
 
-def _of_spec(spec: Spec) -> Status:
+def _spec_status(spec: Spec) -> Status:
     copies, place = decoded_copies(spec), find_place(spec)
     if copies:
         return Status(spec.name, "cached", str(place or copies[0]))
@@ -49,14 +50,14 @@ def _of_spec(spec: Spec) -> Status:
 
 
 def find_spec(name: str) -> Spec | None:
-    """The description of a data set that is looked for on this machine; None for an embedded one.
+    """The description of a data set whose files are looked for on this machine; None for an embedded data set.
 
-    Raises if the data set is unknown or is always read from a path of the user's.
+    A data set that is unknown or that is always read from a given path is an error.
     """
     state = status(datasets.get(name).name)
     if state.state == "yours":
         raise Misconfigured(
-            f"dataset '{name}' has no place of its own to prepare. Use it directly: "
+            f"dataset '{name}' is read from your data and needs no preparation. Use it directly: "
             f"fedblade run --set dataset={name} {state.note}"
         )
     return SPECS.get(name)

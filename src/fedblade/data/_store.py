@@ -1,4 +1,4 @@
-"""Arrays written block by block, with a checksum per MiB, so that nothing large is held in memory."""
+"""Arrays written block by block, with a checksum per MiB, so that no large array is in memory."""
 
 import os
 import zlib
@@ -11,7 +11,7 @@ from fedblade.data._source import Array, Block, PartName
 
 
 class ArrayFile:
-    """A growing array on disk: rows are appended, shape and checksums are known at the end."""
+    """A growing array on disk: rows are appended; the final shape and checksums are known at the end."""
 
     BLOCK: ClassVar[int] = 1 << 20
 
@@ -42,22 +42,22 @@ class ArrayFile:
                 self._crc = 0
 
     def close(self) -> None:
-        """Bring everything to the disk."""
+        """Write everything to the disk and close the file."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
 
     def facts(self) -> dict[str, Any]:
-        """Shape, type, size and checksums, as `meta.json` keeps them."""
+        """Shape, type, size and checksums, as `meta.json` stores them."""
         tail = [self._crc] if self._bytes % self.BLOCK else []
         shape = [self._rows, *(self._row or ())]
         return {"dtype": self._dtype, "shape": shape, "bytes": self._bytes, "crc32": self._crcs + tail}
 
 
 class PartWriter:
-    """Writes inputs, labels and group numbers of one part; optionally counts pixel values per channel.
+    """Writes inputs, labels and group numbers of one part. With `measure`, it counts pixel values per channel.
 
-    `groups` maps group names to numbers in order of appearance and is shared by the parts.
+    `groups` maps group names to numbers in order of appearance; both parts share it.
     """
 
     def __init__(self, folder: Path, part: PartName, groups: dict[str, int], *, measure: bool) -> None:
@@ -101,7 +101,7 @@ class PartWriter:
         return {name: file.facts() for name, file in self._files.items()}
 
     def statistics(self) -> dict[str, Any]:
-        """Mean and standard deviation of each channel in [0, 1], if they were measured."""
+        """Mean and standard deviation of each channel in [0, 1], if pixel values were counted."""
         if self._histogram is None:
             return {}
         share = self._histogram / self._histogram.sum(axis=1, keepdims=True)

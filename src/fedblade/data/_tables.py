@@ -16,26 +16,26 @@ from fedblade.data._source import PartName, Source, Task, refuse_twins, stored_i
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|test|validation|valid|val|dev)(?=[/_.-]|$)")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
 _ROWS = 256
-# The hub's copy of CIFAR-100 writes so.
+# The hub's copy of CIFAR-100 has this misprint.
 _MISPRINTS = {"cra": "crab"}
 
 
 def find_tables(root: Path) -> dict[PartName, list[Path]]:
-    """Parquet files of the training and the test part, told apart by file or folder name."""
+    """Parquet files of the training and of the test part; the name of the file or folder says which part it is."""
     named: dict[str, list[Path]] = {}
     for path in sorted(root.rglob("*.parquet")):
         match = _SPLIT.search(path.relative_to(root).as_posix().removesuffix(".parquet"))
         if match:
             named.setdefault(match[1], []).append(path)
     test = next((named[name] for name in ("test", "validation", "valid", "val", "dev") if name in named), [])
-    found: dict[PartName, list[Path]] = {"train": named.get("train", []), "test": test}
-    for part, files in found.items():
+    tables: dict[PartName, list[Path]] = {"train": named.get("train", []), "test": test}
+    for part, files in tables.items():
         _check_shards(root, part, files)
-    return found
+    return tables
 
 
 def _check_shards(root: Path, part: str, files: Sequence[Path]) -> None:
-    """Refuse a part with missing shards, or one mixed from several configurations of a data set."""
+    """Refuse a part with missing shards or with files of several configurations of a data set."""
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
         raise Misconfigured(
@@ -55,7 +55,8 @@ def read_tables(
 ) -> Source | None:
     """Tables of pictures as a source, or None if there are none.
 
-    `classes` are the expected names in label order, or as many `stand_ins` where copies name the classes freely.
+    `classes` are the expected names in label order. With `stand_ins` only their number counts, because copies of the
+    data set give the classes different names.
     """
     tables = find_tables(root)
     if not tables["train"] and not tables["test"]:
@@ -73,7 +74,7 @@ def read_tables(
         files=tuple(files),
         read=lambda part: (task for file in tables[part] for task in by_path[file].tasks(fit, len(names))),
         class_names=names,
-        describe=lambda: stored_in(formats_of(one for table in opened for one in table.first()), files, "parquet"),
+        describe=lambda: stored_in(formats_of(first for table in opened for first in table.first()), files, "parquet"),
         options=f"{fit} {opened[0].image} {opened[0].label}",
         total=sum(table.rows for table in opened),
     )
@@ -84,12 +85,12 @@ def first_picture(root: Path, columns: Columns) -> Picture:
     table = _Table.open(find_tables(root)["train"][0], columns)
     pictures = table.first()
     if not pictures:
-        raise Misconfigured(f"'{table.path}' has no rows; expected pictures. Give a table with some.")
+        raise Misconfigured(f"'{table.path}' has no rows; expected pictures. Give a table with pictures.")
     return pictures[0]
 
 
 def _class_names(tables: Sequence["_Table"], classes: Sequence[str], stand_ins: bool) -> tuple[str, ...]:
-    """Names that the tables store or that are expected, which must agree; else as many numbers as there are labels."""
+    """The class names stored in the tables, which must be the expected ones; without names, the numbers of labels."""
     naming = [table for table in tables if table.class_names]
     for table in naming:
         if classes:
@@ -104,30 +105,30 @@ def _class_names(tables: Sequence["_Table"], classes: Sequence[str], stand_ins: 
 
 
 def _check_names(table: "_Table", expected: Sequence[str], where: str, form: Callable[[str], str]) -> None:
-    """Refuse a table whose labels mean something else; names are equal if their `form` is."""
+    """Refuse a table whose class names differ from the expected ones; `form` removes differences of spelling."""
     stored, advice = table.class_names, "Check that this is the right data set and label column."
     if len(stored) != len(expected):
         raise Misconfigured(
             f"'{table.path}' names {len(stored)} classes in column '{table.label}'; expected {len(expected)}{where}. "
             f"{advice}"
         )
-    for label, (found, wanted) in enumerate(zip(stored, expected, strict=True)):
-        if form(found) != form(wanted):
+    for label, (name, wanted) in enumerate(zip(stored, expected, strict=True)):
+        if form(name) != form(wanted):
             raise Misconfigured(
-                f"'{table.path}' names class {label} {found!r} in column '{table.label}'; expected {wanted!r}{where}. "
+                f"'{table.path}' names class {label} {name!r} in column '{table.label}'; expected {wanted!r}{where}. "
                 f"{advice}"
             )
 
 
 def _plain(name: str) -> str:
-    """A class name without what copies spell differently: case, spaces and signs, and one misprint."""
-    letters = "".join(each for each in name.casefold() if each.isalnum())
+    """A class name without case, spaces and signs, which copies spell differently, and without a known misprint."""
+    letters = "".join(letter for letter in name.casefold() if letter.isalnum())
     return _MISPRINTS.get(letters, letters) or name
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One parquet file, opened: which columns hold what."""
+    """One parquet file: its columns, number of rows and class names."""
 
     path: Path
     image: str
@@ -156,7 +157,7 @@ class _Table:
         return _Table(path, image, label, types.is_struct(schema.field(image).type), rows, names)
 
     def batches(self, rows: int = _ROWS, image: bool = True) -> Iterator[list[Picture]]:
-        """Encoded pictures with labels, some rows at a time (`image=False`: labels only)."""
+        """Encoded pictures with labels, at most `rows` at a time (`image=False`: labels only)."""
         parquet = need("pyarrow.parquet", "pyarrow", "reading parquet files")
         wanted = [self.label] + ([f"{self.image}.bytes" if self.nested else self.image] if image else [])
         row = 0
@@ -166,15 +167,15 @@ class _Table:
                     labels = batch.column(self.label).to_pylist()
                     data: list[Any] = batch.column(self.image).to_pylist() if image else [b""] * len(labels)
                     yield [
-                        self._picture(row + i, each, label)
-                        for i, (each, label) in enumerate(zip(data, labels, strict=True))
+                        self._picture(row + i, value, label)
+                        for i, (value, label) in enumerate(zip(data, labels, strict=True))
                     ]
                     row += len(labels)
         except (OSError, ValueError) as error:
             raise _damaged(self.path, error) from error
 
     def first(self) -> list[Picture]:
-        """The first picture of the file; none where it has no rows."""
+        """The first picture of the file as a list; the list is empty if the file has no rows."""
         return next(self.batches(1), [])
 
     def _picture(self, row: int, value: Any, label: int | None) -> Picture:
@@ -187,17 +188,18 @@ class _Table:
     def tasks(self, fit: Fit, num_classes: int) -> Iterator[Task]:
         """Blocks of decoded pictures; labels outside 0 … num_classes − 1 are refused."""
         for pictures in self.batches():
-            for each in pictures:
-                if not 0 <= each.label < num_classes:
+            for picture in pictures:
+                if not 0 <= picture.label < num_classes:
                     raise Misconfigured(
-                        f"'{each.name}' has label {each.label}; expected 0 to {num_classes - 1}. Check that this is "
-                        f"the right data set and label column ('{self.label}')."
+                        f"'{picture.name}' has label {picture.label}; expected 0 to {num_classes - 1}. Check that this "
+                        f"is the right data set and label column ('{self.label}')."
                     )
             yield partial(decode_all, pictures, fit)
 
     def largest_label(self) -> int:
         """Largest label of the file."""
-        return max((each.label for pictures in self.batches(1 << 14, image=False) for each in pictures), default=-1)
+        batches = self.batches(1 << 14, image=False)
+        return max((picture.label for pictures in batches for picture in pictures), default=-1)
 
 
 def _damaged(path: Path, error: Exception) -> Misconfigured:

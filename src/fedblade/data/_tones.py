@@ -1,4 +1,4 @@
-"""Changes of colour that leave pixels in their place, with Pillow's arithmetic on unsigned bytes."""
+"""Changes of colour, pixel by pixel, with Pillow's arithmetic on unsigned bytes."""
 
 import torch
 from torch import Tensor
@@ -13,13 +13,8 @@ def histograms(images: Tensor) -> Tensor:
 
 
 def look_up(images: Tensor, tables: Tensor) -> Tensor:
-    """Replace each value by the entry of its image's and channel's table [batch, channels, 256]."""
+    """Replace every value by its entry in the table of its image and channel; `tables` is [batch, channels, 256]."""
     return tables.gather(2, images.flatten(2).long()).reshape(images.shape)
-
-
-def values_like(images: Tensor) -> Tensor:
-    """All values 0 … 255 as a table [256] that changes nothing."""
-    return torch.arange(256, device=images.device)
 
 
 def autocontrast_tables(counts: Tensor) -> Tensor:
@@ -28,14 +23,14 @@ def autocontrast_tables(counts: Tensor) -> Tensor:
     seen = counts > 0
     low = seen.to(torch.uint8).argmax(2, keepdim=True).double()
     high = 255.0 - seen.flip(2).to(torch.uint8).argmax(2, keepdim=True).double()
-    # A number divided by a tensor is computed as a product with the reciprocal, which rounds twice.
+    # torch computes number / tensor as number · (1 / tensor), which rounds twice; tensor / tensor rounds once.
     scale = torch.full_like(low, 255.0) / (high - low).clamp(min=1.0)
     stretched = (values * scale - low * scale).trunc().clamp(0, 255)
     return torch.where(high > low, stretched, values).to(torch.uint8)
 
 
 def equalize_tables(counts: Tensor) -> Tensor:
-    """Spread the values of each channel so that all are about equally frequent."""
+    """Spread the values of each channel so that all values are about equally frequent."""
     values = torch.arange(256, device=counts.device)
     last = 255 - (counts > 0).flip(2).to(torch.uint8).argmax(2, keepdim=True)
     step = (counts.sum(2, keepdim=True) - counts.gather(2, last)) // 255
@@ -59,7 +54,7 @@ def mean_grey(images: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Mean of the 3×3 neighbours with weight 5 in the middle; the border stays."""
+    """Mean of the 3×3 neighbours with weight 5 in the middle; pixels at the border do not change."""
     values = images.int()
     total = 4 * values[:, :, 1:-1, 1:-1]
     height, width = images.shape[-2:]

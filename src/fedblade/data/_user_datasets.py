@@ -1,4 +1,4 @@
-"""Torch datasets of a user's: read item by item, and again in every epoch where reading draws random numbers."""
+"""Torch datasets of a user: read item by item, and again in every epoch if reading draws random numbers."""
 
 import random
 import time
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data._dataset import Array
-from fedblade.data._user_pictures import Look
+from fedblade.data._user_inputs import InputLayout
 
 T = TypeVar("T")
 
 _TRIED = 8
-"""Items that are read twice, to find random transforms early, and datasets with generators of their own."""
+"""So many items are read twice, to find random transforms early and to refuse generators that cannot be seeded."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """All items of a torch dataset as they were read once, whether that drew random numbers, and how long one took."""
+    """All items of a torch dataset from one reading, whether reading draws random numbers, and the seconds per item."""
 
     source: Any
     inputs: Array
@@ -34,45 +34,48 @@ class Items:
 
     @property
     def kind(self) -> str:
-        """What the user calls the dataset."""
+        """The name of the dataset's class."""
         return type(self.source).__name__
 
 
 @dataclass(frozen=True)
 class RandomItems:
-    """Reads items anew. Torch's, NumPy's and Python's generators are seeded by the draw of a sample, then put back."""
+    """Reads items again. The draw of a sample seeds the generators of torch, NumPy and Python for its item.
+
+    Afterwards the generators continue as if nothing had been read.
+    """
 
     num_draws: ClassVar[int] = 1
     items: Items
-    look: Look
+    layout: InputLayout
 
     def __call__(self, indices: Tensor, draws: Tensor) -> Tensor:
-        """Inputs at `indices`, each by its own draw; what is asked for twice is read once."""
+        """Inputs at `indices`, each with its draw; an item with the same draw is read only once."""
         seeds = (draws[:, 0] * 2.0**53).to(torch.int64)
-        asked = list(zip(indices.tolist(), seeds.tolist(), strict=True))
-        with _kept_generators():
-            read = {key: self._read(*key) for key in dict.fromkeys(asked)}
-        return torch.from_numpy(np.ascontiguousarray(self.look.store(np.stack([read[key] for key in asked]))))
+        keys = list(zip(indices.tolist(), seeds.tolist(), strict=True))
+        with _preserved_generators():
+            read = {key: self._read(*key) for key in dict.fromkeys(keys)}
+        return torch.from_numpy(np.ascontiguousarray(self.layout.store(np.stack([read[key] for key in keys]))))
 
     def _read(self, index: int, seed: int) -> Array:
         _seed(seed)
-        found, first = _as_input(self.items.source[index][0]), self.items.inputs
-        if (found.shape, found.dtype) != (first.shape[1:], first.dtype):
+        item, first = _as_input(self.items.source[index][0]), self.items.inputs
+        if (item.shape, item.dtype) != (first.shape[1:], first.dtype):
             raise RunFailed(
-                f"item {index} of {self.items.kind} has shape {found.shape} and type {found.dtype}; when it was first "
+                f"item {index} of {self.items.kind} has shape {item.shape} and type {item.dtype}; when it was first "
                 f"read it had {first.shape[1:]} and {first.dtype}. Let its transforms end with one size."
             )
-        return found
+        return item
 
 
 def read_items(source: Any) -> Items:
-    """Inputs and labels of a torch dataset; where reading draws random numbers, the index of an item seeds them."""
-    with _kept_generators():
+    """Inputs and labels of a torch dataset. If reading draws random numbers, the index of an item seeds them."""
+    with _preserved_generators():
         try:
-            _, is_random = _drawing(lambda: [source[index] for index in range(min(_TRIED, len(source)))])
+            _, is_random = _run_and_detect_draws(lambda: [source[index] for index in range(min(_TRIED, len(source)))])
             begin = time.perf_counter()
             if not is_random:
-                pairs, is_random = _drawing(lambda: _pairs(source, seeded=False))
+                pairs, is_random = _run_and_detect_draws(lambda: _pairs(source, seeded=False))
             if is_random:
                 begin = time.perf_counter()
                 pairs = _pairs(source, seeded=True)
@@ -101,7 +104,7 @@ def _pairs(source: Any, *, seeded: bool) -> list[tuple[Array, int]]:
 
 
 def _as_label(index: int, given: Any) -> int:
-    """A label as a class number; `int` alone would make 2 of 2.7."""
+    """A label as a class number; `int` alone would turn 2.7 into 2."""
     label = int(given)
     if label != given:
         raise Misconfigured(
@@ -110,35 +113,35 @@ def _as_label(index: int, given: Any) -> int:
     return label
 
 
-def _drawing(work: Callable[[], T]) -> tuple[T, bool]:
-    """What some work gives, and whether it drew from a global generator."""
+def _run_and_detect_draws(work: Callable[[], T]) -> tuple[T, bool]:
+    """The result of `work`, and whether `work` drew from a global generator."""
     _seed(0)
-    before = _generators()
-    found = work()
-    after = _generators()
-    in_numpy = not np.array_equal(before[1][1], after[1][1]) or before[1][2:] != after[1][2:]
-    return found, before[0] != after[0] or in_numpy or not torch.equal(before[2], after[2])
+    before = _generator_states()
+    result = work()
+    after = _generator_states()
+    numpy_drew = not np.array_equal(before[1][1], after[1][1]) or before[1][2:] != after[1][2:]
+    return result, before[0] != after[0] or numpy_drew or not torch.equal(before[2], after[2])
 
 
 def _check_repeats(items: Items) -> None:
-    """Refuse datasets that give something else although all generators are seeded alike."""
+    """Refuse a dataset that gives different items although all generators have the same seed."""
     for index, first in enumerate(items.inputs[:_TRIED]):
         _seed(index)
         if not np.array_equal(_as_input(items.source[index][0]), first, equal_nan=first.dtype.kind == "f"):
             raise Misconfigured(
                 f"item {index} of {items.kind} differs from one reading to the next although the generators of torch, "
-                f"NumPy and Python were seeded alike; expected equal items from equal seeds. Let its transforms draw "
-                f"from torch's, numpy.random's or random's global generator."
+                f"NumPy and Python had the same seed; expected equal items from equal seeds. Let its transforms draw "
+                f"from the global generator of torch, numpy.random or random."
             )
 
 
 def reading_notes(train: Items, test: Items) -> tuple[str, ...]:
-    """What a user should know of datasets that draw random numbers."""
+    """Lines for the user about datasets that draw random numbers."""
     notes = []
     if train.is_random:
         notes.append(
-            f"inputs: {train.kind} draws random numbers, so every epoch reads its items anew, about "
-            f"{1000 * train.seconds:.2g} ms for each sample; evaluation of training samples has them as first read"
+            f"inputs: {train.kind} draws random numbers, so every epoch reads its items again, about "
+            f"{1000 * train.seconds:.2g} ms for each sample; evaluation on training samples uses the first reading"
         )
     if test.is_random:
         notes.append(f"inputs: the test items of {test.kind} draw random numbers and are read once, for all rounds")
@@ -150,7 +153,7 @@ def _as_input(given: Any) -> Array:
     if getattr(given, "mode", None) == "P":
         raise Misconfigured(
             "items are Pillow pictures with a palette, whose pixels are numbers of colours; expected colours or greys. "
-            'Convert them in the dataset: picture.convert("RGB").'
+            'Convert the pictures in the dataset: picture.convert("RGB").'
         )
     return np.asarray(given)
 
@@ -161,18 +164,18 @@ def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-def _generators() -> tuple[Any, Any, Tensor]:
+def _generator_states() -> tuple[Any, Any, Tensor]:
     """The states of all global generators of a CPU."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 @contextmanager
-def _kept_generators() -> Iterator[None]:
-    """Put the global generators back as they were."""
-    of_python, of_numpy, of_torch = _generators()
+def _preserved_generators() -> Iterator[None]:
+    """Restore the states of the global generators when the body of the `with` statement ends."""
+    python_state, numpy_state, torch_state = _generator_states()
     try:
         yield
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        torch.set_rng_state(of_torch)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)

@@ -1,4 +1,4 @@
-"""Labels of a user's own data as class numbers 0, 1, 2, …, with what was assumed on the way."""
+"""Labels of a user's data as class numbers 0, 1, 2, …, with notes on what was assumed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from fedblade.data._dataset import Array
 
 Labels = npt.NDArray[np.int64]
 _SHOWN = 6
-"""Values that a line names at most."""
+"""A note lists at most so many values."""
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Class numbers of the training and of the test samples. `values[k]` is the user's label of class k if it is not k.
+    """Class numbers of the training and of the test samples.
 
-    `notes` are for the user.
+    `values[k]` is the user's label of class k; None if the labels are the class numbers. `notes` are for the user.
     """
 
     train: Labels
@@ -29,7 +29,7 @@ class Numbering:
 
 
 def as_labels(labels: Array) -> Labels:
-    """One integer per sample, or a refusal."""
+    """Labels as int64, one per sample; other shapes and types are refused."""
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise Misconfigured(
             f"labels have shape {labels.shape} and type {labels.dtype}; expected one integer class per sample. "
@@ -39,20 +39,20 @@ def as_labels(labels: Array) -> Labels:
 
 
 def _advice(labels: Array) -> str:
-    """How labels of another shape or type become one integer per sample."""
+    """How to turn labels of another shape or type into one integer per sample."""
     if labels.ndim == 2 and labels.shape[1] > 1:
         return "Turn rows with a 1 at the class (one-hot) or with scores into classes: labels.argmax(1)."
     steps = ("" if labels.ndim == 1 else ".ravel()") + ("" if labels.dtype.kind in "iu" else ".astype(int)")
     if labels.ndim and labels.size == len(labels) and np.array_equal(labels, np.trunc(labels)):
-        return f"Convert them: labels{steps}."
-    return "Give a class for each sample: amounts and several labels of a sample are no classes."
+        return f"Convert the labels: labels{steps}."
+    return "Give one class for each sample; measured values and several labels per sample are no classes."
 
 
 def number_labels(given: Array, given_test: Array) -> Numbering:
-    """Class numbers by the labels of both parts together, which is all there is to know of the classes.
+    """Class numbers from the labels of both parts together.
 
-    Labels that start at 0 and take at least half of the numbers up to the highest are class numbers, and the numbers
-    that do not occur are classes without samples. All other labels are numbered in the ascending order of their values.
+    Labels are class numbers if the lowest is 0 and at least half of the numbers up to the highest occur; numbers that
+    do not occur are classes without samples. All other labels are numbered in ascending order.
     """
     train, test = as_labels(given), as_labels(given_test)
     values = np.union1d(train, test)
@@ -66,19 +66,19 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
         return Numbering(train, test, highest + 1, notes=_gaps(highest, missing) + notes)
     numbered = (
         f"labels: {_listed(values)} are numbered 0 to {len(values) - 1} in ascending order for training; predict gives "
-        f"the labels as they were"
+        f"the original labels"
     )
-    own = tuple(int(value) for value in values)
+    originals = tuple(int(value) for value in values)
     return Numbering(
-        np.searchsorted(values, train), np.searchsorted(values, test), len(values), own, (numbered, *notes)
+        np.searchsorted(values, train), np.searchsorted(values, test), len(values), originals, (numbered, *notes)
     )
 
 
 def _check_values(values: Labels, samples: int) -> None:
-    """Refuse labels that are no classes: marks of missing labels, numbers of patients, amounts."""
+    """Refuse labels that are no classes: marks of missing labels, numbers of patients, measured values."""
     if values[0] < 0 and values.tolist() != [-1, 1]:
         raise Misconfigured(
-            f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or -1 and 1 alone. Leave "
+            f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or only -1 and 1. Leave "
             f"samples without a label out, or renumber the labels from 0."
         )
     if len(values) > max(2, samples // 2) and int(values[-1]) >= samples:
@@ -89,7 +89,7 @@ def _check_values(values: Labels, samples: int) -> None:
 
 
 def _only_in_test(values: Labels) -> tuple[str, ...]:
-    return (f"labels: {_listed(values)} occur in the test samples alone",) if len(values) else ()
+    return (f"labels: {_listed(values)} occur only in the test samples",) if len(values) else ()
 
 
 def _gaps(highest: int, missing: Labels) -> tuple[str, ...]:

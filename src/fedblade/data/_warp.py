@@ -1,7 +1,7 @@
-"""Geometric changes: each output pixel is looked up at an affine image of its centre.
+"""Geometric changes: an affine map takes the centre of every output pixel to a point of the input image.
 
-A matrix [batch, 2, 3] takes output coordinates (x, y, 1) to input coordinates, pixel centres lying at half integers,
-as in Pillow. Coordinates are computed in float64.
+A matrix [batch, 2, 3] takes output coordinates (x, y, 1) to input coordinates. Pixel centres are at half integers, as
+in Pillow. Coordinates are computed in float64.
 """
 
 import math
@@ -23,14 +23,14 @@ def _coordinates(matrices: Tensor, height: int, width: int) -> tuple[Tensor, Ten
 def _take(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Pixels of images [batch, channels, …] at rows and columns [batch, height, width]."""
     batch, channels, _, width = images.shape
-    places = (rows * width + columns).reshape(batch, 1, -1).expand(-1, channels, -1)
-    return images.flatten(2).gather(2, places).reshape(batch, channels, *rows.shape[1:])
+    positions = (rows * width + columns).reshape(batch, 1, -1).expand(-1, channels, -1)
+    return images.flatten(2).gather(2, positions).reshape(batch, channels, *rows.shape[1:])
 
 
 def warp_nearest(images: Tensor, matrices: Tensor, fill: int) -> Tensor:
-    """Change images by the nearest pixel (Pillow's NEAREST); what lies outside becomes `fill`."""
+    """Take the nearest input pixel (Pillow's NEAREST); pixels from outside the image become `fill`."""
     height, width = images.shape[-2:]
-    x, y = (each.floor().long() for each in _coordinates(matrices, height, width))
+    x, y = (axis.floor().long() for axis in _coordinates(matrices, height, width))
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     taken = _take(images, y.clamp(0, height - 1), x.clamp(0, width - 1))
     return taken.masked_fill(~inside[:, None], fill)
@@ -39,7 +39,7 @@ def warp_nearest(images: Tensor, matrices: Tensor, fill: int) -> Tensor:
 def warp_bilinear(images: Tensor, matrices: Tensor, size: int) -> Tensor:
     """Images of `size` × `size` pixels, as float32, from four neighbours; beyond the border the image is reflected."""
     height, width = images.shape[-2:]
-    x, y = (each - 0.5 for each in _coordinates(matrices, size, size))
+    x, y = (axis - 0.5 for axis in _coordinates(matrices, size, size))
     left, top = x.floor(), y.floor()
     across, down = ((x - left)[:, None].float(), (y - top)[:, None].float())
     rows = [_reflect(top.long() + step, height) for step in (0, 1)]
@@ -52,7 +52,7 @@ def warp_bilinear(images: Tensor, matrices: Tensor, size: int) -> Tensor:
 
 
 def _reflect(index: Tensor, size: int) -> Tensor:
-    """Indices mirrored at the first and last pixel, which are not repeated."""
+    """Indices mirrored at the first and the last pixel, without repeating that pixel."""
     period = max(1, 2 * (size - 1))
     folded = index.remainder(period)
     return torch.minimum(folded, period - folded)

@@ -1,4 +1,4 @@
-"""A user's own arrays from an `.npz` file."""
+"""A user's arrays from an `.npz` file."""
 
 import zipfile
 import zlib

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the binary version, hub tables or folders of pictures. The pickle version is refused."""
+"""CIFAR-10 and CIFAR-100 from the binary version, hub tables or folders of pictures. Pickle files are refused."""
 
 import tarfile
 import zlib
@@ -14,7 +14,7 @@ from fedblade.core.registry import datasets
 from fedblade.data._cifar_names import CIFAR10, CIFAR100
 from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
-from fedblade.data._folders import class_folders, read_folders
+from fedblade.data._folders import read_folders
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit
 from fedblade.data._source import PARTS, Block, PartName, Source, Task, refuse_twins, stored_in
@@ -27,7 +27,7 @@ _RECORDS_PER_BLOCK = 1000
 
 @dataclass(frozen=True)
 class _Binary:
-    """The binary version: folder and archive names, files of each part, and bytes before the pixels of a record."""
+    """The binary version: folder, archive, files of each part, label bytes per record, classes, pickle folder."""
 
     folder: str
     archive: str
@@ -121,22 +121,21 @@ def _records(layout: _Binary, name: str, data: bytes) -> Iterator[Task]:
 def _read_folders(layout: _Binary, root: Path) -> Source | None:
     source = read_folders(root, Fit(32))
     if source is not None and len(source.class_names) != len(layout.classes):
-        found = len(class_folders(root / "train"))
         raise Misconfigured(
-            f"'{root / 'train'}' has {found} class folders; expected {len(layout.classes)}. "
+            f"'{root / 'train'}' has {len(source.class_names)} class folders; expected {len(layout.classes)}. "
             f"Check that this is the right data set."
         )
     return source
 
 
 def _refuse_pickle(layout: _Binary, root: Path) -> None:
-    """Unpickling runs code from the file, so that version is never read."""
+    """Refuse the pickle version: unpickling runs code from the file."""
     archive = f"{layout.pickled.replace('-batches-py', '-python')}.tar.gz"
     signs = (root / layout.pickled, root / archive, root / "data_batch_1", root / "meta", root / "batches.meta")
-    found = root if root.name in {layout.pickled, archive} else next((sign for sign in signs if sign.exists()), None)
-    if found is not None:
+    pickle = root if root.name in {layout.pickled, archive} else next((sign for sign in signs if sign.exists()), None)
+    if pickle is not None:
         raise Misconfigured(
-            f"'{found}' is the Python (pickle) version, which is never read because pickles can run code. Use the "
+            f"'{pickle}' is the Python (pickle) version, which is never read because pickles can run code. Use the "
             f"binary version {layout.archive}, or the parquet files of the hub."
         )
 

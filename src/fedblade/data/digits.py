@@ -1,4 +1,4 @@
-"""The 8×8 handwritten digits that scikit-learn carries in its wheel: 1,797 images, 10 classes, no download."""
+"""The 8×8 handwritten digits that are part of scikit-learn: 1,797 images, 10 classes, no download."""
 
 import numpy as np
 

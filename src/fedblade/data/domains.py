@@ -58,7 +58,7 @@ def _read(layout: _Domains, root: Path) -> Source | None:
 
 
 def _listed(root: Path, file: Path, domain: str, classes: Sequence[str]) -> list[Picture]:
-    """Pictures of the chosen classes in a list of lines `domain/class/name.jpg number`; the number is not used."""
+    """Pictures of the ten classes in a list with lines `domain/class/name.jpg number`; the number is not used."""
     number = {name: label for label, name in enumerate(classes)}
     pictures = []
     for line in file.read_text().splitlines():
@@ -69,10 +69,10 @@ def _listed(root: Path, file: Path, domain: str, classes: Sequence[str]) -> list
         if parts[1] not in number:
             continue
         if not (root / path).is_file():
-            raise Misconfigured(f"'{root / path}' is missing; {file.name} names it. Restore it.")
+            raise Misconfigured(f"'{root / path}' is missing; {file.name} names it. Restore the picture.")
         pictures.append(Picture(root / path, number[parts[1]], domain))
     if not pictures:
-        raise Misconfigured(f"'{file}' lists no picture of {', '.join(classes)}. Restore it.")
+        raise Misconfigured(f"'{file}' lists no picture of {', '.join(classes)}. Restore the list.")
     return pictures
 
 
@@ -99,8 +99,8 @@ _DOMAINNET_SPEC = _describe(
 def office_caltech10(path: str = "") -> Dataset:
     """Office-Caltech10: 10 classes in the domains amazon, caltech, dslr and webcam, resized to 256×256.
 
-    FedBN publishes its split as pickles, which are never read: without text lists, a fifth of each domain, drawn
-    once and for all, is the test part.
+    FedBN publishes its split as pickles, which are never read. Without text lists, the test part is a fifth of each
+    domain, always the same fifth.
     """
     return load(_OFFICE_SPEC, path)
 
@@ -109,6 +109,6 @@ def office_caltech10(path: str = "") -> Dataset:
 def domainnet(path: str = "") -> Dataset:
     """DomainNet: FedBN's 10 classes in six domains, resized to 256×256, split by the published text lists.
 
-    Without the lists, a fifth of each domain, drawn once and for all, is the test part.
+    Without the lists, the test part is a fifth of each domain, always the same fifth.
     """
     return load(_DOMAINNET_SPEC, path)

@@ -19,9 +19,9 @@ _COLUMNS = ("image", "target", "center", "fold")
 
 
 def _read(root: Path) -> Source | None:
-    """FLamby's folder of prepared pictures and its table `train_test_split`, from where FLamby keeps it."""
+    """FLamby's folder of prepared pictures with FLamby's table `train_test_split` beside it."""
     folder = root / _PICTURES
-    table = next((each for each in (root / _SPLIT, root / f"{_SPLIT}.csv") if each.is_file()), None)
+    table = next((file for file in (root / _SPLIT, root / f"{_SPLIT}.csv") if file.is_file()), None)
     if not folder.is_dir() and table is None:
         return None
     if not folder.is_dir():
@@ -74,7 +74,7 @@ _ISIC = declare(
 def fed_isic2019(path: str = "") -> Dataset:
     """Fed-ISIC2019: skin lesions, 8 classes, 6 centres, at 200×200; groups are the centres.
 
-    FLamby's pictures (shorter side 224) are stored as their central 224×224, so a random crop of 200 does not reach
-    what lies beside; the test crop is FLamby's, up to one pixel where a width is odd.
+    Only the central 224×224 pixels of FLamby's pictures (shorter side 224) are stored, so a random crop of 200 does not
+    reach the strips beside them. The test crop is FLamby's, up to one pixel if a width is odd.
     """
     return load(_ISIC, path)

@@ -1,6 +1,5 @@
-"""A user's own pictures: folders, one per class, or parquet tables."""
+"""A user's pictures: one folder per class, or parquet tables."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -8,10 +7,17 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
-from fedblade.data._folders import class_folders, find_test_folder, labelled_pictures, picture_source, split_at_random
+from fedblade.data._folders import (
+    class_folders,
+    find_test_folder,
+    labelled_parts,
+    labelled_pictures,
+    picture_source,
+    split_at_random,
+)
 from fedblade.data._load import load
 from fedblade.data._pictures import Fit, Picture, picture_size
-from fedblade.data._source import PartName, Source
+from fedblade.data._source import Source
 from fedblade.data._spec import Spec
 from fedblade.data._tables import find_tables, first_picture, read_tables
 
@@ -26,7 +32,7 @@ def _check(name: str, path: str, size: int, channels: int) -> None:
 
 
 def _fit(size: int, channels: int, first: Picture) -> Fit:
-    """Pictures are resized to `size` where it is set; otherwise all must be as large as the first one."""
+    """Pictures are resized to `size` if it is set; otherwise all must be as large as the first picture."""
     return Fit(size, "cover", channels) if size else Fit(picture_size(first), "exact", channels)
 
 
@@ -37,15 +43,12 @@ def _read_folder(size: int, channels: int, test_share: float, root: Path) -> Sou
         return None
     if train.is_dir() and test is not None:
         classes = class_folders(train)
-        strangers = set(class_folders(test)) - set(classes)
-        if strangers:
+        unknown = set(class_folders(test)) - set(classes)
+        if unknown:
             raise Misconfigured(
-                f"'{test}' has a class '{min(strangers)}' that '{train}' lacks; expected the same ones."
+                f"'{test}' has a class '{min(unknown)}' that '{train}' lacks; expected the same classes."
             )
-        parts: dict[PartName, Sequence[Picture]] = {
-            "train": labelled_pictures(train, classes),
-            "test": labelled_pictures(test, classes),
-        }
+        parts = labelled_parts(train, test, classes)
         return picture_source(root, parts, _fit(size, channels, parts["train"][0]), classes)
     base = train if train.is_dir() else root
     classes = class_folders(base)
@@ -64,10 +67,10 @@ def _read_folder(size: int, channels: int, test_share: float, root: Path) -> Sou
 
 @datasets.register()
 def image_folder(path: str = "", size: int = 0, channels: int = 3, test_share: float = 0.0) -> Dataset:
-    """A user's pictures in folders train/CLASS/* and test/CLASS/*, normalised by their own statistics.
+    """A user's pictures in folders train/CLASS/* and test/CLASS/*, normalised with their mean and deviation.
 
-    `size` resizes the shorter side and cuts the centre; 0 takes the pictures as they are, if all are equal squares.
-    Without a test folder, `test_share` of the pictures is drawn as test part.
+    With `size`, the shorter side is resized to so many pixels and the centre is cropped; 0 keeps the pictures, which
+    must then be squares of one size. Without a test folder, the share `test_share` of the pictures is the test part.
     """
     _check("image_folder", path, size, channels)
     spec = Spec(
@@ -88,10 +91,10 @@ def _read_parquet(size: int, channels: int, columns: Columns, root: Path) -> Sou
 
 @datasets.register()
 def parquet(path: str = "", image: str = "", label: str = "", size: int = 0, channels: int = 3) -> Dataset:
-    """A user's parquet tables, as the Hugging Face hub stores pictures, normalised by their own statistics.
+    """A user's parquet tables, as the Hugging Face hub stores pictures, normalised with their mean and deviation.
 
-    Files are told apart by `train` and `test` (or `validation`) in their names. `image` and `label` name the columns
-    where that is not clear; `size` and `channels` work as in `image_folder`.
+    File names contain `train` or `test` (or `validation`). `image` and `label` name the columns if several columns are
+    possible; `size` and `channels` work as in `image_folder`.
     """
     _check("parquet", path, size, channels)
     spec = Spec(

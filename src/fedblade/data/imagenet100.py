@@ -1,4 +1,4 @@
-"""ImageNet-100: a hundred classes from ImageNet's folders, stored at 256×256 with the inner 224×224 in use."""
+"""ImageNet-100: a hundred classes from ImageNet's folders, stored at 256×256, used at the inner 224×224."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,10 +7,10 @@ from pathlib import Path
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
-from fedblade.data._folders import class_folders, find_test_folder, labelled_pictures, picture_source
+from fedblade.data._folders import class_folders, find_test_folder, labelled_parts, picture_source
 from fedblade.data._load import load
-from fedblade.data._pictures import Fit, Picture
-from fedblade.data._source import PartName, Source
+from fedblade.data._pictures import Fit
+from fedblade.data._source import Source
 from fedblade.data._spec import IMAGENET, Spec, declare
 
 _NUM_CLASSES = 100
@@ -18,7 +18,7 @@ _LIST = "classes.txt"
 
 
 def _read(list_file: str, root: Path) -> Source | None:
-    """train/ID/*.JPEG and val/ID/*.JPEG, of which the classes of a list are read."""
+    """Pictures train/ID/*.JPEG and val/ID/*.JPEG of the listed classes."""
     test = find_test_folder(root)
     if not (root / "train").is_dir() or test is None:
         return None
@@ -26,10 +26,7 @@ def _read(list_file: str, root: Path) -> Source | None:
     lists = (chosen,) if chosen.is_file() else ()
     train = root / "train"
     classes = _listed(chosen) if lists else _checked(train, class_folders(train)[:_NUM_CLASSES])
-    parts: dict[PartName, Sequence[Picture]] = {
-        "train": labelled_pictures(root / "train", classes),
-        "test": labelled_pictures(test, classes),
-    }
+    parts = labelled_parts(train, test, classes)
     return picture_source(root, parts, Fit(256, "cover"), classes, lists=lists, options=" ".join(classes))
 
 
@@ -37,22 +34,22 @@ def _listed(file: Path) -> Sequence[str]:
     """The classes of a list, in its order."""
     if not file.is_file():
         raise Misconfigured(
-            f"dataset.classes '{file}' does not exist; expected a file with one WordNet id per line. Give one, or "
-            f"leave it out."
+            f"dataset.classes '{file}' does not exist; expected a file with one WordNet id per line. Give such a file, "
+            f"or leave dataset.classes out."
         )
     try:
         return _checked(file, file.read_text().split())
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(
-            f"'{file}' cannot be read ({error}); expected a text file with one WordNet id per line. Restore it."
+            f"'{file}' cannot be read ({error}); expected a text file with one WordNet id per line. Restore the file."
         ) from error
 
 
 def _checked(where: Path, classes: Sequence[str]) -> Sequence[str]:
     if len(set(classes)) != _NUM_CLASSES or len(classes) != _NUM_CLASSES:
         raise Misconfigured(
-            f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Add the missing ones, "
-            f"or use dataset 'image_folder' for another number."
+            f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Correct the list, or use "
+            f"dataset 'image_folder' for another number of classes."
         )
     return classes
 
@@ -77,7 +74,7 @@ declare(_spec())
 def imagenet100(path: str = "", classes: str = "") -> Dataset:
     """ImageNet-100 at 224×224: the classes of the file `classes`, of classes.txt, or the first 100 ids in order.
 
-    Pictures are stored with the shorter side at 256 and cut to the central square, so a random crop sees 256×256
-    pixels and not the strips beside them.
+    The shorter side is resized to 256 and the central square is stored, so a random crop does not reach the strips
+    beside the square.
     """
     return load(_spec(classes), path)

@@ -26,19 +26,18 @@ Convert = Callable[[list[Any], list[Any]], tuple[Array, Ints]]
 
 
 def _read(convert: Convert, class_names: tuple[str, ...], root: Path) -> Source | None:
-    """train/*.json and test/*.json, directly or below data/."""
+    """The files train/*.json and test/*.json, in the folder or in its subfolder data/."""
     base = root / "data" if (root / "data").is_dir() else root
     files: dict[PartName, list[Path]] = {part: sorted((base / part).glob("*.json")) for part in PARTS}
     if not any(files.values()):
         return None
-    for part, found in files.items():
-        if not found:
+    for part, part_files in files.items():
+        if not part_files:
             raise Misconfigured(f"'{base / part}' holds no .json files; expected LEAF's {part} part. Create it again.")
 
     def tasks(part: PartName) -> Iterator[Task]:
         for file in files[part]:
-            users = _users(file)
-            for user, data in users.items():
+            for user, data in _users(file).items():
                 yield partial(_block, file, user, data, convert)
 
     both = (*files["train"], *files["test"])
@@ -70,7 +69,7 @@ def _block(file: Path, user: str, data: Any, convert: Convert) -> Block:
 
 
 def _convert_femnist(x: list[Any], y: list[Any]) -> tuple[Array, Ints]:
-    """784 numbers in [0, 1] (white is 1) back to the bytes they were made from."""
+    """784 numbers in [0, 1] (white is 1) as the bytes that LEAF made them from."""
     pixels, labels = np.asarray(x, dtype=np.float64).reshape(-1, 1, _SIDE, _SIDE), np.asarray(y)
     if len(pixels) != len(labels):
         raise ValueError(f"pictures of {np.size(x) // max(1, len(labels))} pixels; expected {_SIDE * _SIDE}")
@@ -82,7 +81,7 @@ def _convert_femnist(x: list[Any], y: list[Any]) -> tuple[Array, Ints]:
 
 
 def _convert_shakespeare(x: list[Any], y: list[Any]) -> tuple[Array, Ints]:
-    """Strings of 80 characters and the one that follows, as positions in the alphabet."""
+    """Strings of 80 characters, and the characters that follow, as positions in the alphabet."""
     position = {letter: i for i, letter in enumerate(ALPHABET)}
     if any(len(text) != _LENGTH for text in x):
         raise ValueError(f"a text that is not {_LENGTH} characters long")
@@ -122,7 +121,7 @@ def femnist(path: str = "") -> Dataset:
 
 @datasets.register()
 def shakespeare(path: str = "") -> Dataset:
-    """Shakespeare: 80 characters in, the next one out, 80 characters in all; groups are the roles.
+    """Shakespeare: predict the next character from 80 characters, out of an alphabet of 80; groups are the roles.
 
     Inputs [80] are positions in LEAF's alphabet.
     """

@@ -47,7 +47,7 @@ def _decode(file: Path) -> Block:
         pixels, labels = stored["X"], stored["y"].reshape(-1).astype(np.int64)
     except KeyError as error:
         raise Misconfigured(f"'{file}' has no variable {error}; expected X and y. Download it again.") from error
-    except Exception as error:  # the reader raises whatever a torn file leads it to
+    except Exception as error:  # the reader raises errors of any type for a damaged file
         reason = str(error).strip().partition("\n")[0]
         raise Misconfigured(f"'{file}' is damaged or not a .mat file ({reason}). Download it again.") from error
     if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):

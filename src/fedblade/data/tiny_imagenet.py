@@ -19,7 +19,7 @@ _ARCHIVE_FOLDER = "tiny-imagenet-200"
 
 
 def _read_original(fit: Fit, root: Path) -> Source | None:
-    """The archive's own layout: train/ID/images/*.JPEG, and val/images/*.JPEG with val/val_annotations.txt."""
+    """The layout of the archive: train/ID/images/*.JPEG, and val/images/*.JPEG with val/val_annotations.txt."""
     base = root / _ARCHIVE_FOLDER if (root / _ARCHIVE_FOLDER).is_dir() else root
     ids, annotations = base / "wnids.txt", base / "val" / "val_annotations.txt"
     if not ids.is_file() and not annotations.is_file():
@@ -27,7 +27,7 @@ def _read_original(fit: Fit, root: Path) -> Source | None:
     for file in (ids, annotations):
         if not file.is_file():
             raise Misconfigured(f"'{file}' is missing from Tiny-ImageNet. Extract tiny-imagenet-200.zip again.")
-    # Sorted ids, as hub copies and class folders number them; the order of wnids.txt is arbitrary.
+    # Classes are numbered by sorted id, as in hub copies and class folders; the order of wnids.txt is arbitrary.
     classes = sorted(ids.read_text().split())
     parts: dict[PartName, Sequence[Picture]] = {
         "train": labelled_pictures(base / "train", classes),
@@ -48,7 +48,9 @@ def _validation(annotations: Path, classes: Sequence[str]) -> list[Picture]:
             )
         path = annotations.parent / "images" / fields[0]
         if not path.is_file():
-            raise Misconfigured(f"'{path}' is missing; line {line} of {annotations.name} names it. Restore it.")
+            raise Misconfigured(
+                f"'{path}' is missing; line {line} of {annotations.name} names it. Restore the picture."
+            )
         pictures.append(Picture(path, number[fields[1]]))
     return pictures
 
@@ -80,7 +82,7 @@ _TINY32 = _describe("tiny_imagenet32", Fit(32, "halve"), ("tiny_imagenet",), _HU
 
 @datasets.register()
 def tiny_imagenet(path: str = "") -> Dataset:
-    """Tiny-ImageNet: 64×64 colour photographs, 200 classes, 100,000 for training; the validation part is the test."""
+    """Tiny-ImageNet: 64×64 colour photographs, 200 classes, 100,000 for training; tests use the validation part."""
     return load(_TINY, path)
 
 

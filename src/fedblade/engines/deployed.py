@@ -14,7 +14,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import Engine, MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, Engine, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.nodes._cohort_query import CohortQuery, Question
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._node_models import NodeModels
@@ -71,14 +71,14 @@ class DeployedEngine:
         self,
         server: ServerState,
         tasks: Cohort,
-        own: OwnStates,
+        states: ClientStates,
         lr: float,
         phases: tuple[Phase, ...],  # noqa: ARG002 - nodes derive the phases from the configuration
     ) -> Iterator[tuple[int, State]]:
         """Have clients tune their personal models and keep them; yields the server's new note on each client."""
-        return self._models.tune(server, tasks, own, lr)
+        return self._models.tune(server, tasks, states, lr)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -86,7 +86,7 @@ class DeployedEngine:
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with the clients' personal models on their nodes."""
-        return self._models.measure_own(server, clients, "test" if samples is self._test else "own", passes)
+        return self._models.measure_personal(server, clients, "test" if samples is self._test else "own", passes)
 
 
 def _sum_names(diagnostics: DiagnosticRequest | None, kind: str) -> list[str]:

@@ -16,7 +16,7 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.ranks._bytes import Json
 from fedblade.engines.ranks._errors import raise_described_error
 from fedblade.engines.ranks._shares import owner
@@ -74,12 +74,12 @@ class DistributedEngine:
         return self._worker.engine.measure(server, samples, indices, passes)
 
     def adapt(
-        self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float, phases: tuple[Phase, ...]
+        self, server: ServerState, tasks: Cohort, states: ClientStates, lr: float, phases: tuple[Phase, ...]
     ) -> Iterator[tuple[int, State]]:
         """Tune personal models, on rank 0."""
-        return self._worker.engine.adapt(server, tasks, own, lr, phases)
+        return self._worker.engine.adapt(server, tasks, states, lr, phases)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -87,7 +87,7 @@ class DistributedEngine:
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with the clients' personal models, on rank 0."""
-        return self._worker.engine.measure_own(server, clients, samples, passes)
+        return self._worker.engine.measure_personal(server, clients, samples, passes)
 
     def _request(self, request: Json, server: ServerState, tasks: Cohort, on_client: OnClient) -> RoundOutcome:
         """Have all ranks carry out a request, each for its share of the clients."""
@@ -135,7 +135,7 @@ class AllRanksStore:
         self._worker.store.put_all(round_, states)
 
     def forget_before(self, round_: int) -> None:
-        """Allow all ranks to forget older states; the other ranks are told with their next share."""
+        """Allow all ranks to forget older states; the next request of rank 0 carries this to the other ranks."""
         self.keep_from = round_
         self._worker.store.forget_before(round_)
 

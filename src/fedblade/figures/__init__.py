@@ -1,8 +1,8 @@
 """Figures and tables for papers, from run folders: PDF, SVG and PNG for one and two columns, Markdown, CSV and LaTeX.
 
-Reads what runs wrote to disk and nothing else. Needs matplotlib (`pip install 'fedblade[figures]'`), imported when the
-first figure is drawn; tables do without. Of the figures of the five papers, the t-SNE map of `fe-f1` is left out: it
-needs every client's head, which runs do not store.
+The package reads only what runs wrote to disk. Figures need matplotlib (`pip install 'fedblade[figures]'`), which is
+imported when the first figure is drawn; tables need no matplotlib. Of the figures of the five papers, the t-SNE map of
+`fe-f1` is left out: it needs every client's head, which runs do not store.
 """
 
 from collections.abc import Sequence

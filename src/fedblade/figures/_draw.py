@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHARE_OF_HEIGHT = 0.8
-"""How much of a panel's height upright text may take."""
+"""The share of a panel's height that upright text may take."""
 
 
 def need_matplotlib() -> Any:
@@ -30,7 +30,7 @@ def need_matplotlib() -> Any:
 
 
 def draw(panels: Sequence[Panel], width: float) -> "Figure":
-    """The panels side by side and below each other in a figure so many inches wide."""
+    """A figure of the panels in rows, `width` inches wide."""
     with need_matplotlib().rc_context(RC):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
             _draw_matrices(figure, axes, [panel for panel in panels if isinstance(panel, MatrixPanel)], rows * height)
         _label(axes, panels, columns, (width / columns, height))
         figure.set_size_inches(width, round(rows * height + extra, 2))
-        # The layout is settled once, while the fonts are ours, and is the same in every format.
+        # The layout is computed once, with the fonts of this package, and is the same in every format.
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
     return figure
@@ -66,14 +66,14 @@ def _columns(panels: Sequence[Panel], width: float) -> int:
     return math.ceil(len(panels) / math.ceil(len(panels) / most))
 
 
-def _panel_height(panels: Sequence[Panel], each: float) -> float:
+def _panel_height(panels: Sequence[Panel], width: float) -> float:
     if isinstance(panels[0], MatrixPanel):
-        return max(1.4, min(2.2, 0.75 * each)) if panels[0].kind == "labels" else 0.95 * each
-    return max(1.45, min(2.4, 0.68 * each))
+        return max(1.4, min(2.2, 0.75 * width)) if panels[0].kind == "labels" else 0.95 * width
+    return max(1.45, min(2.4, 0.68 * width))
 
 
 def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel], height: float) -> None:
-    """Draw every panel with one scale of shades; cosines in the report's, from orange over white to blue."""
+    """Draw every panel with one scale of shades; cosines go from orange over white to blue, as on the page."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 
@@ -105,7 +105,7 @@ def _shades(panels: Sequence[MatrixPanel]) -> "Normalize":
 
 
 def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: tuple[float, float]) -> None:
-    """Titles, and axis labels where the panel to the left or below does not say the same."""
+    """Titles, and axis labels where the panel to the left or below has another label."""
     across, up = (
         int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, _SHARE_OF_HEIGHT), strict=True)
     )
@@ -120,10 +120,5 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
         left = panels[index - 1] if index % columns else None
         if left is None or left.y.label != panel.y.label:
             ax.set_ylabel(textwrap.fill(panel.y.label, up))
-        if (
-            isinstance(panel, LinePanel)
-            and isinstance(left, LinePanel)
-            and panel.shared
-            and panel.shared == left.shared
-        ):
+        if left is not None and panel.shared and panel.shared == left.shared:
             ax.tick_params(labelleft=False)

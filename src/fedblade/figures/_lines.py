@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MARKS = 5
-"""Markers per line: enough to follow it, few enough to see it."""
+"""Markers per line: enough to follow the line, few enough to see it."""
 _MARGIN = 0.1
 _HANDLE = 8
-"""Letters that the line before a label takes."""
+"""The width of the line sample before a label, in letters."""
 _MOST_COLUMNS = 6
 _SHARE_OF_AXES = 0.7
-"""How much of a panel's width its horizontal axis takes."""
+"""The share of a panel's width that its horizontal axis takes."""
 _PERCENT = (0.0, 100.0)
 
 
 def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], width: float) -> float:
-    """Draw every panel, each `width` inches wide, and one legend above them; returns the legend's height in inches."""
+    """Draw the panels, all `width` inches wide, and one legend above them; returns its height in inches."""
     names = panels[0].names
     parts = list(dict.fromkeys(line.part for panel in panels for line in panel.lines))
     inches = width * _SHARE_OF_AXES
@@ -48,11 +48,11 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
 
 
 def _by_scale(panels: Sequence[LinePanel]) -> list[list[int]]:
-    """Numbers of the panels that have their vertical axis in common."""
-    found: dict[object, list[int]] = {}
+    """The indices of panels, gathered by the vertical axis that they share."""
+    by_key: dict[object, list[int]] = {}
     for index, panel in enumerate(panels):
-        found.setdefault(panel.shared or index, []).append(index)
-    return list(found.values())
+        by_key.setdefault(panel.shared or index, []).append(index)
+    return list(by_key.values())
 
 
 def _line_look(line: Line, names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:

@@ -85,10 +85,10 @@ def _check_sweep(part: Part, placed: Sequence[Placed]) -> None:
         if entry.x is not None:
             values.setdefault((entry.panel, entry.line), set()).add(entry.x)
     if max(map(len, values.values()), default=0) < 2:
-        found = sorted(set().union(*values.values()))
+        present = sorted(set().union(*values.values()))
         have = "none of these has it as a number"
-        if found:
-            have = f"these have {', '.join(f'{x:g}' for x in found)}, and no line would have two points"
+        if present:
+            have = f"these have {', '.join(f'{x:g}' for x in present)}, and no line would have two points"
         raise Misconfigured(
             f"figure '{part.name}' needs runs that differ in {part.x}; {have}. "
             f"Vary it with `fedblade sweep`, or run the preset of the figure."
@@ -137,15 +137,15 @@ def _lines(part: Part, numbers: Sequence[Number], placed: Sequence[Placed], name
         for number in numbers:
             shown = number.part if len(numbers) > 1 else ""
             if part.draw == "sweep":
-                found = [sweep_series([(entry.x, entry.group) for entry in members], number.key)]
+                series = [sweep_series([(entry.x, entry.group) for entry in members], number.key)]
             else:
-                found = [_series(part, number, entry.group) for entry in members]
-            yield from (Line(names.index(name), series, shown) for series in found if series is not None)
+                series = [_series(part, number, entry.group) for entry in members]
+            yield from (Line(names.index(name), values, shown) for values in series if values is not None)
 
 
 def _series(part: Part, number: Number, group: Group) -> Series | None:
-    found = group_series(group, part.draw, number.key)
-    return group_series(group, part.draw, number.otherwise) if found is None and number.otherwise else found
+    series = group_series(group, part.draw, number.key)
+    return group_series(group, part.draw, number.otherwise) if series is None and number.otherwise else series
 
 
 def _part_name(part: Part, numbers: Sequence[Number]) -> str:

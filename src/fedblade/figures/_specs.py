@@ -37,11 +37,13 @@ class Number:
 
     def described(self, groups: Sequence[Group]) -> "Number":
         """The number with the label and the name that the runs give it."""
-        found = None if self.label else find_field(groups, self.key) or find_field(groups, self.otherwise)
-        if found is None:
+        description = find_field(groups, self.key) or find_field(groups, self.otherwise)
+        if self.label or description is None:
             return self
-        plain = f"{found.label} ({found.unit})" if found.unit else found.label
-        return replace(self, label=found.short or plain, part=found.variant)
+        unit = f" ({description.unit})" if description.unit else ""
+        label = description.short or description.label + unit
+        # matplotlib takes text between dollar signs for a formula.
+        return replace(self, label=label.replace("$", r"\$"), part=description.variant)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Part:
     note: Number | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     held: tuple[str, ...] = ()
-    """Settings that other parts sweep, so that they stay at their usual value here."""
+    """Settings that other parts sweep: runs of this part have their usual value."""
 
     @property
     def required(self) -> tuple[Number, ...]:

@@ -1,4 +1,4 @@
-"""What figures look like: sizes, fonts, colours, and files that do not depend on the day."""
+"""Sizes, fonts, dashes and markers of figures, and metadata that does not depend on the day."""
 
 from typing import Any
 

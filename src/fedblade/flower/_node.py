@@ -162,7 +162,7 @@ class Node:
             store, stage = self._store(facts, client), int(facts["stage"])
             state = _personal_state(self._tuned_states(facts), store, client, stage)
             measured = measured_client(setup, server, client, state)
-            ((_, totals),) = setup.engine.measure_own(server, [(measured, indices)], samples, passes)
+            ((_, totals),) = setup.engine.measure_personal(server, [(measured, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)
         return _packed(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))

@@ -1,4 +1,4 @@
-"""What every partitioner has in common: the request it gets, checked, and the promise it keeps."""
+"""The base class of all partitioners, and the checked request that a partitioner gets."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -28,18 +28,18 @@ class Request:
         return np.bincount(self.labels, minlength=self.num_classes)
 
     def generator(self, *key: int) -> np.random.Generator:
-        """Random numbers of the split at `key`."""
+        """The random numbers of the split for `key`."""
         return Streams(self.seed).numpy(Stream.PARTITION, *key)
 
     def by_owner(
         self, owners: Ints, *, shares: Shares | None = None, groups: NDArray[Any] | None = None, draws: int = 1
     ) -> Split:
-        """The split in which sample i belongs to client `owners[i]`, or to nobody where that is -1."""
+        """The split in which sample i belongs to client `owners[i]`, or to no client if that is -1."""
         order, offsets = gather(owners, self.num_clients)
         return Split(order, offsets, self.labels, self.num_classes, shares, groups, draws)
 
     def by_shares(self, shares: Shares, *, draws: int = 1) -> Split:
-        """The split that hands every class out by `shares` [K, C]."""
+        """The split that divides every class among the clients by `shares` [K, C]."""
         owners = deal(shares, self.labels, self.seed, DEAL)
         return self.by_owner(owners, shares=shares, draws=draws)
 
@@ -51,7 +51,7 @@ class Partitioner(ABC):
     overlapping: ClassVar[bool] = False
     """Whether several clients may hold the same sample."""
     empty_remedy: ClassVar[str] = "Use fewer clients or another seed."
-    """What the error says to do where a client would stay without samples."""
+    """The advice of the error that a client got no samples."""
 
     def split(
         self,
@@ -64,8 +64,8 @@ class Partitioner(ABC):
     ) -> Parts:
         """Divide the samples with these labels among `num_clients`.
 
-        `groups` name the domain, writer or centre of each sample; only partitioners that go by group read them.
-        Raises `Misconfigured` where a client would stay empty, unless the partitioner allows it.
+        `groups` name the domain, writer or centre of each sample; only partitioners that split by group read them.
+        Raises `Misconfigured` if a client gets no samples, unless the partitioner allows empty clients.
         """
         checked, classes = as_labels("labels", labels, num_classes)
         request = Request(
@@ -82,12 +82,12 @@ class Partitioner(ABC):
 
     @abstractmethod
     def divide(self, request: Request) -> Parts:
-        """The split itself: the one thing a partitioner of your own has to write."""
+        """The split itself. A new partitioner has to write only this method."""
 
     def _refuse_impossible(self, request: Request) -> None:
         if np.count_nonzero(request.class_sizes()) < 2:
             raise Misconfigured(
-                f"labels hold one class only ({request.labels[0]}), expected two or more. Check how they were loaded."
+                f"labels hold only one class ({request.labels[0]}), expected two or more. Check how they were loaded."
             )
         if request.num_clients > len(request.labels) and not (self.allow_empty or self.overlapping):
             raise Misconfigured(

@@ -1,4 +1,4 @@
-"""Checks of what a user hands to a partitioner: every failure is one line that says how to mend it."""
+"""Checks of a partitioner's arguments: every error is one line that says what to change."""
 
 import operator
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Column: TypeAlias = Sequence[Any] | NDArray[Any] | torch.Tensor
 
-# Above this an inferred class number is surely an identifier, and a table of classes would exhaust memory.
+# A label above this is surely an identifier and no class; a table with so many classes would exhaust the memory.
 MAX_INFERRED_CLASSES = 1_000_000
 
 
 def as_whole(name: str, value: object, at_least: int) -> int:
-    """`value` as an int of at least `at_least`; `name` is the knob the message speaks of."""
+    """`value` as an int of at least `at_least`; `name` is the knob's name in the message."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -30,21 +30,21 @@ def as_whole(name: str, value: object, at_least: int) -> int:
 
 
 def as_flag(name: str, value: object) -> None:
-    """Refuse anything but True or False."""
+    """Refuse values other than True and False."""
     if not isinstance(value, bool | np.bool_):
         raise Misconfigured(f"{name}={value!r} is not a switch. Give {name}=true or {name}=false.")
 
 
 def as_number(name: str, value: object, above: float, at_most: float, hint: str) -> None:
-    """Refuse anything but a number in (above, at_most]; `hint` says what to give instead."""
+    """Refuse values other than numbers in (above, at_most]; `hint` says what to give instead."""
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not is_number or not above < value <= at_most:  # type: ignore[operator]
         raise Misconfigured(f"{name}={value!r} is not usable. Give {hint}.")
 
 
 def as_alpha(alpha: object) -> None:
-    """Refuse anything but a concentration of a Dirichlet distribution."""
-    # Below 1e-100 the logarithms of the draws overflow; the split has long been one client per class.
+    """Refuse values that are no concentration of a Dirichlet distribution."""
+    # Below 1e-100 the logarithms of the draws overflow. Far above that, every class already goes to a single client.
     as_number("alpha", alpha, 1e-100, 1e300, "a finite concentration above 0, e.g. alpha=0.1")
 
 
@@ -64,7 +64,7 @@ def as_column(name: str, values: Column) -> NDArray[Any]:
 
 
 def as_labels(name: str, labels: Column, num_classes: int | None) -> tuple[Ints, int]:
-    """Labels as int64 in 0..C-1, and C: `num_classes` where given, else the largest label plus one."""
+    """Labels as int64 in 0..C-1, and C: `num_classes` if given, else the largest label plus one."""
     array = as_column(name, labels)
     if array.dtype.kind not in "iu":
         raise Misconfigured(
@@ -91,7 +91,7 @@ def as_groups(name: str, groups: Column, num_samples: int) -> NDArray[Any]:
     array = as_column(name, groups)
     if array.dtype.kind == "O":
         if not all(isinstance(value, str) for value in array):
-            raise Misconfigured(f"{name} mix types or hold blanks. Give one number or one string per sample.")
+            raise Misconfigured(f"{name} mix types or have gaps. Give one number or one string per sample.")
         array = array.astype(str)
     if len(array) != num_samples:
         raise Misconfigured(f"{name} have {len(array)} entries for {num_samples} samples. Give one group per sample.")

@@ -1,4 +1,4 @@
-"""Dirichlet label skew, capped and redrawn on the table of shares before any sample is touched."""
+"""Dirichlet label skew. The table of shares is drawn, capped and redrawn before samples are dealt."""
 
 import warnings
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fedblade.partitions._checks import as_alpha, as_flag, as_whole
 from fedblade.partitions._search import DRAW_LIMIT, Draw, Search
 from fedblade.partitions._split import TABLE, Split
 
-# With a fallback in reserve a level is given up sooner; a draw that succeeds once in 20,000 is still found.
+# With a fallback, the search for one minimum size ends sooner. One success in 20,000 draws is still found.
 FALLBACK_DRAW_LIMIT = 250_000
 FALLBACK_SIZES = (10, 5, 2, 1)
 
@@ -20,13 +20,13 @@ FALLBACK_SIZES = (10, 5, 2, 1)
 @partitions.register("dirichlet")
 @dataclass(frozen=True)
 class Dirichlet(Partitioner):
-    """Dirichlet label skew: each class is shared out by its own draw of Dir(alpha); smaller alpha, stronger skew.
+    """Dirichlet label skew: a draw of Dir(alpha) for each class divides it among the clients; small alpha, strong skew.
 
-    Class after class, q ~ Dir(alpha·1_K) says which share of the class each client is dealt. With `cap` a client that
-    already holds n/K samples takes no part in the later classes. The whole table is redrawn until every client holds
-    `min_size` samples (0: the first draw counts), which favours milder skew; `draws` of the split tells how often.
-    The search ends with an error after a million draws, or sooner where success is unlikely.
-    `min_size_fallback` settles for 10, 5, 2 or 1 samples, with a warning, where `min_size` is out of reach.
+    Class after class, q ~ Dir(alpha·1_K) is the share of the class that each client gets. With `cap` a client that
+    already holds n/K samples gets none of the later classes. The whole table is redrawn until every client holds
+    `min_size` samples (0: the first draw counts), which favours milder skew; `draws` of the split counts the draws.
+    The search ends with an error after a million draws, or sooner if success is unlikely.
+    With `min_size_fallback` it accepts 10, 5, 2 or 1 samples, with a warning, if `min_size` is out of reach.
     """
 
     alpha: float = 0.1
@@ -53,7 +53,7 @@ class Dirichlet(Partitioner):
         for level in levels:
             last = level == levels[-1]
             if level > best and not last:
-                continue  # the draws are the same for every level, and none of them reached this one
+                continue  # every level has the same draws, and the best of them did not reach this level
             draw = search.first(level, DRAW_LIMIT if last else FALLBACK_DRAW_LIMIT)
             if draw.smallest >= level:
                 self._warn_if_lowered(level)
@@ -70,12 +70,12 @@ class Dirichlet(Partitioner):
         )
 
     def _search(self, request: Request) -> Search:
-        """The draws of this request: the same whatever the minimum."""
+        """The draws of this request, which do not depend on the minimum size."""
         generator = partial(request.generator, TABLE)
         return Search(request.class_sizes(), request.num_clients, self.alpha, self.cap, generator)
 
     def _levels(self, request: Request) -> list[int]:
-        """Minimum sizes to try in turn, less those that would need more samples than there are."""
+        """Minimum sizes to try in turn, without those that need more samples than there are."""
         lower = [size for size in FALLBACK_SIZES if size < self.min_size] if self.min_size_fallback else []
         mean = len(request.labels) // request.num_clients
         levels = [size for size in (self.min_size, *lower) if size <= mean]

@@ -1,4 +1,4 @@
-"""Dirichlet label skew drawn client by client: sizes are fixed first, and each client has a class mix of its own."""
+"""Dirichlet label skew drawn client by client: sizes are fixed first, and every client draws a class mix."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,10 +15,10 @@ Sizes = Literal["equal", "lognormal"]
 Deal = Literal["clients", "samples"]
 # Sub-keys of the stream `TABLE`, one per draw.
 _MIXES, _SIZES, _TAKE = range(3)
-# A mix may give the classes that are left a chance of 1e-30: whoever draws until one comes up never ends.
-# The end matters: at alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per client with 10
-# draws, 2.4 with 100 and 2.3 without an end. No public code gives a number that is known to us; 100 is chosen because
-# it comes closest to the 2.44 that was measured of such code.
+# In a client's mix, the classes that still have samples may have a chance of 1e-30 together, so the number of draws
+# needs a limit. The limit matters: with alpha=0.05, CIFAR-10's labels over 100 clients have 2.6 effective classes per
+# client with 10 draws, 2.4 with 100 and 2.3 without a limit. We know of no public code that states a limit. 100 comes
+# closest to the 2.44 that was measured with such code.
 _TRIES = 100
 
 
@@ -27,13 +27,13 @@ _TRIES = 100
 class DirichletClients(Partitioner):
     """Dirichlet label skew client by client: each client draws its class mix from Dir(alpha) and has a given size.
 
-    `sizes=equal` gives every client n/K samples, or one more to some where K does not divide n. `sizes=lognormal`
+    `sizes=equal` gives every client n/K samples; if K does not divide n, some clients get one more. `sizes=lognormal`
     makes sizes proportional to exp(sigma·z), z standard normal, with at least one sample each. All samples are dealt.
-    `deal=clients`: client after client draws its samples from what is left. The chance of a sample is proportional
-    to the weight of its class in the client's mix, so a class with few samples left is drawn less often.
-    Classes without samples left drop out. `deal=samples`: sample after sample, a random client that is not full yet
-    draws a class from its mix and gets a sample of the class. Where no sample of the class is left, the client draws
-    again. After 100 draws it gets a sample of any class that is left.
+    `deal=clients`: client after client draws its samples from the remaining ones. The chance of a sample is
+    proportional to the weight of its class in the client's mix, so a class with few remaining samples is drawn less
+    often. `deal=samples`: sample after sample, a random client that is not full yet draws a class from its mix and gets
+    a sample of the class. If no sample of the class remains, the client draws again. After 100 draws it gets a sample
+    of any class that remains.
     """
 
     alpha: float = 0.1
@@ -43,7 +43,7 @@ class DirichletClients(Partitioner):
 
     def __post_init__(self) -> None:
         as_alpha(self.alpha)
-        # exp(sigma·z) must stay finite; at 50 one client holds nearly everything.
+        # exp(sigma·z) must be finite; with sigma=50 one client holds nearly all samples.
         as_number("sigma", self.sigma, 0, 50, "a number above 0 and up to 50, e.g. sigma=0.3")
         for name, choices in (("sizes", get_args(Sizes)), ("deal", get_args(Deal))):
             given = getattr(self, name)
@@ -71,30 +71,30 @@ class DirichletClients(Partitioner):
 
 
 def take_clients(log_mixes: Floats, sizes: Ints, class_sizes: Ints, generator: np.random.Generator) -> Ints:
-    """The table [K, C] where client after client takes its samples at once, without replacement.
+    """The table [K, C] if client after client takes all of its samples, without replacement.
 
     A weighted draw without replacement is a race: a sample of weight w arrives after an exponential time of rate w,
-    and the first `size` arrivals are drawn. With r samples of a class left, the next one arrives at rate r·w.
+    and the first `size` arrivals are drawn. While r samples of a class remain, the next one arrives at rate r·w.
     """
     left = class_sizes.copy()
     table = np.zeros(log_mixes.shape, dtype=np.int64)
     for client, size in enumerate(sizes.tolist()):
-        held = np.flatnonzero(left)
-        runners = left[held, None] - np.arange(min(size, left.max()))
+        classes = np.flatnonzero(left)
+        runners = left[classes, None] - np.arange(min(size, left.max()))
         gaps = generator.standard_exponential(runners.shape) / np.maximum(runners, 1)
-        times = np.log(np.cumsum(gaps, axis=1)) - log_mixes[client, held, None]
+        times = np.log(np.cumsum(gaps, axis=1)) - log_mixes[client, classes, None]
         times[runners <= 0] = np.inf
         first = np.argpartition(times, size - 1, axis=None)[:size]
-        table[client, held] = np.bincount(first // runners.shape[1], minlength=len(held))
+        table[client, classes] = np.bincount(first // runners.shape[1], minlength=len(classes))
         left -= table[client]
     return table
 
 
 def take_samples(log_mixes: Floats, sizes: Ints, class_sizes: Ints, generator: np.random.Generator) -> Ints:
-    """The table [K, C] where sample after sample a random client that is not full takes one.
+    """The table [K, C] if sample after sample a random client that is not full takes a sample.
 
-    All classes are drawn at once. Then the first turn that finds its class used up is sought. From this turn on,
-    whoever drew the class draws again. This is repeated until no class is overdrawn.
+    All turns draw their classes at once. The first turn whose class has no sample left is found. From there on, all
+    turns that drew this class draw again. This is repeated until no class is drawn more often than it has samples.
     """
     present = np.flatnonzero(class_sizes)
     mixes = np.exp(log_mixes[:, present] - log_mixes[:, present].max(axis=1, keepdims=True))
@@ -116,21 +116,22 @@ def take_samples(log_mixes: Floats, sizes: Ints, class_sizes: Ints, generator: n
 
 
 def _turns(sizes: Ints, generator: np.random.Generator) -> Ints:
-    """The client [n] of each turn, drawn uniformly among those that are not full.
+    """The client [n] of each turn, drawn uniformly among the clients that are not full.
 
-    Every client has a clock that ticks at rate 1 until it is full: the next tick is equally likely to be anybody's.
+    Every client has random times that follow each other at rate 1, as many as it has samples. The next time of all
+    clients is equally likely for every client that is not full, so sorting all times gives the turns.
     """
-    ticks = np.cumsum(generator.standard_exponential(int(sizes.sum())))
+    times = np.cumsum(generator.standard_exponential(int(sizes.sum())))
     starts = np.cumsum(sizes) - sizes
-    ticks -= np.repeat(np.concatenate(([0.0], ticks))[starts], sizes)
-    return np.repeat(np.arange(len(sizes)), sizes)[np.argsort(ticks, kind="stable")]
+    times -= np.repeat(np.concatenate(([0.0], times))[starts], sizes)
+    return np.repeat(np.arange(len(sizes)), sizes)[np.argsort(times, kind="stable")]
 
 
 def _draw(mixes: Floats, turns: Ints, tries: Ints, left: Ints, generator: np.random.Generator) -> tuple[Ints, Ints]:
-    """A class that has samples left for each turn, and how often the turn has drawn by then, on top of `tries`.
+    """For each turn a class that has samples left, and the draws that the turn has made, including earlier `tries`.
 
     A turn draws from its client's mix until it hits such a class: a geometric number of times. After `_TRIES` draws
-    the class is any that has samples left.
+    it takes any class that has samples left.
     """
     classes = np.flatnonzero(left)
     if len(turns) == 0:
@@ -139,16 +140,16 @@ def _draw(mixes: Floats, turns: Ints, tries: Ints, left: Ints, generator: np.ran
     running = np.cumsum(mixes[np.ix_(clients, classes)], axis=1)
     hit = running[:, -1:]
     tries = tries + generator.geometric(hit.clip(1e-12, 1)[row, 0])
-    # One search for all: the running sums of client number i lie between i and i + 1.
+    # One search for all clients: the running sums of client number i are between i and i + 1.
     scaled = np.arange(len(clients))[:, None] + running / np.where(hit > 0, hit, 1)
-    found = np.searchsorted(scaled.ravel(), row + generator.random(len(turns)), side="right") - row * len(classes)
-    found = found.clip(0, len(classes) - 1)
-    lost = np.flatnonzero(tries > _TRIES)
-    found[lost] = generator.integers(len(classes), size=len(lost))
-    return classes[found], tries
+    chosen = np.searchsorted(scaled.ravel(), row + generator.random(len(turns)), side="right") - row * len(classes)
+    chosen = chosen.clip(0, len(classes) - 1)
+    ended = np.flatnonzero(tries > _TRIES)
+    chosen[ended] = generator.integers(len(classes), size=len(ended))
+    return classes[chosen], tries
 
 
 def _first_overdraw(drawn: Ints, left: Ints) -> int:
-    """The first turn whose class has no sample left by then, or the number of turns."""
+    """The first turn whose class has no sample left, or the number of turns if there is none."""
     over = np.flatnonzero(np.bincount(drawn, minlength=len(left)) > left)
     return min((int(np.flatnonzero(drawn == label)[left[label]]) for label in over), default=len(drawn))

@@ -1,4 +1,4 @@
-"""Dirichlet label skew inside small groups of clients, each of which has its own random part of the data."""
+"""Dirichlet label skew inside small groups of clients; every group has a random part of the data."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +18,9 @@ from fedblade.partitions._split import DEAL, TABLE, Split, cuts
 class DirichletGroups(Partitioner):
     """Dirichlet label skew in groups: `group` clients share a random part of the data by draws of Dir(alpha).
 
-    The samples are shuffled and cut into K/group parts of nearly equal size, one for each group. Inside a group every
-    class is shared out by its own draw of Dir(alpha), and a client that holds the group's mean takes no part in later
-    classes. The group is redrawn until each of its clients holds at least half of the mean, rounded down,
+    The samples are shuffled and cut into K/group parts of nearly equal size, one for each group. Inside a group a draw
+    of Dir(alpha) for each class divides the class, and a client that holds the group's mean number of samples gets none
+    of the later classes. The group is redrawn until each of its clients holds at least half of the mean, rounded down,
     and at least one sample.
     """
 
@@ -47,7 +47,7 @@ class DirichletGroups(Partitioner):
         return request.by_shares(np.concatenate(tables), draws=sum(draws))
 
     def _table(self, request: Request, number: int, labels: Ints) -> tuple[Ints, int]:
-        """Samples per client and class [group, C] of group `number`, whose part has `labels`; the draws it took."""
+        """Samples per client and class [group, C] of group `number`, which shares `labels`; and the number of draws."""
         class_sizes = np.bincount(labels, minlength=request.num_classes)
         generator = partial(request.generator, TABLE, number)
         least = max(1, len(labels) // (2 * self.group))

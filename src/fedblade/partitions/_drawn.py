@@ -1,4 +1,4 @@
-"""A federation without a table: what a client holds is drawn from the seed and its number when somebody asks."""
+"""A split without a table: a client's samples are drawn from the seed and the client's number when they are needed."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from fedblade.partitions._split import DEAL, TABLE, Parts
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Samples to draw from by class: those of class c are `members` from `starts[c]` to `starts[c + 1]`."""
+    """Samples to draw from, by class: the samples of class c are `members` from `starts[c]` to `starts[c + 1]`."""
 
     members: Ints
     starts: Ints
@@ -33,28 +33,29 @@ class Pool:
         return np.diff(self.starts)
 
     def hold_out(self, percent: int, seed: int, purpose: int) -> tuple["Pool", "Pool"]:
-        """The pool without a random `percent` of each class, rounded down, and what was taken out."""
-        kept, held = [], []
+        """The pool without a random `percent` of each class, rounded down, and the pool of the samples taken out."""
+        kept, taken = [], []
         for label, size in enumerate(self.sizes()):
-            own = self.members[self.starts[label] : self.starts[label + 1]]
-            shuffled = Streams(seed).numpy(Stream.PARTITION, purpose, 0, label).permutation(own)
+            members = self.members[self.starts[label] : self.starts[label + 1]]
+            shuffled = Streams(seed).numpy(Stream.PARTITION, purpose, 0, label).permutation(members)
             cut = size * percent // 100
-            held.append(np.sort(shuffled[:cut]))
+            taken.append(np.sort(shuffled[:cut]))
             kept.append(np.sort(shuffled[cut:]))
-        left, taken = (
-            Pool(np.concatenate(part), np.concatenate(([0], np.cumsum([len(each) for each in part]))))
-            for part in (kept, held)
-        )
-        return left, taken
+        return Pool._joined(kept), Pool._joined(taken)
+
+    @staticmethod
+    def _joined(by_class: list[Ints]) -> "Pool":
+        sizes = [len(members) for members in by_class]
+        return Pool(np.concatenate(by_class), np.concatenate(([0], np.cumsum(sizes))))
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnSplit(Parts):
-    """A split of which nothing is stored per client; clients may hold the same samples.
+    """A split that stores nothing per client; clients may hold the same samples.
 
-    A client's classes are `classes_per_client` of `classes`, drawn from (`seed`, client). Its `samples`, spread evenly
-    over them, are drawn from `pool` by (`sample_seed`, client), without repeats within the client. A class that is
-    short of samples gives all it has.
+    A client's classes are `classes_per_client` of `classes`, drawn from (`seed`, client). Its `samples`, divided evenly
+    among these classes, are drawn from `pool` by (`sample_seed`, client), without repeats within the client. A class
+    with too few samples gives all of its samples.
     """
 
     labels: Ints
@@ -76,23 +77,23 @@ class DrawnSplit(Parts):
 
     def part(self, client: int) -> Ints:
         """All samples of a client."""
-        held = self._held(client)
+        labels, amounts = self._class_amounts(client)
         generator = Streams(self.sample_seed).numpy(Stream.PARTITION, self.purpose, client)
         drawn = [
             self.pool.starts[label] + generator.choice(size, amount, replace=False)
-            for label, amount, size in zip(*held, self.pool.sizes()[held[0]], strict=True)
+            for label, amount, size in zip(labels, amounts, self.pool.sizes()[labels], strict=True)
         ]
         return np.sort(self.pool.members[np.concatenate(drawn)])
 
     def counts(self, client: int, round_index: int) -> Ints:  # noqa: ARG002 - nothing is ever removed
         """Samples per class [C] of a client."""
-        row = np.zeros(self.num_classes, dtype=np.int64)
-        labels, amounts = self._held(client)
-        row[labels] = amounts
-        return row
+        counts = np.zeros(self.num_classes, dtype=np.int64)
+        labels, amounts = self._class_amounts(client)
+        counts[labels] = amounts
+        return counts
 
     def sizes(self) -> Ints:
-        """Samples per client [K]; one number for all where no class is short of samples."""
+        """Samples per client [K]; one number for all clients if every class has enough samples."""
         most_of_a_class = -(-self.samples // self.classes_per_client)
         if self.pool.sizes()[self.classes].min() >= most_of_a_class:
             return np.broadcast_to(np.int64(self.samples), (self.clients,))
@@ -115,24 +116,25 @@ class DrawnSplit(Parts):
         return state.hexdigest()
 
     def hold_out(self, percent: int, seed: int, purpose: int) -> tuple["DrawnSplit", "DrawnSplit"]:
-        """This split less `percent` of each client's samples, and the split of those, from pools that share nothing.
+        """This split without `percent` of each client's samples, and the split of these samples.
 
-        What is held out of one client is therefore not trained on by another.
+        The two pools have no sample in common, so no client trains on a sample that is held out of another client.
         """
-        kept, held = self.pool.hold_out(percent, seed, purpose)
+        kept, taken = self.pool.hold_out(percent, seed, purpose)
         tested = self.samples * percent // 100
         train = replace(self, pool=kept, samples=self.samples - tested)
-        return train, replace(self, pool=held, samples=tested, sample_seed=seed, purpose=purpose)
+        return train, replace(self, pool=taken, samples=tested, sample_seed=seed, purpose=purpose)
 
     @cached_property
     def _uneven_sizes(self) -> Ints:
-        """Samples per client [K] where classes are short; kept, because the classes of all clients are drawn for it."""
-        sizes = np.fromiter((self._held(client)[1].sum() for client in range(self.clients)), np.int64, self.clients)
+        """Samples per client [K] if a class has too few samples; cached, as it draws the classes of all clients."""
+        totals = (self._class_amounts(client)[1].sum() for client in range(self.clients))
+        sizes = np.fromiter(totals, np.int64, self.clients)
         sizes.flags.writeable = False
         return sizes
 
-    def _held(self, client: int) -> tuple[Ints, Ints]:
-        """A client's classes and how many samples it has of each."""
+    def _class_amounts(self, client: int) -> tuple[Ints, Ints]:
+        """A client's classes, and its number of samples of each of them."""
         self.check_client(client)
         wanted = self.classes_per_client
         labels = Streams(self.seed).numpy(Stream.PARTITION, TABLE, client).choice(self.classes, wanted, replace=False)
@@ -143,11 +145,11 @@ class DrawnSplit(Parts):
 @partitions.register("drawn")
 @dataclass(frozen=True)
 class Drawn(Partitioner):
-    """Synthetic population of any size: each client draws `samples` of `classes_per_client` classes for itself.
+    """Synthetic population of any size: each client draws `samples` samples of `classes_per_client` classes.
 
-    Nothing is stored per client, so that a million cost no more than a thousand. Classes are drawn uniformly, samples
-    spread evenly over them and drawn without repeats within a client; clients draw apart and may hold the same samples.
-    Samples held out for tests or validation are put aside for all clients before anyone draws.
+    Nothing is stored per client, so a million clients cost no more than a thousand. Classes are drawn uniformly, and a
+    client's samples are divided evenly among them and drawn without repeats within the client. Several clients may hold
+    the same sample. Samples held out for tests or validation are taken from the data before any client draws.
     """
 
     samples: int = 50
@@ -164,7 +166,7 @@ class Drawn(Partitioner):
         if self.classes_per_client > min(len(classes), self.samples):
             raise Misconfigured(
                 f"classes_per_client={self.classes_per_client} is more than the {len(classes)} classes there are, or "
-                f"than samples={self.samples}. Lower it."
+                f"than samples={self.samples}. Lower classes_per_client."
             )
         needed, fewest = -(-self.samples // self.classes_per_client), classes[sizes[classes].argmin()]
         if sizes[fewest] < needed:

@@ -26,9 +26,9 @@ _log = logging.getLogger("fedblade.partitions")
 class File(Partitioner):
     """The split of the JSON file `path`: sample numbers of each client, as `save_split` writes them.
 
-    `path` counts from the current folder. The file must fit the data: the numbers of samples, classes and clients, the
-    samples of each class and the digest of the labels are compared wherever the file has them, and a line says so where
-    the digest is missing. Samples that no client holds are not used.
+    `path` is relative to the current folder. The file must fit the data: if it has the numbers of samples, classes and
+    clients, the samples of each class and the digest of the labels, they are compared. A warning says if the digest is
+    missing. Samples that no client holds are not used.
     """
 
     path: str = ""
@@ -50,21 +50,21 @@ class File(Partitioner):
                 f"'{self.path}' leaves {len(empty)} clients without samples (first: client {empty[0]}). "
                 f"Set partition.allow_empty=true or use another file."
             )
-        # The samples that were dealt are the shares: a test set is divided as the training set was.
+        # The client's samples of a class are its share, so that a test set is divided as the training set was.
         return replace(split, shares=split.table(), removal=_removal(self.path, content))
 
 
 def save_split(path: Path, split: Parts) -> None:
-    """Write who holds what to a JSON file that the partition `file` and other code bases can read.
+    """Write the samples of every client to a JSON file that the partition `file` and other code bases can read.
 
-    `clients` is a list: entry k holds the sample numbers of client k, from 0, in the order of the training set.
+    `clients` is a list: entry k holds the sample numbers of client k, counted from 0 in the order of the training set.
     `class_sizes` are the samples of class 0, 1, … `labels_sha256` is the SHA-256 of the labels [n] of the training set
-    in their order, each as a signed 64-bit integer, low byte first. `removal` is there where clients lose a class for
-    some rounds. A missing folder is made.
+    in their order, each as a signed 64-bit integer, low byte first. The file has `removal` if clients lose a class for
+    a number of rounds. A missing folder is created.
     """
     if not isinstance(split, Split):
         raise Misconfigured(
-            f"a {type(split).__name__} does not list the samples of its clients, so no file can hold it. "
+            f"a {type(split).__name__} does not list the samples of its clients, so it cannot be saved. "
             f"Save a split of another partition."
         )
     facts: dict[str, Any] = {
@@ -118,27 +118,27 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _clients(path: str, content: Mapping[str, Any]) -> list[Ints]:
-    """The sample numbers of each client; `clients` is a list, or an object whose keys count from "0"."""
-    given = content["clients"]
-    if isinstance(given, dict):
-        names = [str(client) for client in range(len(given))]
-        if set(given) != set(names):
+    """The sample numbers of each client; `clients` is a list, or an object with the keys "0" to "K-1"."""
+    clients = content["clients"]
+    if isinstance(clients, dict):
+        names = [str(client) for client in range(len(clients))]
+        if set(clients) != set(names):
             raise Misconfigured(
-                f"'{path}' does not name its clients 0 to {len(given) - 1}. Rename them, or give a list."
+                f"'{path}' does not name its clients 0 to {len(clients) - 1}. Rename the clients, or give a list."
             )
-        given = [given[name] for name in names]
-    if not isinstance(given, list) or not given:
+        clients = [clients[name] for name in names]
+    if not isinstance(clients, list) or not clients:
         raise Misconfigured(f"'{path}' lists no clients. Give one list of sample numbers per client.")
-    return [_numbers(path, client, part) for client, part in enumerate(given)]
+    return [_numbers(path, client, part) for client, part in enumerate(clients)]
 
 
 def _numbers(path: str, client: int, part: object) -> Ints:
     try:
-        if isinstance(part, list) and all(type(each) is int for each in part):
+        if isinstance(part, list) and all(type(number) is int for number in part):
             return np.array(part, dtype=np.int64)
     except OverflowError:
         pass
-    raise Misconfigured(f"'{path}': the samples of client {client} are not a list of whole numbers. Mend the file.")
+    raise Misconfigured(f"'{path}': the samples of client {client} are not a list of whole numbers. Correct the file.")
 
 
 def _refuse_misfit(path: str, content: Mapping[str, Any], num_clients: int, request: Request) -> None:
@@ -155,14 +155,15 @@ def _refuse_misfit(path: str, content: Mapping[str, Any], num_clients: int, requ
         "class_sizes": _class_sizes(request.labels, request.num_classes),
         "labels_sha256": labels_digest(request.labels),
     }
-    for name, found in facts.items():
-        if name in content and content[name] != found:
+    for name, fact in facts.items():
+        if name in content and content[name] != fact:
             raise Misconfigured(
-                f"'{path}' was made for other data: {name} is {_short(content[name])} there and {_short(found)} here. "
-                f"Load the data set it was made for, samples and classes in the same order, or use another file."
+                f"'{path}' was made for other data: {name} is {_short(content[name])} in the file and "
+                f"{_short(fact)} in the data. Load the data of the file, samples and classes in the same order, or use another "
+                f"file."
             )
     if "labels_sha256" not in content:
-        _log.warning("'%s' has no labels_sha256: whether its sample numbers mean these samples was not checked", path)
+        _log.warning("'%s' has no labels_sha256: it was not checked whether the file was made for these data", path)
 
 
 def _short(value: object) -> str:
@@ -173,19 +174,21 @@ def _short(value: object) -> str:
 def _owners(path: str, clients: list[Ints], num_samples: int) -> Ints:
     """The client [n] of each sample, or `NOBODY`."""
     samples = np.concatenate(clients)
-    holders = np.repeat(np.arange(len(clients)), [len(part) for part in clients])
+    holders = np.repeat(np.arange(len(clients)), [len(numbers) for numbers in clients])
     outside = np.flatnonzero((samples < 0) | (samples >= num_samples))
     if len(outside):
         raise Misconfigured(
             f"'{path}': client {holders[outside[0]]} holds sample {samples[outside[0]]}, but the samples are 0 to "
-            f"{num_samples - 1}. Count samples from 0, or load the data set the file was made for."
+            f"{num_samples - 1}. Count samples from 0, or load the data set of the file."
         )
     times = np.bincount(samples, minlength=num_samples)
     if times.max(initial=0) > 1:
         twice = int(times.argmax())
         first, second = holders[samples == twice][:2]
-        held = f"twice by client {first}" if first == second else f"more than once, by clients {first} and {second}"
-        raise Misconfigured(f"'{path}': sample {twice} is held {held}. Give each sample once, to one client.")
+        who = f"client {first} holds" if first == second else f"clients {first} and {second} hold"
+        raise Misconfigured(
+            f"'{path}': {who} sample {twice} more than once; expected it once. Give each sample to one client, once."
+        )
     owners = np.full(num_samples, NOBODY, dtype=np.int64)
     owners[samples] = holders
     return owners
@@ -196,7 +199,9 @@ def _removal(path: str, content: Mapping[str, Any]) -> Removal | None:
     if rule is None:
         return None
     if not isinstance(rule, dict) or set(rule) != {"every", "seed"}:
-        raise Misconfigured(f"'{path}': removal is {_short(rule)}, expected the numbers every and seed. Mend the file.")
+        raise Misconfigured(
+            f"'{path}': removal is {_short(rule)}, expected the numbers every and seed. Correct the file."
+        )
     return Removal(
         as_whole(f"'{path}': removal.every", rule["every"], 1), as_whole(f"'{path}': removal.seed", rule["seed"], 0)
     )

@@ -1,4 +1,4 @@
-"""Splits in one call: labels in, a list with one array of sample indices per client out."""
+"""Splits in one call: each function takes labels and gives a list with one array of sample indices per client."""
 
 from fedblade.partitions._checks import Column, Ints
 from fedblade.partitions._dirichlet import Dirichlet
@@ -32,17 +32,17 @@ def dirichlet_clients(
     deal: Deal = "clients",
     seed: int = 0,
 ) -> list[Ints]:
-    """Each client's class mix from Dir(alpha), sizes given; see `DirichletClients` for the other knobs."""
+    """A class mix from Dir(alpha) for each client of a given size; see `DirichletClients` for the other knobs."""
     return list(DirichletClients(alpha, sizes, sigma, deal).split(labels, num_clients, seed).parts())
 
 
 def dirichlet_groups(labels: Column, num_clients: int, alpha: float, group: int = 10, seed: int = 0) -> list[Ints]:
-    """Dirichlet label skew inside groups of `group` clients, each with a random part of the data."""
+    """Dirichlet label skew inside groups of `group` clients; every group has a random part of the data."""
     return list(DirichletGroups(alpha, group).split(labels, num_clients, seed).parts())
 
 
 def labels(labels: Column, num_clients: int, classes_per_client: int, seed: int = 0) -> list[Ints]:
-    """Class i mod C and random others on client i, `classes_per_client` in all."""
+    """Client i holds class i mod C and random other classes, `classes_per_client` in total."""
     return list(Labels(classes_per_client).split(labels, num_clients, seed).parts())
 
 

@@ -1,4 +1,4 @@
-"""Splits that follow the data's own groups: domains, writers, roles, centres."""
+"""Splits by the groups of a data set: domains, writers, roles, centres."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,9 @@ from fedblade.partitions._split import DEAL, NOBODY, TABLE, Split
 @partitions.register("domain")
 @dataclass(frozen=True)
 class Domain(Partitioner):
-    """One client per domain, all cut at random to the same size: `fraction` of the smallest domain.
+    """One client per domain, all of the same size: a random part as large as `fraction` of the smallest domain.
 
-    What is cut off belongs to nobody (`Split.unused`) and may serve for validation.
+    The other samples belong to no client (`Split.unused`) and may be used for validation.
     """
 
     fraction: float = 0.5
@@ -34,7 +34,7 @@ class Domain(Partitioner):
                 f"Use num_clients={len(names)}."
             )
         smallest = int(group_sizes.min())
-        # The margin undoes binary rounding: 0.29 of 100 is 29, though the product falls short of it.
+        # The small addition undoes binary rounding: 0.29 · 100 is a little below 29.
         size = int(self.fraction * smallest + 1e-9)
         if size == 0:
             raise Misconfigured(
@@ -51,7 +51,7 @@ class Domain(Partitioner):
 @partitions.register("natural")
 @dataclass(frozen=True)
 class Natural(Partitioner):
-    """Each client is one group of the data (writer, role, centre); fewer clients than groups: a random choice."""
+    """Each client is one group of the data (writer, role, centre); fewer clients than groups are a random choice."""
 
     def divide(self, request: Request) -> Split:
         names, group_of, _ = _group(request, "natural")
@@ -70,7 +70,7 @@ def _group(request: Request, partition: str) -> tuple[NDArray[Any], Ints, Ints]:
     """Group names in ascending order, the group number [n] of each sample, and the group sizes."""
     if request.groups is None:
         raise Misconfigured(
-            f"partition '{partition}' needs the group of each sample and the data set names none. "
+            f"partition '{partition}' needs the group of each sample, but the data set has no groups. "
             f"Pass groups=… or use 'dirichlet', 'shards' or 'iid'."
         )
     names, group_of, sizes = np.unique(request.groups, return_inverse=True, return_counts=True)

@@ -20,6 +20,6 @@ class IID(Partitioner):
         owners = np.empty(num_samples, dtype=np.int64)
         shuffled = request.generator(DEAL).permutation(num_samples)
         owners[shuffled] = np.repeat(np.arange(clients), np.diff(bounds))
-        # Expected shares are even; a broadcast 1 says so without K × C numbers.
+        # Expected shares are equal; the broadcast 1 needs no memory for K × C numbers.
         even = np.broadcast_to(np.int64(1), (clients, request.num_classes))
         return request.by_owner(owners, shares=even)

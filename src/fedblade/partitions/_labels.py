@@ -1,4 +1,4 @@
-"""Clients that know a fixed number of classes, the first of which goes round."""
+"""Clients with a fixed number of classes; the first class of client i is i mod C."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ from fedblade.partitions._split import TABLE, Split
 class Labels(Partitioner):
     """Client i holds class i mod C and `classes_per_client` - 1 random others; holders of a class share it evenly.
 
-    The others are drawn uniformly, without repeats within a client. Classes without training samples are not dealt.
-    With fewer clients than classes a class may find no holder, which is an error.
+    The others are drawn uniformly, without repeats within a client. Classes without training samples are left out.
+    With fewer clients than classes a class may have no holder, which is an error.
     """
 
     classes_per_client: int = 2
@@ -37,8 +37,8 @@ class Labels(Partitioner):
         missing = np.setdiff1d(np.arange(len(present)), picks)
         if len(missing):
             raise Misconfigured(
-                f"{len(missing)} of {len(present)} classes lie with none of num_clients={request.num_clients} (first: "
+                f"none of num_clients={request.num_clients} holds {len(missing)} of {len(present)} classes (first: "
                 f"class {present[missing[0]]}). Use {len(present)} clients or more, or partition 'pathological', which "
-                f"hands out every class."
+                f"gives every class to a client."
             )
         return share_evenly(request, present[picks])

@@ -1,4 +1,4 @@
-"""Clients that each know a fixed number of classes and nothing of the others."""
+"""Clients with a fixed number of classes and no samples of the others."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ _CHUNK_CELLS = 2**22
 class Pathological(Partitioner):
     """Each client holds exactly `classes_per_client` classes, each class split evenly among its holders.
 
-    Clients take classes in turn until every class has a holder; all further picks are uniformly random, without
-    repeats within a client. Classes without training samples are not dealt.
+    Clients take classes in turn until every class has a holder. All further classes are drawn uniformly, without
+    repeats within a client. Classes without training samples are left out.
     """
 
     classes_per_client: int = 2
@@ -30,9 +30,9 @@ class Pathological(Partitioner):
     def divide(self, request: Request) -> Split:
         present = np.flatnonzero(request.class_sizes())
         self._refuse_mismatch(request.num_clients, len(present))
-        # A class that nobody has yet goes to the client whose turn it is.
-        due = np.arange(len(present))
-        first = (due // self.classes_per_client, due)
+        # The first classes go to client 0 until it is full, the next ones to client 1, and so on.
+        classes = np.arange(len(present))
+        first = (classes // self.classes_per_client, classes)
         shape = (request.num_clients, len(present))
         return share_evenly(
             request, present[pick_classes(request.generator(TABLE), shape, self.classes_per_client, first)]
@@ -43,8 +43,8 @@ class Pathological(Partitioner):
         refuse_too_many(wanted, num_present)
         if num_clients * wanted < num_present:
             raise Misconfigured(
-                f"num_clients={num_clients} with classes_per_client={wanted} leaves some of {num_present} classes to "
-                f"nobody. Make their product at least {num_present}."
+                f"num_clients={num_clients} with classes_per_client={wanted} leaves some of {num_present} classes "
+                f"without a client. Make their product at least {num_present}."
             )
 
 
@@ -58,9 +58,9 @@ def refuse_too_many(classes_per_client: int, num_present: int) -> None:
 
 
 def pick_classes(generator: np.random.Generator, shape: tuple[int, int], wanted: int, first: tuple[Ints, Ints]) -> Ints:
-    """Positions [K, wanted] of each client's classes, `shape` being (clients, classes), drawn without repeats.
+    """Draw `wanted` classes for each client without repeats: positions [K, wanted] for `shape` (clients, classes).
 
-    `first` names clients and the classes that they hold in any case.
+    `first` are pairs of clients and classes that are fixed: the client always gets the class.
     """
     clients, classes = shape
     rows = max(1, _CHUNK_CELLS // classes)
@@ -68,9 +68,9 @@ def pick_classes(generator: np.random.Generator, shape: tuple[int, int], wanted:
     for start in range(0, clients, rows):
         stop = min(start + rows, clients)
         keys = generator.random((stop - start, classes))
-        mine = (first[0] >= start) & (first[0] < stop)
-        # What a client holds in any case sorts before every random key.
-        keys[first[0][mine] - start, first[1][mine]] = -1.0
+        in_chunk = (first[0] >= start) & (first[0] < stop)
+        # The key of a fixed class is smaller than every random key.
+        keys[first[0][in_chunk] - start, first[1][in_chunk]] = -1.0
         picks[start:stop] = np.argpartition(keys, wanted - 1, axis=1)[:, :wanted]
     return picks
 

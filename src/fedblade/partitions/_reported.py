@@ -1,4 +1,4 @@
-"""A split that others have reported: samples per client and class, and perhaps the samples of some clients."""
+"""A split known from reports of the clients: samples per client and class, and the samples of local clients."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from fedblade.partitions._split import Parts
 
 @dataclass(frozen=True, eq=False)
 class Reported(Parts):
-    """Counts of all clients as they gave them, `held` samples of those whose data are here.
+    """The counts that all clients reported, and the samples `held` of clients whose data are on this machine.
 
-    `labels` are those of the data that are here.
+    `labels` are the labels of the data on this machine.
     """
 
     reported: Ints
@@ -33,22 +33,22 @@ class Reported(Parts):
         return len(self.reported)
 
     def part(self, client: int) -> Ints:
-        """All samples of a client, if they are here."""
+        """All samples of a client whose data are on this machine."""
         self.check_client(client)
         if client not in self.held:
-            raise Misconfigured(f"the data of client {client} are not here; they stay with the client.")
+            raise Misconfigured(f"the data of client {client} are not on this machine; they stay with the client.")
         return self.held[client]
 
     def counts(self, client: int, round_index: int) -> Ints:  # noqa: ARG002 - the same in all rounds
         """Samples per class [C], as reported."""
         self.check_client(client)
-        found: Ints = self.reported[client]
-        return found
+        counts: Ints = self.reported[client]
+        return counts
 
     def sizes(self) -> Ints:
         """Samples per client [K]."""
-        found: Ints = self.reported.sum(1)
-        return found
+        sizes: Ints = self.reported.sum(1)
+        return sizes
 
     def table(self, most: int | None = None) -> Ints:
         """Samples per client and class [K, C]."""
@@ -56,5 +56,5 @@ class Reported(Parts):
 
     def digest(self) -> str:
         """SHA-256 of the reported table."""
-        whole = np.ascontiguousarray(self.reported, dtype=np.int64)
-        return hashlib.sha256(f"{whole.shape}".encode() + whole.tobytes()).hexdigest()
+        table = np.ascontiguousarray(self.reported, dtype=np.int64)
+        return hashlib.sha256(f"{table.shape}".encode() + table.tobytes()).hexdigest()

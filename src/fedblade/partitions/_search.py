@@ -1,4 +1,4 @@
-"""Tables of Dirichlet shares, drawn until one leaves enough samples to every client."""
+"""Tables of Dirichlet shares, drawn until a table gives every client enough samples."""
 
 import logging
 import math
@@ -18,18 +18,18 @@ _log = logging.getLogger("fedblade.partitions")
 _BATCH_DRAWS = 256
 _BATCH_CELLS = 2**18
 _SILENT_SECONDS = 3.0
-_FIRST_LOOK = 1024
-# A search is given up where all draws to come together succeed with less than this chance.
+_FIRST_CHECK = 1024
+# A search ends if the chance of a success in all remaining draws together is below this.
 _HOPELESS = 1e-3
-# A search that has come nowhere near its minimum by this many draws is given up at a chance per draw below _RARE.
+# After so many draws, a search that is far from its minimum ends if the chance of a success per draw is below _RARE.
 _PATIENCE = 2**16
 _RARE = 1e-6
-# How many draws it takes to believe in their share.
+# A share of draws is trusted if at least so many draws are behind it.
 _SEEN = 30
 
 
 class Draw(NamedTuple):
-    """A drawn table: `shares` [C, K], its smallest client, how many draws were made up to this one.
+    """A drawn table: `shares` [C, K], the samples of its smallest client, and the number of draws so far.
 
     `given_up` says that the search ended before its limit.
     """
@@ -42,7 +42,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Draws of tables that hand out `class_sizes` [C] to `num_clients` by Dir(alpha), the cap on or off.
+    """Draws of tables that divide `class_sizes` [C] among `num_clients` by Dir(alpha), with or without the cap.
 
     `generator` gives the random numbers of batch 0, 1, …
     """
@@ -54,16 +54,16 @@ class Search:
     generator: Callable[[int], np.random.Generator]
 
     def first(self, min_size: int, limit: int) -> Draw:
-        """The first of `limit` draws that gives every client `min_size` samples, else the best of those made.
+        """The first of `limit` draws that gives every client `min_size` samples; else a draw with the best size seen.
 
-        The search gives up before `limit` where `log_odds` says that the draws to come hold a success with a chance
-        below 1 in 1000. From 65,536 draws on it also gives up where the best draw left half of `min_size` or less to
-        the smallest client, and `log_odds` says that a draw succeeds less than once in a million. With few clients the
-        first rule alone would not end such a search, which can take minutes and fails most of the time. The second
-        rule leaves alone a search that succeeds once in 100,000 draws. The search looks at the odds after 1024 draws
-        and whenever the number of draws has doubled.
+        The search ends before `limit` if the remaining draws hold a success with a chance below 1 in 1000, as
+        estimated by `log_odds`. From 65,536 draws on it also ends if the best draw gave the smallest client half of
+        `min_size` or less and a draw succeeds less than once in a million. With few clients the first rule alone
+        would not end such a search, which can take minutes and fails most of the time. The second rule does not end a
+        search that succeeds once in 100,000 draws. The odds are estimated after 1024 draws and whenever the number of
+        draws has doubled.
         """
-        watch = _Watch(min_size, limit, np.zeros(self.num_clients + 1, dtype=np.int64))
+        progress = _Progress(min_size, limit, np.zeros(self.num_clients + 1, dtype=np.int64))
         done, best = 0, -1
         for weights in self.batches():
             shares, sizes = capped_shares(weights, self.class_sizes, self.cap)
@@ -74,9 +74,9 @@ class Search:
             done, best = done + len(smallest), max(best, int(smallest.max()))
             if done >= limit:
                 break
-            if watch.is_hopeless(done, best, sizes):
+            if progress.is_hopeless(done, best, sizes):
                 return Draw(shares[0], best, done, given_up=True)
-            watch.tell(done, best)
+            progress.report(done, best)
         return Draw(shares[0], best, done)
 
     def batches(self) -> Iterator[Floats]:
@@ -90,8 +90,8 @@ class Search:
 
 
 @dataclass(eq=False)
-class _Watch:
-    """Looks after a search that goes on: gives it up in time, and tells the user that it goes on.
+class _Progress:
+    """The progress of a search: whether to end it, and messages to the user while it goes on.
 
     `short[x]` counts the draws so far that left x clients below the minimum.
     """
@@ -99,25 +99,25 @@ class _Watch:
     min_size: int
     limit: int
     short: Ints
-    look: int = _FIRST_LOOK
+    next_check: int = _FIRST_CHECK
     started: float = field(default_factory=time.monotonic)
     silent: float = _SILENT_SECONDS
 
     def is_hopeless(self, done: int, best: int, sizes: Ints) -> bool:
-        """Note the `sizes` [draws, K] of failed draws; whether the draws from `done` on are not worth their time.
+        """Count the `sizes` [draws, K] of failed draws; say whether the draws after `done` are not worth their time.
 
-        `best` is the smallest client of the best draw so far.
+        `best` is the size of the smallest client in the best draw so far.
         """
         self.short += np.bincount((sizes < self.min_size).sum(axis=1), minlength=len(self.short))
-        if done < self.look:
+        if done < self.next_check:
             return False
-        self.look *= 2
+        self.next_check *= 2
         odds = log_odds(self.short)
         far = done >= _PATIENCE and 2 * best <= self.min_size
         return odds + math.log(self.limit - done) < math.log(_HOPELESS) or (far and odds < math.log(_RARE))
 
-    def tell(self, done: int, best: int) -> None:
-        """A line after three seconds, and whenever the time has doubled since the last one."""
+    def report(self, done: int, best: int) -> None:
+        """Log a line after three seconds, and again whenever the time has doubled."""
         if time.monotonic() - self.started < self.silent:
             return
         self.silent *= 2
@@ -129,13 +129,13 @@ class _Watch:
 
 
 def log_odds(short: Ints) -> float:
-    """The logarithm of the chance that a draw leaves no client short, extrapolated so that it is rather too high.
+    """The logarithm of the chance that a draw leaves no client short; the estimate is rather too high than too low.
 
     `short[x]` counts the draws so far with x clients below the minimum; P(x) is the share of draws with at most x. If
     clients were short independently of each other, each step down from x = a to 0 would multiply P by at most ρ·x/a,
-    where ρ = P(a - 1)/P(a) is measured: P(0) ≤ P(a)·ρ^a·a!/a^a. In truth samples that one client lacks lie with
-    another, which makes few short clients rarer still. ρ is taken from the shares at two values of x that were seen
-    often enough, or from the largest share below them that would not have been seen more often than it was.
+    where ρ = P(a - 1)/P(a) is measured: P(0) ≤ P(a)·ρ^a·a!/a^a. In truth another client holds the samples that one
+    client lacks, which makes few short clients rarer still. ρ comes from the shares at two values of x with enough
+    draws behind them, or from the largest share below them that agrees with the few draws seen there.
     """
     seen = np.cumsum(short)
     draws = seen[-1]
@@ -143,8 +143,8 @@ def log_odds(short: Ints) -> float:
     if low == 0:
         return 0.0
     high = min(max(low + 1, int(np.argmax(seen >= min(4 * _SEEN, draws)))), len(seen) - 1)
-    slope = math.log(seen[high] / seen[low]) / max(high - low, 1)
-    between = math.log(seen[low] / draws) - low * slope
+    log_ratio = math.log(seen[high] / seen[low]) / max(high - low, 1)
+    between = math.log(seen[low] / draws) - low * log_ratio
     below = math.log(_SEEN / draws) - (low - 1) * math.log(seen[low] / _SEEN)
     return min(between, below, 0.0) + math.lgamma(low + 1) - low * math.log(low)
 
@@ -152,20 +152,20 @@ def log_odds(short: Ints) -> float:
 def capped_shares(log_weights: Floats, class_sizes: Ints, cap: bool) -> tuple[Floats, Ints]:
     """Shares [draws, C, K] from log weights of that shape (overwritten), and the client sizes [draws, K] they give.
 
-    Under the cap a client that holds n/K samples is shut out of the remaining classes. Somebody always stays open
-    while samples are left, and its weight is scaled before it leaves the logarithm: the shares never become 0/0.
+    With the cap, a client that holds n/K samples gets none of the remaining classes. While samples are left, at least
+    one client is below the cap, and the largest log weight is subtracted before `exp`: the shares never become 0/0.
     """
     draws, _, num_clients = log_weights.shape
     num_samples = class_sizes.sum()
-    held = np.zeros((draws, num_clients), dtype=np.int64)
+    sizes = np.zeros((draws, num_clients), dtype=np.int64)
     for label, amount in enumerate(class_sizes.tolist()):
         weights = log_weights[:, label]
         if cap and amount > 0:
-            weights[held * num_clients >= num_samples] = -np.inf
+            weights[sizes * num_clients >= num_samples] = -np.inf
         weights -= weights.max(axis=1, keepdims=True)
         np.exp(weights, out=weights)
         weights /= weights.sum(axis=1, keepdims=True)
         cut = cuts(weights, amount)
-        held += cut
-        held[:, 1:] -= cut[:, :-1]
-    return log_weights, held
+        sizes += cut
+        sizes[:, 1:] -= cut[:, :-1]
+    return log_weights, sizes

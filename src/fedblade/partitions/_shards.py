@@ -1,4 +1,4 @@
-"""Equal shards of single classes dealt like cards, and the variant that takes a class away for some rounds."""
+"""Equal shards of single classes dealt at random, and the variant that removes a class for a number of rounds."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,7 +11,7 @@ from fedblade.partitions._base import Partitioner, Request
 from fedblade.partitions._checks import as_whole
 from fedblade.partitions._split import TABLE, Removal, Split
 
-_EMPTY_REMEDY = "Use fewer clients: a class has fewer samples than shards."
+_EMPTY_REMEDY = "A class has fewer samples than shards: use fewer clients."
 
 
 @partitions.register("shards")
@@ -19,8 +19,8 @@ _EMPTY_REMEDY = "Use fewer clients: a class has fewer samples than shards."
 class Shards(Partitioner):
     """Each client is dealt `shards_per_client` equal shards, each of one class; balanced classes give equal sizes.
 
-    Every class is cut into s·K/C shards, or one more for some where that is no whole number. Two shards of a client may
-    be of the same class. Classes without training samples are not dealt.
+    Every class is cut into s·K/C shards; if that is no whole number, some classes have one shard more. Two shards of a
+    client may be of the same class. Classes without training samples are left out.
     """
 
     shards_per_client: int = 2
@@ -48,9 +48,9 @@ class Shards(Partitioner):
 @partitions.register("stochastic_removal")
 @dataclass(frozen=True)
 class StochasticRemoval(Partitioner):
-    """Shards, but each client trains without one of its classes, drawn anew every `every` rounds.
+    """Shards, but each client trains without one of its classes, drawn again every `every` rounds.
 
-    The class removed before comes back at the next draw. A client with one class keeps it.
+    The removed class comes back at the next draw. A client with only one class keeps it.
     """
 
     shards_per_client: int = 10

@@ -1,4 +1,4 @@
-"""What every split of a training set over clients answers, and the split that holds who has what in two flat arrays."""
+"""`Parts`, the interface of every split of a training set, and `Split`, which stores it in two flat arrays."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -16,20 +16,20 @@ from fedblade.partitions._checks import Floats, Ints
 TABLE, DEAL, TEST, REMOVAL, VALIDATION = range(5)
 NOBODY = -1
 MOST_DRAWN = 1_000
-"""Clients that are tabulated of a split which draws them when asked; a population may have millions."""
+"""Of a `DrawnSplit`, tables show at most so many clients; a population may have millions."""
 
 Shares: TypeAlias = Ints | Floats
 
 
 @dataclass(frozen=True)
 class Removal:
-    """Each client trains without one of its classes, drawn anew every `every` rounds; none is lost for good."""
+    """Each client trains without one of its classes, drawn again every `every` rounds; the class comes back then."""
 
     every: int
     seed: int
 
     def draw(self, classes: Ints, client: int, round_index: int) -> int | None:
-        """The class of `classes` that `client` lacks in a round; None where that would leave no samples."""
+        """The class of `classes` that `client` lacks in a round; None for a client with only one class."""
         if len(classes) < 2:
             return None
         block = round_index // self.every
@@ -37,11 +37,11 @@ class Removal:
 
 
 class Parts(ABC):
-    """Which training samples each client holds; rounds count from 0. Samples of a client ascend.
+    """Which training samples each client holds, in ascending order. Rounds count from 0.
 
-    `labels` [n] are those of the whole training set. `shares` [K, C] say in which proportion a class is dealt to the
-    clients (relative within a class; None where classes play no part), `groups` [K] which group each client is (None
-    where groups play no part), `draws` how many tables were drawn until one was accepted.
+    `labels` [n] are the labels of the whole training set. `shares` [K, C] are the proportions in which a class is
+    divided among the clients (relative within a class; None if the split ignores classes). `groups` [K] are the groups
+    of the clients (None if the split ignores groups). `draws` counts the tables drawn until one was accepted.
     """
 
     labels: Ints
@@ -51,7 +51,7 @@ class Parts(ABC):
     draws: int = 1
     removal: Removal | None = None
     on_demand: ClassVar[bool] = False
-    """Whether clients draw their samples when asked, several perhaps the same, and nobody should ask for all."""
+    """Whether a client's samples are drawn when they are asked for. Clients may then share samples and be millions."""
 
     @property
     @abstractmethod
@@ -60,36 +60,36 @@ class Parts(ABC):
 
     @abstractmethod
     def part(self, client: int) -> Ints:
-        """All samples of a client, whatever the round."""
+        """All samples of a client, also those of a class that is removed in a round."""
 
     @abstractmethod
     def sizes(self) -> Ints:
-        """Samples per client [K], nothing removed."""
+        """Samples per client [K], before classes are removed."""
 
     @abstractmethod
     def table(self, most: int | None = None) -> Ints:
-        """Samples n_{k,c} per client and class [K, C], nothing removed; of the first `most` clients if given."""
+        """Samples n_{k,c} per client and class [K, C], before classes are removed; at most the first `most` clients."""
 
     def short_table(self) -> Ints:
-        """The table of all clients; of the first 1000 where clients draw their samples when asked."""
+        """The table of all clients; of the first 1000 clients of a split that draws samples on demand."""
         return self.table(MOST_DRAWN if self.on_demand else None)
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 over who holds what, the same on every machine."""
+        """SHA-256 of the split, the same on every machine."""
 
     def parts(self) -> Iterator[Ints]:
         """The parts of all clients in order."""
         return (self.part(client) for client in range(self.num_clients))
 
     def removed(self, client: int, round_index: int) -> int | None:
-        """The class a client does without in a round, if any."""
+        """The class that is removed from a client in a round, if any."""
         if self.removal is None:
             return None
         return self.removal.draw(np.unique(self.labels[self.part(client)]), client, round_index)
 
     def indices(self, client: int, round_index: int) -> Ints:
-        """Samples a client trains on in a round: its part less the class removed."""
+        """Samples that a client trains on in a round: its part without the removed class."""
         part, removed = self.part(client), self.removed(client, round_index)
         return part if removed is None else part[self.labels[part] != removed]
 
@@ -98,17 +98,17 @@ class Parts(ABC):
         return np.bincount(self.labels[self.indices(client, round_index)], minlength=self.num_classes)
 
     def check_client(self, client: int) -> None:
-        """Refuse a client that there is not."""
+        """Refuse a client number that does not exist."""
         if not 0 <= client < self.num_clients:
             raise IndexError(f"client {client} of {self.num_clients}")
 
 
 @dataclass(frozen=True, eq=False)
 class Split(Parts):
-    """Which training samples each client holds, each sample at most one client's.
+    """Which training samples each client holds; a sample belongs to at most one client.
 
-    `order` [n_used] lists the samples of client 0, then of client 1, …, ascending within a client; client k's run
-    from `offsets[k]` to `offsets[k + 1]`. Arrays handed out are views: read them, do not write.
+    `order` [n_used] lists the samples of client 0, then of client 1, …, ascending within a client. Those of client k
+    are at `offsets[k]` to `offsets[k + 1]`. The methods give views of the arrays: read them, do not write.
     """
 
     order: Ints
@@ -126,32 +126,32 @@ class Split(Parts):
         return len(self.offsets) - 1
 
     def part(self, client: int) -> Ints:
-        """All samples of a client, whatever the round."""
+        """All samples of a client."""
         self.check_client(client)
         return self.order[self.offsets[client] : self.offsets[client + 1]]
 
     def sizes(self) -> Ints:
-        """Samples per client [K], nothing removed."""
+        """Samples per client [K]."""
         return np.diff(self.offsets)
 
     def table(self, most: int | None = None) -> Ints:
-        """Samples n_{k,c} per client and class [K, C], nothing removed; of the first `most` clients if given."""
+        """Samples n_{k,c} per client and class [K, C] of the first `most` clients."""
         cells = self.owners() * self.num_classes + self.labels[self.order]
         flat = np.bincount(cells, minlength=self.num_clients * self.num_classes)
         return flat.reshape(self.num_clients, self.num_classes)[:most]
 
     def owners(self) -> Ints:
-        """The client [n_used] behind each entry of `order`."""
+        """The client [n_used] of each entry of `order`."""
         return np.repeat(np.arange(self.num_clients), self.sizes())
 
     def unused(self) -> Ints:
-        """Training samples no client holds, ascending; the validation tail of a truncated split."""
+        """Training samples that no client holds, ascending."""
         free = np.ones(len(self.labels), dtype=bool)
         free[self.order] = False
         return np.flatnonzero(free)
 
     def digest(self) -> str:
-        """SHA-256 over who holds what (and over the removal rule), the same on every machine."""
+        """SHA-256 of the samples of every client and of the removal rule, the same on every machine."""
         rule = "" if self.removal is None else f"{self.removal.every} {self.removal.seed}"
         state = hashlib.sha256(f"clients={self.num_clients} removal={rule}".encode())
         for array in (self.offsets, self.order):
@@ -170,11 +170,11 @@ def log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[int, ..
 
 
 def cuts(shares: Shares, amount: int) -> Ints:
-    """Where `amount` shuffled samples are cut: floor(cumulative share × amount / all shares), shares [..., K].
+    """Positions at which `amount` shuffled samples are cut: floor(cumulative share × amount / all shares).
 
-    Whole-number shares are cut in integer arithmetic. For fractions the running sum is divided by its own last value,
-    hence exactly 1 from the last client with a positive share on: rounding can neither lose a sample nor hand one to a
-    client whose share is 0. Where all shares are 0 nobody gets anything.
+    `shares` is [..., K]. Whole-number shares are cut in integer arithmetic. For fractions the running sum is divided by
+    its last value, which gives exactly 1 from the last client with a positive share on: rounding can neither lose a
+    sample nor give one to a client with share 0. If all shares are 0, no client gets samples.
     """
     running = np.cumsum(shares, axis=-1)
     total = running[..., -1:]
@@ -185,7 +185,7 @@ def cuts(shares: Shares, amount: int) -> Ints:
 
 
 def deal(shares: Shares, labels: Ints, seed: int, purpose: int) -> Ints:
-    """Hand every class out by `shares` [K, C] after shuffling it; the owner [n] of each sample, or `NOBODY`."""
+    """Shuffle every class and divide it by `shares` [K, C]; the result is the owner [n] of each sample, or `NOBODY`."""
     num_clients, num_classes = shares.shape
     owners = np.full(len(labels), NOBODY, dtype=np.int64)
     by_class = np.argsort(labels, kind="stable")
@@ -202,7 +202,7 @@ def deal(shares: Shares, labels: Ints, seed: int, purpose: int) -> Ints:
 def gather(owners: Ints, num_clients: int) -> tuple[Ints, Ints]:
     """`order` and `offsets` of the samples that have an owner."""
     used = np.flatnonzero(owners != NOBODY)
-    mine = owners[used]
+    owners = owners[used]
     offsets = np.zeros(num_clients + 1, dtype=np.int64)
-    np.cumsum(np.bincount(mine, minlength=num_clients), out=offsets[1:])
-    return used[np.argsort(mine, kind="stable")], offsets
+    np.cumsum(np.bincount(owners, minlength=num_clients), out=offsets[1:])
+    return used[np.argsort(owners, kind="stable")], offsets

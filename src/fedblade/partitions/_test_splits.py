@@ -1,4 +1,4 @@
-"""What each client is tested on: the shared test set, a share of it, or a part of the client's own data."""
+"""The test samples of each client: the shared test set, a share of it, or samples held out of the client's data."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,11 +18,11 @@ HOLDOUT_PERCENT = 30
 
 @dataclass(frozen=True, eq=False)
 class ClientTests:
-    """The test samples of each client, and the split to train on beside them.
+    """The test samples of each client, and the split `train` for training.
 
-    `source` says which set the indices point into: `test`, or `train` for parts held out of the clients' own data, in
-    which case `train` is the split without them. `order` lists all test samples; client k's run from `offsets[k]` to
-    `offsets[k + 1]` or are those that `drawn` draws. Without either every client is tested on the whole of `order`.
+    `source` names the set that the indices point into: `test`, or `train` for samples held out of the clients' data;
+    the split `train` is then without them. `order` lists all test samples. Those of client k are at `offsets[k]` to
+    `offsets[k + 1]`, or are drawn by `drawn`. Without `offsets` and `drawn`, every client is tested on all of `order`.
     """
 
     train: Parts
@@ -58,15 +58,15 @@ def split_test(
     """Give each client of `split` its test samples.
 
     - `global`: every client gets the whole test set, stored once.
-    - `matched`: each client draws its own sample of the test set, of size n_k·|test|/|train| to the nearest integer
-      (half to even, at least 1) and with the class mix of its training data by largest remainder (ties to the lower
-      class). Clients draw independently and may overlap. A class the test set is short of gives all it has.
-    - `matched_counts`: as `matched`, with as many samples of each class as the client trains on, as far as there are.
+    - `matched`: each client draws n_k·|test|/|train| test samples, rounded to the nearest integer (half to even, at
+      least 1), with the class mix of its training data by largest remainder (ties to the lower class). Clients draw
+      independently, so several clients may have the same test sample. A class with too few test samples gives all.
+    - `matched_counts`: as `matched`, but with as many samples of each class as the client trains on, if there are.
     - `proportional`: the test set is divided as the training set was, by class shares or by group (`test_groups`).
-    - `holdout`: a random 30 % of each client's own data, rounded down; `test_labels` are not used.
+    - `holdout`: a random 30 % of each client's training samples, rounded down; `test_labels` are not used.
 
-    Where clients draw their samples when asked (`DrawnSplit`) they draw those of both matched splits and of `holdout`
-    likewise, and what is held out is put aside for all clients.
+    The clients of a `DrawnSplit` also draw the test samples of both matched splits and of `holdout` on demand. Held-out
+    samples are then taken from the data of all clients.
     """
     number = as_whole("seed", seed, 0)
     if name not in TEST_SPLITS:
@@ -82,7 +82,7 @@ def split_test(
 
 
 def hold_out(split: Parts, seed: int, percent: int, purpose: int = TEST) -> ClientTests:
-    """Take a random `percent` of each client's own data out of its training part, rounded down."""
+    """Take a random `percent` of each client's samples, rounded down, out of its training part."""
     if isinstance(split, DrawnSplit):
         train, tests = split.hold_out(percent, seed, purpose)
         return ClientTests(train, "train", np.sort(tests.pool.members), drawn=tests)
@@ -135,8 +135,8 @@ def _proportional(split: Parts, labels: Ints, seed: int, test_groups: Column | N
         owners = deal(split.shares, labels, seed, TEST)
     elif split.groups is None or test_groups is None:
         raise Misconfigured(
-            "test split 'proportional' needs the class shares of the split or the group of each test sample, and has "
-            "neither. Pass test_groups=… or use 'matched' or 'global'."
+            "test split 'proportional' needs the class shares of the split or the group of each test sample; both are "
+            "missing. Pass test_groups=… or use 'matched' or 'global'."
         )
     else:
         owners = _by_group(split.groups, as_groups("test groups", test_groups, len(labels)))
@@ -144,22 +144,22 @@ def _proportional(split: Parts, labels: Ints, seed: int, test_groups: Column | N
 
 
 def _by_group(client_groups: NDArray[Any], groups: NDArray[Any]) -> Ints:
-    """The client whose group a sample is of, or `NOBODY`; `client_groups` [K] ascend."""
+    """The client [n] whose group each sample belongs to, or `NOBODY`; `client_groups` [K] ascend."""
     text = {array.dtype.kind if array.dtype.kind in "US" else "" for array in (client_groups, groups)}
     if len(text) > 1:
         raise Misconfigured(
-            f"test groups have type {groups.dtype}, those of training have {client_groups.dtype}. "
-            f"Name groups alike in both sets."
+            f"test groups have type {groups.dtype}, training groups have type {client_groups.dtype}. "
+            f"Use the same names for groups in both sets."
         )
-    place = np.searchsorted(client_groups, groups).clip(max=len(client_groups) - 1)
-    return np.where(client_groups[place] == groups, place, NOBODY)
+    position = np.searchsorted(client_groups, groups).clip(max=len(client_groups) - 1)
+    return np.where(client_groups[position] == groups, position, NOBODY)
 
 
 def largest_remainder(totals: Ints, table: Ints) -> Ints:
-    """Divide `totals` [K] in the proportions of `table` [K, C], each row summing to its total.
+    """Divide `totals` [K] in the proportions of `table` [K, C]; every row of the result sums to its total.
 
-    Every class gets the whole part of its quota; what is left goes one by one to the largest fractions, ties to the
-    lower class. A row of zeros gets zeros.
+    Every class gets the whole part of its quota. The rest goes one by one to the largest fractions, ties to the lower
+    class. A row of zeros gets zeros.
     """
     size = np.maximum(table.sum(axis=1, keepdims=True), 1)
     quota = totals[:, None] * table

@@ -167,7 +167,7 @@ def _method_label(name: str, names: Mapping[str, Mapping[str, str]]) -> str:
     tuned = base.endswith("-ft")
     base = base.removesuffix("-ft")
     label = names["method"].get(base, base) + ("-FT" if tuned else "")
-    return "+".join((label, *(names["regulariser"].get(each, each) for each in added)))
+    return "+".join((label, *(names["regulariser"].get(part, part) for part in added)))
 
 
 def _extra(cell: Cell) -> dict[str, str]:

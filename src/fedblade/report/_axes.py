@@ -35,7 +35,7 @@ class PixelAxis:
         return f"{self.start:.1f} {self.end:.1f} {self.low:.9g} {self.high:.9g} {int(self.log)}"
 
     def print_tick(self, tick: float) -> str:
-        """A tick in print; as a power of ten where zeros would have to be counted."""
+        """A tick in print; as a power of ten where the axis has very large or very small values."""
         if not self.log or (self.low >= _PLAIN_LOW and self.high <= _PLAIN_HIGH):
             return f"{tick:g}"
         return "10" + str(round(math.log10(tick))).translate(_SUPERSCRIPTS)

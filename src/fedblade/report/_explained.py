@@ -18,10 +18,10 @@ from fedblade.report._blocks import (
     small_pictures,
     wide_picture,
 )
-from fedblade.results import MISSING, NAMED, Group, duration, listing, number, own_sentence, size
+from fedblade.results import MISSING, MOST_NAMED, Group, duration, finite_number, listing, own_models_sentence, size
 
 _MOST_CLASSES = 30
-"""Classes that a table has columns for."""
+"""The most classes that get a table with a column for every class."""
 _LOCAL_TITLE = "One client's model against the averaged one"
 
 
@@ -67,21 +67,26 @@ def _collapse(groups: Sequence[Group]) -> list[Block]:
 
 
 def _spectra(groups: Sequence[Group]) -> list[Block]:
-    found = charts.spectra(groups)
-    if found is None:
+    spectra = charts.spectra(groups)
+    if spectra is None:
         return []
-    blocks: list[Block] = [wide_picture(found.every_method, tall=340)]
-    if found.against_local:
-        local = [*small_pictures(found.against_local), Paragraph(found.local_reading)]
-        many = len(found.against_local) > NAMED
+    blocks: list[Block] = [wide_picture(spectra.every_method, tall=340)]
+    if spectra.against_local:
+        local = [*small_pictures(spectra.against_local), Paragraph(spectra.local_reading)]
+        many = len(spectra.against_local) > MOST_NAMED
         blocks += [Details(_LOCAL_TITLE, local)] if many else [Paragraph(_LOCAL_TITLE, "figure-title lead"), *local]
-    return [Paragraph(found.every_method.title, "figure-title"), Frames(found.rounds, blocks)]
+    return [Paragraph(spectra.every_method.title, "figure-title"), Frames(spectra.rounds, blocks)]
 
 
 def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.Chart:
     """The effective rank set against the number of features, where all groups have the same."""
     total, latest = charts.feature_count(groups), charts.latest_values(groups, "erank_feature")
-    if chart.name != "erank-feature" or total is None or len({at for _, at, _ in latest}) != 1 or len(latest) > NAMED:
+    if (
+        chart.name != "erank-feature"
+        or total is None
+        or len({at for _, at, _ in latest}) != 1
+        or len(latest) > MOST_NAMED
+    ):
         return chart
     ranks = listing([f"{label} {value:.1f}" for label, _, value in latest])
     seen = (
@@ -121,16 +126,16 @@ def _served(groups: Sequence[Group]) -> list[Block]:
 
 
 def _class_table(groups: Sequence[Group]) -> list[Block]:
-    found = charts.class_accuracies(groups)
-    if found is None or len(found[0]) > _MOST_CLASSES:
+    names, accuracies = charts.class_accuracies(groups)
+    if not 0 < len(names) <= _MOST_CLASSES:
         return []
     rows = [
         [Cell(group.label, group=index), *(Cell(MISSING if value is None else f"{value:.1f}") for value in values)]
-        for index, (group, values) in enumerate(zip(groups, found[1], strict=True))
+        for index, (group, values) in enumerate(zip(groups, accuracies, strict=True))
         if values is not None
     ]
-    own = own_sentence(groups)
-    listed = TableBlock("Accuracy of each class at the last round", columns(["method", *found[0]], ("method",)), rows)
+    own = own_models_sentence(groups)
+    listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
     return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
 
 
@@ -157,7 +162,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _total(group: Group, key: str) -> float | None:
-    known = [value for run in group.runs if (value := number(run.summary.get(key))) is not None]
+    known = [value for run in group.runs if (value := finite_number(run.summary.get(key))) is not None]
     return sum(known) if known else None
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, TableBlock, columns
-from fedblade.results import STATES, Group
+from fedblade.results import STATE_COUNTERS, Group
 
 _COUNTER = "count_"
 _NOTE = (
@@ -15,15 +15,15 @@ _NOTE = (
 
 
 def health(groups: Sequence[Group]) -> list[Block]:
-    """The counters that are not zero in every round, nothing where there are none."""
-    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
+    """The counters with a value other than zero, nothing where there are none."""
+    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.numbers})
     rows = []
     for key in (key for key in keys if key.startswith(_COUNTER)):
         counted = [list(_counted(group, key)) for group in groups]
         if any(value for runs in counted for values in runs for value in values):
-            when = "last round" if key in STATES else "all rounds"
+            when = "last round" if key in STATE_COUNTERS else "all rounds"
             name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
-            rows.append([Cell(name), *(_state(runs) if key in STATES else _events(runs) for runs in counted)])
+            rows.append([Cell(name), *(_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted)])
     if not rows:
         return []
     headings = ["counter", *(group.label for group in groups)]
@@ -32,8 +32,8 @@ def health(groups: Sequence[Group]) -> list[Block]:
 
 
 def _counted(group: Group, key: str) -> Iterator[list[float]]:
-    """The values over rounds of each run that has any."""
-    per_run = ([r.fields[key] for r in run.history if key in r.fields] for run in group.runs)
+    """The values over rounds, of every run that has values."""
+    per_run = ([r.numbers[key] for r in run.history if key in r.numbers] for run in group.runs)
     return (values for values in per_run if values)
 
 

@@ -81,7 +81,7 @@ def packed(values: Vector, *, signed: bool) -> str:
 
 
 def draw_cells(values: Vector, side: int) -> str:
-    """Cells of size 1, all of a strength in one path; unknown ones stay empty."""
+    """Cells of size 1, one path for every strength; unknown cells stay empty."""
     levels = [0 if value is None else level_of(value) for value in values]
     return "".join(
         tag("path", "", d=drawn, **_paint(level, "stroke")) for level, drawn in cell_paths(levels, side).items()

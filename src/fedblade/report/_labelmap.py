@@ -1,4 +1,4 @@
-"""Label maps: how many samples of each class each client holds."""
+"""Label maps: the number of samples by client and class."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def draw_label_map(
 
 
 def bin_clients(counts: Table, room: int) -> tuple[list[list[float]], int]:
-    """The columns to draw, and how many clients each stands for.
+    """The columns to draw, and the number of clients in a column.
 
     Clients that do not fit are sorted by their most frequent class before neighbours are averaged: averaging
     unlike clients would make the split look more even than it is.

@@ -13,10 +13,10 @@ from fedblade.results import (
     comparison_table,
     differing_keys,
     duration,
-    flatten,
-    last_heading,
-    number,
-    over_last,
+    finite_number,
+    flat_settings,
+    last_rounds_heading,
+    over_last_rounds,
     percent,
 )
 
@@ -40,13 +40,13 @@ def runs(groups: Sequence[Group]) -> Section:
     """One line per run."""
     counts = [(run.rounds_evaluated, run.rounds_done) for group in groups for run in group.runs]
     headings = [
-        "run", "seed", "status", "rounds", "final, %", f"{last_heading(counts)}, %", "best, % (optimistic)",
+        "run", "seed", "status", "rounds", "final, %", f"{last_rounds_heading(counts)}, %", "best, % (optimistic)",
         "training seconds",
     ]  # fmt: skip
     body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
-        note += f" {_CALIBRATED}; {over_last(counts)} and the best one are before it."
+        note += f" {_CALIBRATED}; {over_last_rounds(counts)} and the best one are before it."
     return Section(
         "runs",
         "Runs",
@@ -56,7 +56,7 @@ def runs(groups: Sequence[Group]) -> Section:
 
 def configuration(groups: Sequence[Group]) -> Section:
     """Settings all groups share, then the keys in which they differ."""
-    merged = [_merged([flatten(run.config) for run in group.runs]) for group in groups]
+    merged = [_merged([flat_settings(run.config) for run in group.runs]) for group in groups]
     differing = differing_keys(merged)
     keys = dict.fromkeys(key for config in merged for key in config)
     shared = [[_code(key), _code(merged[0][key])] for key in keys if key not in differing]
@@ -95,13 +95,13 @@ def _run_cells(index: int, group: Group, run: RunRecord) -> list[Cell]:
         Cell(percent(run.final_accuracy), mark=_DAGGER if run.calibrated else ""),
         Cell(percent(run.last10_accuracy)),
         Cell(percent(run.best_accuracy)),
-        Cell(duration(number(run.summary.get("seconds")))),
+        Cell(duration(finite_number(run.summary.get("seconds")))),
     ]
 
 
 def _versions(run: RunRecord) -> dict[str, str]:
     stored = run.summary.get("versions")
-    return flatten(stored) if isinstance(stored, Mapping) else {}
+    return flat_settings(stored) if isinstance(stored, Mapping) else {}
 
 
 def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedblade.results._groups import Group
-from fedblade.results._record import number
+from fedblade.results._record import finite_number
 
 Vector = tuple[float | None, ...]
 
@@ -27,7 +27,7 @@ class Snapshots:
 
 
 @dataclass(frozen=True)
-class Array:
+class StoredArray:
     """The name of an array in the diagnostics of a round, and how its numbers are read.
 
     `within` is the name of the object that holds the array, if there is one. `check` gives all numbers of the array in
@@ -49,7 +49,7 @@ class Array:
 
 
 def snapshots(
-    groups: Sequence[Group], array: Array, *, most: int = _MOST_ROUNDS, rounds: Sequence[int] | None = None
+    groups: Sequence[Group], array: StoredArray, *, most: int = _MOST_ROUNDS, rounds: Sequence[int] | None = None
 ) -> Snapshots | None:
     """The array over the given `rounds`, or None where no run has it.
 
@@ -62,32 +62,32 @@ def snapshots(
     return Snapshots(shown, values) if any(numbers is not None for by_round in values for numbers in by_round) else None
 
 
-def side_of(groups: Sequence[Group], array: Array) -> int | None:
+def array_length(groups: Sequence[Group], array: StoredArray) -> int | None:
     """The length of the array, for a matrix the number of its rows; None where stored arrays differ in length."""
     values = (array.stored(stored) for group in groups for run in group.counted for stored in run.diagnostics.values())
     lengths = {len(value) for value in values if isinstance(value, list) and value}
     return lengths.pop() if len(lengths) == 1 else None
 
 
-def vector(stored: object) -> Vector | None:
+def number_list(stored: object) -> Vector | None:
     """The numbers of a list, with None for numbers that are not finite; None for anything but a list of numbers."""
     if not isinstance(stored, list) or not stored:
         return None
-    values = tuple(number(value) for value in stored)
+    values = tuple(finite_number(value) for value in stored)
     return None if all(value is None for value in values) else values
 
 
-def complete(stored: object) -> Vector | None:
+def complete_list(stored: object) -> Vector | None:
     """The numbers of a list in which all are finite; None for anything else."""
-    values = vector(stored)
+    values = number_list(stored)
     return None if values is None or None in values else values
 
 
-def square(stored: object) -> Vector | None:
+def square_matrix(stored: object) -> Vector | None:
     """The numbers of a square matrix, row after row; None for anything else."""
     if not isinstance(stored, list) or any(not isinstance(row, list) or len(row) != len(stored) for row in stored):
         return None
-    return vector([value for row in stored for value in row])
+    return number_list([value for row in stored for value in row])
 
 
 def evenly(values: Sequence[int], most: int) -> list[int]:
@@ -100,14 +100,14 @@ def evenly(values: Sequence[int], most: int) -> list[int]:
     return [values[index] for index in sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})]
 
 
-def _rounds(group: Group, array: Array) -> set[int]:
+def _rounds(group: Group, array: StoredArray) -> set[int]:
     """The rounds in which all runs with this array have it."""
     per_run = [{round_ for round_, stored in run.diagnostics.items() if array.stored(stored)} for run in group.counted]
     per_run = [rounds for rounds in per_run if rounds]
     return set.intersection(*per_run) if per_run else set()
 
 
-def _values(group: Group, array: Array, known: Iterable[int], shown: Sequence[int]) -> tuple[Vector | None, ...]:
+def _values(group: Group, array: StoredArray, known: Iterable[int], shown: Sequence[int]) -> tuple[Vector | None, ...]:
     """The mean over seeds at every shown round, or at the last round before it whose arrays can be read."""
     mean = functools.cache(lambda round_: _mean(group, array, round_))
     latest_first = sorted(known, reverse=True)
@@ -115,7 +115,7 @@ def _values(group: Group, array: Array, known: Iterable[int], shown: Sequence[in
     return tuple(next((numbers for numbers in means if numbers is not None), None) for means in candidates)
 
 
-def _mean(group: Group, array: Array, round_: int) -> Vector | None:
+def _mean(group: Group, array: StoredArray, round_: int) -> Vector | None:
     """The mean over seeds in one round; None where an array cannot be read, or arrays differ in length."""
     stored = [run.diagnostics[round_] for run in group.counted if round_ in run.diagnostics]
     read = [array.read(arrays) for arrays in stored if array.stored(arrays)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 MISSING = "–"
-NAMED = 4
+MOST_NAMED = 4
 """Up to this many methods are named one by one in a sentence."""
 
 

@@ -1,32 +1,18 @@
 """Puts runs that differ only in their seed into groups, and gives every group a label."""
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.nested import dotted
 from fedblade.results._group_order import SortKey, sort_key
-from fedblade.results._record import Round, RunRecord
+from fedblade.results._record import RunRecord
 
 # These settings do not change what a run computes, only its seed and how the run is stored.
 _BOOKKEEPING = ("seed", "seeds", "id", "checkpoint", "distributed")
 # Only groups that agree in these sections are ranked against each other.
 _SETTING = ("dataset", "partition", "federation", "model")
 _LABEL_KEYS = 3
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The mean over seeds, with the lowest and the highest value, at the rounds that all seeds have.
-
-    Other quantities than rounds may lie along the axis.
-    """
-
-    rounds: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -65,30 +51,12 @@ class Group:
     def setting(self) -> tuple[tuple[str, str], ...]:
         """The settings that two groups must share before they may be ranked against each other."""
         run = self.runs[0]
-        settings = flatten({name: run.config[name] for name in _SETTING if name in run.config})
+        settings = flat_settings({name: run.config[name] for name in _SETTING if name in run.config})
         names = [(kind, run.part(kind)) for kind in ("dataset", "partition", "model")]
         return (*names, *sorted(settings.items()))
 
-    def curve(self, value: Callable[[Round], float | None]) -> Curve | None:
-        """`value` over rounds, or None when no round has a value."""
-        per_run = [
-            {round_.number: number for round_ in run.history if (number := value(round_)) is not None}
-            for run in self.counted
-        ]
-        per_run = [values for values in per_run if values]
-        shared = sorted(set.intersection(*(set(values) for values in per_run))) if per_run else []
-        if not shared:
-            return None
-        columns = [[values[round_] for values in per_run] for round_ in shared]
-        return Curve(
-            tuple(shared),
-            tuple(map(statistics.fmean, columns)),
-            tuple(map(min, columns)),
-            tuple(map(max, columns)),
-        )
 
-
-def flatten(config: Mapping[str, Any]) -> dict[str, str]:
+def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a nested configuration by their dotted keys, with values as text, in the order of the file."""
     return {key: _as_text(value) for key, value in dotted(config).items()}
 
@@ -108,26 +76,26 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({config.get(key) for config in configs}) > 1]
 
 
-def telling_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
+def distinguishing_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
     """As few of the keys as tell the same configurations apart as all keys do.
 
     The first few keys are taken if they suffice; otherwise every key that tells more configurations apart. Keys that
     some configuration lacks are left out if the others suffice, because older runs lack newer settings.
     """
-    enough = count_distinct(configs, keys)
+    enough = count_configurations(configs, keys)
     common = [key for key in keys if all(key in config for config in configs)]
-    keys = common if count_distinct(configs, common) == enough else keys
+    keys = common if count_configurations(configs, common) == enough else keys
     few = list(keys[:_LABEL_KEYS])
-    if count_distinct(configs, few) == enough:
+    if count_configurations(configs, few) == enough:
         return few
     needed: list[str] = []
     for key in keys:
-        if count_distinct(configs, [*needed, key]) > count_distinct(configs, needed):
+        if count_configurations(configs, [*needed, key]) > count_configurations(configs, needed):
             needed.append(key)
     return needed
 
 
-def count_distinct(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
+def count_configurations(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
     """How many different configurations there are when only these keys are looked at."""
     return len({tuple(config.get(key) for key in keys) for config in configs})
 
@@ -139,7 +107,7 @@ def _is_bookkeeping(key: str) -> bool:
 
 def _settings(run: RunRecord) -> dict[str, str]:
     """The settings of a run that all runs of its group share."""
-    return {key: text for key, text in flatten(run.config).items() if not _is_bookkeeping(key)}
+    return {key: text for key, text in flat_settings(run.config).items() if not _is_bookkeeping(key)}
 
 
 def _identity(run: RunRecord) -> tuple[tuple[str, str], ...]:
@@ -163,7 +131,7 @@ def _labels(groups: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     for method, own in zip(methods, settings, strict=True):
         alike = [other for other, name in zip(settings, methods, strict=True) if name == method]
         keys = _without_foreign(alike, sorted(differing_keys(alike), key=lambda key: not key.endswith(".name")))
-        labels.append(_label(method, own, telling_keys(alike, keys)))
+        labels.append(_label(method, own, distinguishing_keys(alike, keys)))
     return labels
 
 
@@ -174,7 +142,7 @@ def _without_foreign(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) 
     """
     named = {key.removesuffix(".name") for key in keys if key.endswith(".name")}
     common = [key for key in keys if key.partition(".")[0] not in named or all(key in config for config in configs)]
-    return common if count_distinct(configs, common) == count_distinct(configs, keys) else list(keys)
+    return common if count_configurations(configs, common) == count_configurations(configs, keys) else list(keys)
 
 
 def _named_settings(run: RunRecord) -> dict[str, str]:

@@ -21,13 +21,13 @@ def last_rounds(counts: Counts) -> str:
     return f"only {kind}" if most == 1 else f"all {most} {kind}s"
 
 
-def over_last(counts: Counts) -> str:
+def over_last_rounds(counts: Counts) -> str:
     """The rounds in a sentence: `the last 10 rounds`, `all 8 rounds`."""
     words = last_rounds(counts)
     return words if words.startswith("all") else f"the {words}"
 
 
-def last_heading(counts: Counts) -> str:
+def last_rounds_heading(counts: Counts) -> str:
     """The rounds in a narrow column: `last 10`, `all 8`, `only`, `last ≤10`."""
     fewest, most = _range(_evaluated(counts))
     if fewest == MOST:
@@ -37,7 +37,7 @@ def last_heading(counts: Counts) -> str:
     return "only" if most == 1 else f"all {most}"
 
 
-def last_word(evaluated: int) -> str:
+def last_rounds_of_run(evaluated: int) -> str:
     """The rounds of one run: `last ten`, `all eight`."""
     return "last ten" if evaluated >= MOST else f"all {_WORDS[evaluated - 1]}"
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from fedblade.results._format import listing
 from fedblade.results._groups import Group
-from fedblade.results._record import number
+from fedblade.results._record import finite_number
 
-MEAN_OF_OWN = "the mean over the clients' own models"
+MEAN_OVER_OWN_MODELS = "the mean over the clients' own models"
 _OWN_SAMPLES, _WHOLE_SET = "their own test samples", "the whole test set, the same for all clients"
 
 
-def measured_on(methods: Sequence[tuple[str, bool]]) -> str:
+def samples_of_own_models(methods: Sequence[tuple[str, bool]]) -> str:
     """The samples that clients' own models were measured on.
 
     `methods` are pairs of a label and whether every client was measured on its own test samples.
@@ -21,8 +21,8 @@ def measured_on(methods: Sequence[tuple[str, bool]]) -> str:
     return _OWN_SAMPLES if apart else _WHOLE_SET
 
 
-def drawn_sentence(
-    groups: Sequence[Group], drawn: Sequence[object], *, of_model: bool = True, own: str = MEAN_OF_OWN
+def coverage_sentence(
+    groups: Sequence[Group], drawn: Sequence[object], *, of_model: bool = True, own: str = MEAN_OVER_OWN_MODELS
 ) -> str:
     """Which groups have no global model, and which groups have no values; empty where all groups have both.
 
@@ -33,13 +33,13 @@ def drawn_sentence(
     absent = [group for group, value in zip(groups, drawn, strict=True) if value is None]
     silent = [group.label for group in absent if not of_model and _sends_nothing(group)]
     unmeasured = [group.label for group in absent if group.label not in silent]
-    sentences = [own_sentence(shown, own)] if of_model else []
+    sentences = [own_models_sentence(shown, own)] if of_model else []
     sentences += [f"Left out: {listing(silent)}, where clients send no model."] if silent else []
     sentences += [f"Not measured: {listing(unmeasured)}."] if unmeasured else []
     return " ".join(filter(None, sentences))
 
 
-def own_sentence(groups: Sequence[Group], drawn: str = MEAN_OF_OWN) -> str:
+def own_models_sentence(groups: Sequence[Group], drawn: str = MEAN_OVER_OWN_MODELS) -> str:
     """What is drawn for the groups without a global model; empty where all groups have one."""
     own = [group.label for group in groups if group.personal]
     if not own:
@@ -51,4 +51,4 @@ def own_sentence(groups: Sequence[Group], drawn: str = MEAN_OF_OWN) -> str:
 
 
 def _sends_nothing(group: Group) -> bool:
-    return all(number(run.summary.get("bytes_up")) == 0 for run in group.runs)
+    return all(finite_number(run.summary.get("bytes_up")) == 0 for run in group.runs)

@@ -11,7 +11,7 @@ from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
 from fedblade.results._fields import read_descriptions
 from fedblade.results._json_files import read_bytes, read_lines, read_object
-from fedblade.results._record import Partition, Round, RunRecord, number
+from fedblade.results._record import Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import (
     CLIENTS,
     CONFIG,
@@ -108,8 +108,8 @@ def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
 
 
 def _round(index: int, entry: Mapping[str, Any]) -> Round:
-    fields = {key: value for key, stored in entry.items() if (value := number(stored)) is not None}
-    return Round(index, fields.get("test_accuracy"), fields.get("test_loss"), fields.get("seconds"), fields)
+    numbers = {name: value for name, stored in entry.items() if (value := finite_number(stored)) is not None}
+    return Round(index, numbers.get("test_accuracy"), numbers.get("test_loss"), numbers.get("seconds"), numbers)
 
 
 def _where(path: Path) -> str:

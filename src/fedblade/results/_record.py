@@ -12,20 +12,20 @@ from fedblade.core.fields import Field
 from fedblade.hardness import Hardness, measure
 from fedblade.results._fields import all_fields
 
-STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
+STATE_COUNTERS = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
 """Counters of a state, not of events: they count the same things again in every round, so that a total says nothing."""
 IN_PROGRESS = "in progress"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One line of `history.jsonl`; `fields` has all its numbers by their names, those of metrics included."""
+    """One line of `history.jsonl`; `numbers` has all its numbers by their names, those of metrics included."""
 
     number: int
     accuracy: float | None
     loss: float | None
     seconds: float | None
-    fields: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class RunRecord:
         The run has stored them; for runs of earlier versions the built-in descriptions are used. A number without a
         description has a field with its name as label.
         """
-        return all_fields(self.stored_fields, (name for round_ in self.history for name in round_.fields))
+        return all_fields(self.stored_fields, (name for round_ in self.history for name in round_.numbers))
 
     @property
     def hardness(self) -> Hardness | None:
         """How hard the split is: as stored, or measured here for the run's cohorts if the counts are stored."""
         if self.stored_hardness is not None or self.partition is None:
             return self.stored_hardness
-        cohort = number(self._setting("federation", "clients_per_round"))
+        cohort = finite_number(self._setting("federation", "clients_per_round"))
         samples = sum(map(sum, self.partition.counts))
         if cohort is None or cohort < 1 or not 0 < samples < math.inf:
             return None
@@ -101,12 +101,12 @@ class RunRecord:
         """The number of rounds completed so far."""
         if self.history:
             return self.history[-1].number
-        return int(number(self.summary.get("rounds")) or 0)
+        return int(finite_number(self.summary.get("rounds")) or 0)
 
     @property
     def rounds_planned(self) -> int | None:
         """The number of rounds in the configuration."""
-        planned = number(self._setting("federation", "rounds"))
+        planned = finite_number(self._setting("federation", "rounds"))
         return None if planned is None else int(planned)
 
     @property
@@ -141,7 +141,7 @@ class RunRecord:
     @property
     def personal_accuracy(self) -> float | None:
         """The mean accuracy of the clients' own models, if the run measured it; `tests_apart` says on what samples."""
-        return number(self.summary.get("personal_accuracy"))
+        return finite_number(self.summary.get("personal_accuracy"))
 
     @property
     def tests_apart(self) -> bool:
@@ -183,7 +183,7 @@ class RunRecord:
 
     def per_round(self, key: str) -> float | None:
         """A total in the summary, divided by the number of rounds."""
-        total = number(self.summary.get(key))
+        total = finite_number(self.summary.get(key))
         return total / self.rounds_done if total is not None and self.rounds_done else None
 
     def rounds_to(self, threshold: float) -> int | None:
@@ -200,7 +200,7 @@ class RunRecord:
 
     def _settled(self, key: str, from_history: float | None) -> float | None:
         """A number of the summary if the run has finished; otherwise the one from the history, which is newer."""
-        stored = number(self.summary.get(key))
+        stored = finite_number(self.summary.get(key))
         first, second = (stored, from_history) if self.finished else (from_history, stored)
         return second if first is None else first
 
@@ -211,7 +211,7 @@ def _measured(counts: tuple[tuple[float, ...], ...], cohort: int) -> Hardness:
     return measure(counts, cohort)
 
 
-def number(value: object) -> float | None:
+def finite_number(value: object) -> float | None:
     """The value as a finite float, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

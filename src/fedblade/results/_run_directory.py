@@ -137,10 +137,10 @@ class RunDirectory:
         summary = self.read_json(SUMMARY)
         return summary if summary is not None and summary.get("status") == "finished" else None
 
-    def append(self, name: str, row: Mapping[str, Any]) -> None:
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
         """Add one line. If the disk is full, the part that was written is cut off again."""
         path = self.path / name
-        line = (json.dumps(_json_safe(row)) + "\n").encode()
+        line = (json.dumps(_json_safe(record)) + "\n").encode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
             size = os.fstat(handle).st_size
@@ -157,37 +157,38 @@ class RunDirectory:
         except OSError as error:
             raise cannot_write(path, error) from error
 
-    def rows(self, name: str) -> list[dict[str, Any]]:
+    def records(self, name: str) -> list[dict[str, Any]]:
         """The objects of a file of lines, in order; broken lines are left out and logged, see `read_lines`."""
         found = read_lines(self.path / name, by_round=name in (HISTORY, DIAGNOSTICS))
         if found.broken:
             _LOG.warning(left_out_sentence(broken_lines(found.broken, f"{self.path}/{name}")))
         return found.objects
 
-    def rewrite(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def rewrite(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
         """Replace a file of lines."""
-        self.write(name, "".join(json.dumps(_json_safe(row)) + "\n" for row in rows))
+        self.write(name, "".join(json.dumps(_json_safe(record)) + "\n" for record in records))
 
     def history(self) -> list[dict[str, Any]]:
-        """The rounds in the history, see `rows`."""
-        return self.rows(HISTORY)
+        """The rounds in the history, see `records`."""
+        return self.records(HISTORY)
 
     def rounds_on_record(self) -> int:
         """The number of rounds in the history before the first one that is missing."""
-        known = {row["round"] for row in self.history()}
+        known = {record["round"] for record in self.history()}
         return next(count for count in range(len(known) + 1) if count + 1 not in known)
 
     def cut_history(self, rounds: int) -> list[dict[str, Any]]:
         """Remove the rounds after the first `rounds`, which will be done again, and return the others."""
-        rows = [row for row in self.history() if row["round"] <= rounds]
-        if len(rows) != rounds:
+        kept = [record for record in self.history() if record["round"] <= rounds]
+        if len(kept) != rounds:
             raise CorruptFile(
-                f"'{self.path / HISTORY}' has {len(rows)} rounds, the checkpoint {rounds}. Start a new run elsewhere."
+                f"'{self.path / HISTORY}' has {len(kept)} rounds, the checkpoint {rounds}. Start a new run elsewhere."
             )
-        self.rewrite(HISTORY, rows)
+        self.rewrite(HISTORY, kept)
         if (self.path / DIAGNOSTICS).is_file():
-            self.rewrite(DIAGNOSTICS, [row for row in self.rows(DIAGNOSTICS) if row["round"] <= rounds])
-        return rows
+            arrays = [record for record in self.records(DIAGNOSTICS) if record["round"] <= rounds]
+            self.rewrite(DIAGNOSTICS, arrays)
+        return kept
 
     def _check_same(self, config: Mapping[str, Any]) -> None:
         stored, given = dotted(self.stored_config()), dotted(tomllib.loads(tomli_w.dumps(config)))

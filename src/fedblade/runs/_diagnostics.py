@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 _DIGITS = 6
 """Significant digits of numbers in lists."""
 _MAX_CLIENTS = 10_000
-"""The accuracy that each client can expect is computed for populations up to this size."""
+"""The accuracy that clients can expect is computed for populations up to this size."""
 
 
 @dataclass(frozen=True)

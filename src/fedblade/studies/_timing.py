@@ -121,7 +121,7 @@ def _train(setup: Setup, clients: int, batches: int) -> tuple[float, int]:
 
 def _time_evaluation(setup: Setup) -> float:
     """Seconds of a pass over the test set."""
-    passes = tuple({each.name: each for metric in setup.metrics for each in metric.passes}.values())
+    passes = tuple({data_pass.name: data_pass for metric in setup.metrics for data_pass in metric.passes}.values())
     # On a GPU the first call compiles, and a few samples take as long as many.
     sizes = (len(setup.test_order),) * 2 if setup.test_order.is_cuda else _TEST_SAMPLES
     for size in sizes:

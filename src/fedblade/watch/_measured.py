@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedblade.results import STATES, RunRecord, unreadable_note
+from fedblade.results import STATE_COUNTERS, RunRecord, unreadable_note
 from fedblade.watch._draw import Point, number, printable
 
 _LARGEST = 1e150
@@ -32,7 +32,7 @@ class Series:
 
 def series(run: RunRecord, name: str, label: str = "") -> Series:
     """A number over rounds, without the rounds that have no finite value of it."""
-    pairs = [(round_.number, round_.fields[name]) for round_ in run.history if name in round_.fields]
+    pairs = [(round_.number, round_.numbers[name]) for round_ in run.history if name in round_.numbers]
     points = tuple((float(index), max(-_LARGEST, min(_LARGEST, value))) for index, value in pairs)
     return Series(name, points, label or name)
 
@@ -48,12 +48,12 @@ def counters(run: RunRecord) -> list[str]:
     """The health counters in words, without those that are zero in all rounds."""
     courses = (series(run, name) for name in _names(run, "count_"))
     counted = [course for course in courses if any(course.values)]
-    return [_state(course, run) if course.name in STATES else _events(course, run) for course in counted]
+    return [_state(course, run) if course.name in STATE_COUNTERS else _events(course, run) for course in counted]
 
 
 def _names(run: RunRecord, prefix: str) -> list[str]:
     """The names in the history that begin with `prefix`, sorted."""
-    return sorted({name for round_ in run.history for name in round_.fields if name.startswith(prefix)})
+    return sorted({name for round_ in run.history for name in round_.numbers if name.startswith(prefix)})
 
 
 def _events(counted: Series, run: RunRecord) -> str:
@@ -81,7 +81,7 @@ def _label(counted: Series) -> str:
 def not_finite(run: RunRecord) -> list[str]:
     """The names of the losses that have no finite value in the newest round that should have one."""
     names = [] if _has_test_loss(run) else ["test_loss"]
-    names += [name for name in _names(run, "loss_") if name not in run.history[-1].fields]
+    names += [name for name in _names(run, "loss_") if name not in run.history[-1].numbers]
     return [printable(name) for name in names]
 
 

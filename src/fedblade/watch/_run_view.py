@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_word, percent, size
+from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
 from fedblade.watch._folder import WatchedRun
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
@@ -88,7 +88,7 @@ def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
     area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
     whose = "accuracy of own models" if run.accuracy_of == "personal" else "accuracy"
     evaluated = run.rounds_evaluated
-    facts = f" · {last_word(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
+    facts = f" · {last_rounds_of_run(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
     facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""
     last = run.rounds_planned or run.rounds_done
     first = _plot(f"test {whose}, %", series(run, "test_accuracy"), last, area, BLUE, facts)

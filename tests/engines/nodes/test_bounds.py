@@ -386,4 +386,4 @@ def test_clients_without_a_step_send_nothing_and_answer_all_the_same(tmp_path):
 
 def _of(run, id_):
     """The client that a request asks, 0 where it greets a node."""
-    return run.post.asked[int(id_) - 1].facts.get("client", 0)
+    return run.transport.asked[int(id_) - 1].facts.get("client", 0)

@@ -78,7 +78,7 @@ def test_frozen_layers_are_made_by_the_nodes_and_do_not_travel(tmp_path):
     far = run.trained()
     assert run.events == []
     assert digest(far) == digest(near)
-    asked = [request for request in run.post.asked if request.kind == "train"]
+    asked = [request for request in run.transport.asked if request.kind == "train"]
     assert len(asked) == 4
     assert not any(name.startswith("fixed/") for request in asked for name in request.tensors)
 
@@ -89,5 +89,5 @@ def test_frozen_layers_are_made_by_the_nodes_and_do_not_travel(tmp_path):
 
     other = Far(config, tmp_path / "other", Deployment(), tamper=stranger)
     assert digest(other.trained()) == digest(near)
-    for request in (each for each in other.post.asked if each.kind == "train"):
+    for request in (each for each in other.transport.asked if each.kind == "train"):
         assert (frozen <= request.tensors.keys()) == (request.node == 101)

@@ -42,7 +42,7 @@ def test_a_server_with_a_test_set_measures_itself(tmp_path):
     assert digest(far) == digest(near)
     assert [row["test_accuracy"] for row in far.history] == [row["test_accuracy"] for row in near.history]
     assert [row["test_loss"] for row in far.history] == [row["test_loss"] for row in near.history]
-    assert all(request.kind in ("hello", "train") for request in run.post.asked)
+    assert all(request.kind in ("hello", "train") for request in run.transport.asked)
 
 
 def test_a_test_set_of_one_sample_is_enough(tmp_path):

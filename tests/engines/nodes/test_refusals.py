@@ -265,4 +265,4 @@ def test_a_node_that_does_not_tune_is_not_measured_untuned(tmp_path):
     run = Far(config, tmp_path, tamper=tamper)
     far = run.trained()
     assert [row["client"] for row in far.clients if row["accuracy"] is None] == [1]
-    assert all(request.facts["client"] != 1 for request in run.post.asked if request.kind == "measure")
+    assert all(request.facts["client"] != 1 for request in run.transport.asked if request.kind == "measure")

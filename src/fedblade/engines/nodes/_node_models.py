@@ -13,7 +13,7 @@ from fedblade.core.errors import RunFailed
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import State, Tree, tree_map
-from fedblade.engines.base import MeasuredClient, OwnStates
+from fedblade.engines.base import ClientStates, MeasuredClient
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
 from fedblade.engines.nodes._state_notes import read_note, with_tuning_stage
@@ -53,7 +53,7 @@ class NodeModels:
             answered: set[int] = set()
             for begin in range(0, len(missing), _AT_A_TIME):
                 group = [_Measurement(client) for client in missing[begin : begin + _AT_A_TIME]]
-                for client, totals in self._measured(server, group, passes, own=False):
+                for client, totals in self._measured(server, group, passes, personal=False):
                     total = totals if total is None else _added(total, totals)
                     answered.add(client)
             missing = [client for client in missing if client not in answered]
@@ -66,7 +66,7 @@ class NodeModels:
             raise self._too_few(server.round, len(clients) - len(missing), len(clients))
         return total
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
@@ -86,22 +86,22 @@ class NodeModels:
                 facts = {"part": part, "used": note.used, "stage": note.stage}
                 group.append(_Measurement(client.client, facts, {"indices": indices.cpu()}))
             if len(group) == _AT_A_TIME:
-                measured = self._own_measured(server, group, passes)
+                measured = self._personal_measured(server, group, passes)
                 num_measured += len(measured)
                 yield from measured
                 group = []
-        measured = self._own_measured(server, group, passes)
+        measured = self._personal_measured(server, group, passes)
         num_measured += len(measured)
         yield from measured
         if not num_measured and num_clients >= len(self._dispatch.clients_with_samples):
             raise self._too_few(server.round, 0, num_clients)
 
-    def tune(self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float) -> Iterator[tuple[int, State]]:
+    def tune(self, server: ServerState, tasks: Cohort, states: ClientStates, lr: float) -> Iterator[tuple[int, State]]:
         """Have clients tune their personal models and keep them; yields the server's new note on each client."""
         template = Template({}, dict.fromkeys(KINDS, ()), frozenset(), {})
         requests, tensors, missing = [], self._dispatch.server_tensors(server), dict.fromkeys(tasks.clients)
         for client in tasks.clients:
-            note = read_note(own(client))
+            note = read_note(states(client))
             if note.stage is not None:
                 facts = {"lr": lr, "first_epoch": tasks.first_epoch, "used": note.used, "stage": note.stage}
                 request = self._dispatch.request("tune", client, tasks.round, facts, tensors)
@@ -110,22 +110,23 @@ class NodeModels:
             if request is not None and reply is not None:
                 client = int(request.facts["client"])
                 del missing[client]
-                yield client, with_tuning_stage(own(client), int(request.facts["stage"]) + 1)
+                yield client, with_tuning_stage(states(client), int(request.facts["stage"]) + 1)
         for client in missing:
             # Without this note the untuned model would be measured as if it were tuned.
-            yield client, with_tuning_stage(own(client), None)
+            yield client, with_tuning_stage(states(client), None)
 
     def _measured(
-        self, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass], *, own: bool
+        self, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass], *, personal: bool
     ) -> list[tuple[int, _Totals]]:
         """Clients with the totals of their passes, in the order of `group`; clients without a reply are left out."""
         template = self._templates.of_passes(server, passes)
-        common = {"passes": [data_pass.name for data_pass in passes], "own": own}
+        common = {"passes": [data_pass.name for data_pass in passes], "own": personal}
         model = self._dispatch.server_tensors(server)
         requests = []
-        for each in group:
-            tensors = {**model, **each.tensors} if each.tensors else model
-            request = self._dispatch.request("measure", each.client, server.round, {**common, **each.facts}, tensors)
+        for measurement in group:
+            facts = {**common, **measurement.facts}
+            tensors = {**model, **measurement.tensors} if measurement.tensors else model
+            request = self._dispatch.request("measure", measurement.client, server.round, facts, tensors)
             requests += [] if request is None else [request]
         totals: dict[int, _Totals] = {}
         for request, reply in self._dispatch.answers("measure", requests, template, server.round):
@@ -134,12 +135,12 @@ class NodeModels:
                 totals[id(request)] = {name.partition("/")[2]: tree for name, tree in trees}
         return [(int(request.facts["client"]), totals[id(request)]) for request in requests if id(request) in totals]
 
-    def _own_measured(
+    def _personal_measured(
         self, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass]
     ) -> list[tuple[int, _Totals]]:
         """Clients with the totals of their personal models; clients without a reply are noted."""
-        measured = self._measured(server, group, passes, own=True)
-        self._note_missing(server, {each.client for each in group} - {client for client, _ in measured})
+        measured = self._measured(server, group, passes, personal=True)
+        self._note_missing(server, {measurement.client for measurement in group} - {client for client, _ in measured})
         return measured
 
     def _note_missing(self, server: ServerState, clients: Iterable[int]) -> None:

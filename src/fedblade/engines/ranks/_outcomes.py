@@ -30,16 +30,16 @@ def add_over_ranks(
     other ranks tell them the shapes. An error of any rank is raised on all ranks.
     """
     requested = tuple(declared)
-    own, facts = ({}, {}) if isinstance(outcome, Exception) else pack(outcome)
-    header: Json = {"facts": facts, "leaves": leaves_of(own), "rows": list(clients)}
+    tree, facts = ({}, {}) if isinstance(outcome, Exception) else pack(outcome)
+    header: Json = {"facts": facts, "leaves": leaves_of(tree), "rows": list(clients)}
     error = outcome if isinstance(outcome, Exception) else None
     headers = ranks.gather(describe_error(error) if error else header)
     raise_first_error(ranks, headers, error)
     reductions = _reductions(requested, diagnostics)
     total: dict[str, Tensor] = {}
     for reduction in ("sum", "max"):
-        total |= _reduced(ranks, own, _all_leaves(headers, reductions, reduction), reduction, device)
-    total |= _rows_of_clients(ranks, own, headers, _all_leaves(headers, reductions, "each"), device)
+        total |= _reduced(ranks, tree, _all_leaves(headers, reductions, reduction), reduction, device)
+    total |= _rows_of_clients(ranks, tree, headers, _all_leaves(headers, reductions, "each"), device)
     if not ranks.is_rank_0:
         return RoundOutcome()
     return unpack(total, merged_facts([rank_header["facts"] for rank_header in headers]), requested, diagnostics)
@@ -105,15 +105,15 @@ def _all_leaves(headers: Sequence[Json], reductions: Mapping[str, Reduce], reduc
     return [leaves[name] for name in sorted(leaves) if reductions[name.rpartition("/")[0]] == reduction]
 
 
-def _reduced(ranks: Ranks, own: Tree, leaves: Leaves, reduction: str, device: torch.device) -> Tree:
+def _reduced(ranks: Ranks, tree: Tree, leaves: Leaves, reduction: str, device: torch.device) -> Tree:
     """The sums or maxima over all ranks; all leaves travel in one vector."""
     if not leaves:
         return {}
     neutral = float("-inf") if reduction == "max" else 0.0
 
     def flat(name: str, shape: list[int]) -> Tensor:
-        if name in own:
-            return own[name].to(device, torch.float64).reshape(-1)
+        if name in tree:
+            return tree[name].to(device, torch.float64).reshape(-1)
         return torch.full((torch.Size(shape).numel(),), neutral, dtype=torch.float64, device=device)
 
     vector = ranks.reduce(torch.cat([flat(name, shape) for name, _, shape in leaves]), reduction)
@@ -121,12 +121,12 @@ def _reduced(ranks: Ranks, own: Tree, leaves: Leaves, reduction: str, device: to
     return {name: part.reshape(shape).clone() for (name, _, shape), part in zip(leaves, parts, strict=True)}
 
 
-def _rows_of_clients(ranks: Ranks, own: Tree, headers: Sequence[Json], leaves: Leaves, device: torch.device) -> Tree:
+def _rows_of_clients(ranks: Ranks, tree: Tree, headers: Sequence[Json], leaves: Leaves, device: torch.device) -> Tree:
     """Sums that keep clients apart: on rank 0, one row for each client in ascending id."""
     if not leaves:
         return {}
     names = [name for name, _, _ in leaves]
-    own_rows = {name: own[name] for name in names if name in own}
+    own_rows = {name: tree[name] for name in names if name in tree}
     if not ranks.is_rank_0:
         ranks.send(own_rows)
         return {}
@@ -137,4 +137,4 @@ def _rows_of_clients(ranks: Ranks, own: Tree, headers: Sequence[Json], leaves: L
             trees.append(ranks.receive(sent, rank))
             clients += header["rows"]
     order = sorted(range(len(clients)), key=clients.__getitem__)
-    return {name: torch.cat([tree[name].to(device) for tree in trees if name in tree])[order] for name in names}
+    return {name: torch.cat([rows[name].to(device) for rows in trees if name in rows])[order] for name in names}

@@ -107,7 +107,7 @@ def serve_rank_0(
 
 
 def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
-    """Build the run on this rank, and refuse it if another rank built a different one."""
+    """Build the run on this rank. All ranks must build the same run."""
     setup, failed = None, None
     try:
         rank_config = _config_of_rank(ranks, config)
@@ -153,7 +153,9 @@ def _device_of_rank(ranks: Ranks, asked: str) -> str:
     if device.type == "cpu":
         return "cpu"
     if device.index is not None:
-        raise Misconfigured(f"device = '{asked}' is one GPU for all ranks, and each needs its own. Use device=cuda.")
+        raise Misconfigured(
+            f"device = '{asked}' is one GPU for all ranks, and every rank needs another GPU. Use device=cuda."
+        )
     if ranks.local_world > torch.cuda.device_count():
         raise Misconfigured(
             f"{ranks.local_world} ranks were started on {socket.gethostname()}, which has {torch.cuda.device_count()} "

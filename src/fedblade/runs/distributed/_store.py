@@ -48,8 +48,8 @@ def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | No
         directory.write_json(_RANKS, stored)
     if stored["ranks"] != ranks.world:
         raise Misconfigured(
-            f"'{directory.path}' was begun with {stored['ranks']} ranks, each with the states of its own clients, and "
-            f"now there are {ranks.world}. Resume with as many; distributed.store=shared allows any number."
+            f"'{directory.path}' was begun with {stored['ranks']} ranks, which keep the states of their clients, and "
+            f"now there are {ranks.world}. Resume with as many ranks; distributed.store=shared allows any number."
         )
     return {"token": stored["token"], "new": not directory.history()}
 
@@ -92,8 +92,8 @@ def _find_rank_folder(ranks: Ranks, directory: RunDirectory, facts: dict[str, An
         return
     if not facts["new"]:
         raise Misconfigured(
-            f"the clients' states of rank {ranks.rank} are not in '{mark.parent}'. Resume with each rank on the "
-            f"machine where it was, or start the run again elsewhere."
+            f"the clients' states of rank {ranks.rank} are not in '{mark.parent}'. Resume with every rank on "
+            f"the machine where it was before, or start the run again elsewhere."
         )
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)

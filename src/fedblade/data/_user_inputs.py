@@ -1,4 +1,4 @@
-"""What the inputs of a user's own data are: pictures, with their channels first or last, or tables."""
+"""Whether the inputs of a user's data are pictures with channels first, pictures with channels last, or tables."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ _PIXEL = 255.0
 
 
 @dataclass(frozen=True)
-class Look:
-    """The shape of one input as it was given and as it is stored, by what values are divided, and what to tell."""
+class InputLayout:
+    """The shape of one input as given and as stored, the number that values are divided by, and notes for the user."""
 
     given: tuple[int, ...]
     stored: tuple[int, ...]
@@ -21,56 +21,58 @@ class Look:
     notes: tuple[str, ...] = ()
 
     def store(self, inputs: Array) -> Array:
-        """Inputs [n, …] of the given shape in the stored one; others stay as they are."""
+        """Turn inputs [n, …] of the given shape into the stored shape; inputs of other shapes do not change."""
         if self.given == self.stored or inputs.shape[1:] != self.given:
             return inputs
         return inputs[:, None] if len(self.given) < len(self.stored) else np.moveaxis(inputs, -1, 1)
 
 
-def look_at(inputs: Array) -> Look:
-    """What inputs [n, …] are, by type and shape; a shape that may be read in two ways is refused.
+def input_layout(inputs: Array) -> InputLayout:
+    """The layout of inputs [n, …] by their type and shape; an ambiguous shape is refused.
 
-    Bytes of shape [n, height, width] or with three axes after the first are pixels, to be divided by 255. Three axes
-    of which the last alone can be channels are pictures with channels last. All else is used as it is. The notes say
-    how many channels were read where it is not 1, 3 or 4, and that integers other than bytes are not divided.
+    Bytes of shape [n, height, width], or with three axes after the first, are pixels and are divided by 255. Inputs
+    with three axes, of which only the last can be channels, are pictures with channels last. All other inputs are used
+    as they are. The notes name a number of channels other than 1, 3 and 4, and say that integers which are not bytes
+    are not divided.
     """
     given = tuple(int(size) for size in inputs.shape[1:])
     pixels = inputs.dtype == np.uint8 and len(given) in (2, 3)
     stored = (1, *given) if pixels and len(given) == 2 else _channels_first(given)
-    said = []
+    statements = []
     if stored != given:
-        missing = len(stored) > len(given)
-        why = "has no axis of channels" if missing else "has its channels last"
-        said.append(f"{_shown(given)} {why} and is read as {_shown(stored)}")
+        reason = "has no axis of channels" if len(stored) > len(given) else "has its channels last"
+        statements.append(f"{_shown(given)} {reason} and is read as {_shown(stored)}")
     elif len(given) == 3 and given[0] not in _CHANNELS:
-        said.append(f"{_shown(given)} is read as {_in_words(*given)}")
+        statements.append(f"{_shown(given)} is read as {_picture_size(*given)}")
     if pixels:
-        said.append("bytes are pixels and are divided by 255")
+        statements.append("bytes are pixels and are divided by 255")
     elif inputs.dtype == np.uint8:
-        said.append(
+        statements.append(
             f"bytes of shape {_shown(given)} are a table and are used as they are; give pixels as "
             f"[n, height, width] or divide them"
         )
     elif inputs.dtype.kind in "iu" and len(given) in (2, 3):
         fits = inputs.size == 0 or (inputs.min() >= 0 and inputs.max() <= _PIXEL)
         advice = "; give bytes (uint8) to have them divided by 255" if fits else f", up to {inputs.max()}"
-        said.append(f"integers are used as they are{advice}")
-    return Look(given, stored, _PIXEL if pixels else 1.0, (f"inputs: {'; '.join(said)}",) if said else ())
+        statements.append(f"integers are used as they are{advice}")
+    return InputLayout(
+        given, stored, _PIXEL if pixels else 1.0, (f"inputs: {'; '.join(statements)}",) if statements else ()
+    )
 
 
 def _channels_first(given: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a picture with its channels in front."""
+    """The shape of a picture with its channels as the first axis."""
     if len(given) != 3:
         return given
     first, middle, last = given
     if first in _CHANNELS and last in _CHANNELS:
-        # A square picture is by far the more likely one.
+        # If only one of the two readings is a square picture, that one is far more likely.
         if (middle == last) == (first == middle):
             raise _two_readings(*given)
         return given if middle == last else (last, first, middle)
     if last in _CHANNELS:
         return last, first, middle
-    # A square in front is a picture with channels last, as satellites and microscopes give them, or a wide one.
+    # Two equal sizes in front: a square picture with many channels last (satellites, microscopes), or a wide picture.
     if first == middle != last and first > 1:
         raise _two_readings(*given)
     return given
@@ -79,13 +81,13 @@ def _channels_first(given: tuple[int, ...]) -> tuple[int, ...]:
 def _two_readings(first: int, middle: int, last: int) -> Misconfigured:
     return Misconfigured(
         f"inputs of shape {_shown((first, middle, last))} may have their channels first or last: "
-        f"{_in_words(first, middle, last)}, or {_in_words(last, first, middle)}; expected [n, channels, height, width]."
-        f" Transpose channels that are last to the front. Give a fedblade.data.Dataset if they are in front: its "
-        f"inputs are read in that order."
+        f"{_picture_size(first, middle, last)}, or {_picture_size(last, first, middle)}; expected "
+        f"[n, channels, height, width]. If the channels are last, transpose them to the front. If they are first, give "
+        f"a fedblade.data.Dataset: its channels are always first."
     )
 
 
-def _in_words(channels: int, height: int, width: int) -> str:
+def _picture_size(channels: int, height: int, width: int) -> str:
     return f"{channels} {'channel' if channels == 1 else 'channels'} of {height}×{width}"
 
 

@@ -1,4 +1,4 @@
-"""The own models of many clients, with a client axis."""
+"""The personal models of many clients, with a client axis."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,22 +6,22 @@ import torch
 from torch import Tensor
 
 from fedblade.core.passes import PassModel
-from fedblade.core.problem import Problem, own_model
+from fedblade.core.problem import Problem, personal_model
 from fedblade.core.state import ServerState
 from fedblade.core.tree import State, Tree
 from fedblade.engines._group import with_client_axis
 from fedblade.engines.base import MeasuredClient
 
 
-def own_models(
+def personal_models(
     problem: Problem, server: ServerState, clients: Sequence[MeasuredClient], states: Sequence[State | None]
 ) -> PassModel:
-    """The clients' own models, made from the states that they keep (`states`, on the device).
+    """The clients' personal models, made from the states that they keep (`states`, on the device).
 
     A client without a state has the initial one.
     """
     kept = [state or {} for state in states]
-    models = [own_model(problem, server, state) for state in states]
+    models = [personal_model(problem, server, state) for state in states]
     common = (server.params, server.buffers, server.fixed)
     params, buffers, fixed = (_stack(tree, [model[part] for model in models]) for part, tree in enumerate(common))
     start = {name: init(problem.start) for name, init in problem.method.client_state.items()}

@@ -11,7 +11,7 @@ from fedblade.flower._node import Node
 Tamper = Callable[[Request, Reply], Sequence[Reply]]
 
 
-class LocalPost:
+class LocalTransport:
     """Answers at once, in the order that `order` gives to a batch of requests; `tamper` may change what comes back.
 
     A node in `offline` gets nothing, and its requests are lost. One in `forgetful` loses what it is asked and comes
