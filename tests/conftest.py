@@ -33,7 +33,19 @@ hypothesis.settings.register_profile("fresh", derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 TESTS = Path(__file__).parent
-COSTLY = ("cards", "cli", "diagnostics", "engines", "figures", "golden", "methods", "runs", "server", "studies")
+COSTLY = (
+    "cards",
+    "cli",
+    "diagnostics",
+    "engines",
+    "figures",
+    "golden",
+    "methods",
+    "models",
+    "runs",
+    "server",
+    "studies",
+)
 """Folders in which most tests train a model or start a process, and do so for every set of parameters."""
 
 SMALL = {

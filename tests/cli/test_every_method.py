@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.sample import sampled, thorough
+from support.sample import sampled
 
 CONTRACT = [
     "fedavg", "fedprox", "fedavgm", "scaffold", "fednova", "feddyn", "fedexp", "fedsol", "moon", "fedntd",
@@ -61,7 +61,7 @@ def test_the_synergy_grid_runs_by_name(cli, tmp_path, method):
     run(cli, tmp_path, method)
 
 
-@pytest.mark.parametrize("method", [TUNED[0], *thorough(*TUNED[1:])])
+@pytest.mark.parametrize("method", sampled(TUNED))
 def test_fine_tuning_by_name_leaves_a_result_for_every_client(cli, tmp_path, method):
     summary, _ = run(cli, tmp_path, method, "dataset.test_split=matched")
     rows = [json.loads(line) for line in (tmp_path / "mine" / "clients.jsonl").read_text().splitlines()]

@@ -200,6 +200,7 @@ def _load_spec():
     return _CIFAR10
 
 
+@pytest.mark.thorough
 def test_two_processes_decode_at_once_without_harm(source, cache):
     code = (
         "import sys; from fedblade.data.cifar import cifar10; d = cifar10(sys.argv[1]);"

@@ -227,8 +227,10 @@ VARIANTS = {
 METHODS = {name: (name, KNOBS.get(name, {})) for name in NAMED} | CAPABILITIES | VARIANTS
 OWN_PREDICTIONS = ("own_logits",)
 """Methods whose clients do not predict with the head's logits, which is what `check_measure` expects."""
+QUICK_CHECKS = {("fedavg", check) for check in CHECKS} | {(method, check_two_rounds) for method in CAPABILITIES}
+"""What `make test` takes: every check with averaging, and two rounds with every capability."""
 CASES = [
-    (method, check)
+    pytest.param(method, check, marks=[pytest.mark.thorough] * ((method, check) not in QUICK_CHECKS))
     for method in CAPABILITIES
     for check in CHECKS
     if check is not check_measure or method not in OWN_PREDICTIONS
@@ -403,7 +405,7 @@ def test_engines_agree_for_every_method_in_every_setting(engine, method):
     check_all(SETTINGS_OF_ALL, lambda name: check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[name])))
 
 
-LONG = ("alexnet_bn",)
+LONG = ("alexnet_bn", "wrn56_4")
 """Models whose steps take more than about ten seconds."""
 QUICK = ("mlp", "small_cnn", "resnet20")
 MODELS = [

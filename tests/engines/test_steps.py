@@ -14,6 +14,7 @@ QUICK = {
 STEPS = {"fedavg": 6, "scaffold": 6, "fednova": 6, "ditto": 6, "fedavg-ft": 6, "perfedavg": 2, "fedrep": 6}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
 def test_as_many_steps_as_the_epochs_have_give_the_same_bits(engine, tmp_path):
     for method, steps in STEPS.items():

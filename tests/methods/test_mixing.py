@@ -80,14 +80,14 @@ def moved(tree, seed, size=0.1):
     return {n: v + size * torch.randn(v.shape, generator=generator, dtype=v.dtype) for n, v in tree.items()}
 
 
-def slope(setup, params, previous=None):
+def gradient_at(setup, params, previous=None):
     """Gradient of the method's objective at `params`, the model received being the run's first."""
     received = received_by(setup, previous)
     leaves = {n: v.detach().clone().requires_grad_() for n, v in params.items()}
     work = prepare(setup.problem, setup.method.phases[0], leaves)
     batch = received.task.phases[0][0]
     buffers = {n: v.clone() for n, v in received.buffers.items()}
-    return OneClient(setup.problem).slope(received, work, work.terms, batch, leaves, buffers).gradient
+    return OneClient(setup.problem).compute(received, work, work.terms, batch, leaves, buffers).gradient
 
 
 def raw_logits(params, fixed, z):
@@ -148,8 +148,8 @@ def test_gradients_mix_those_of_the_base_and_of_the_table(base, added):
     if added == "prox":
         assert_close(own, {n: params[n] - alone.start.params[n] for n in params}, 1e-15)
     state = previous | alone.start.buffers
-    base_gradient = slope(alone, params)
-    found = slope(mixed, params, state if added == "moon" else None)
+    base_gradient = gradient_at(alone, params)
+    found = gradient_at(mixed, params, state if added == "moon" else None)
     assert_close(found, {n: 0.3 * base_gradient[n] + 0.7 * own[n] for n in own}, 1e-12)
     assert sum(v.abs().sum() for v in own.values()) > 1e-3
 
@@ -235,7 +235,7 @@ def test_several_regularisers_are_mixed_one_after_the_other():
     """The second takes its share of what the first has made: β₂(β₁g + (1 − β₁)g₁) + (1 − β₂)g₂."""
     setup = {name: build(name, **BATCH_NORM) for name in ("fedavg", "fedavg+prox", "fedavg+fd", "fedavg+prox+fd")}
     params = moved(setup["fedavg"].start.params, 1)
-    g, with_prox, with_fd, both = (slope(each, params) for each in setup.values())
+    g, with_prox, with_fd, both = (gradient_at(each, params) for each in setup.values())
     expected = {n: 0.9 * with_prox[n] + (with_fd[n] - 0.9 * g[n]) for n in g}
     assert_close(both, expected, 1e-13)
 

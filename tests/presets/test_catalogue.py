@@ -98,6 +98,7 @@ def test_parts_are_those_of_the_contract(name):
         assert set(lookup(cell.config, "evaluation.metrics") or ()) <= set(metrics.names())
 
 
+@pytest.mark.thorough
 @for_every(GRIDS)
 def test_every_cell_builds_its_method_with_the_knobs_of_the_preset(name):
     for cell, config in zip(shipped(name).cells, configs(name), strict=True):
@@ -113,6 +114,7 @@ def test_every_augmentation_is_defined_for_its_data_set(name):
         assert recipe == "none" or dataset in RECIPES[recipe]
 
 
+@pytest.mark.thorough
 @for_every(GRIDS)
 def test_only_what_a_benchmark_measures_is_pending(name):
     commands = ["`fedblade bench losses`"] if name == "fb-t10" else []

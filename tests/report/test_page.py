@@ -344,6 +344,7 @@ def test_default_and_given_titles(make_run, tmp_path):
     assert "<h1>Table 3</h1>" in given
 
 
+@pytest.mark.thorough
 def test_ten_long_methods_with_all_diagnostics_of_a_hundred_classes_stay_small(make_run, tmp_path):
     """Seeds give bands and label maps; arrays are averaged over them, so those of one seed take as much room.
 

@@ -11,6 +11,7 @@ import pytest
 
 FEW = {
     "fedavg": "plain averaging",
+    "fedavg-ft": "models that are tuned after the run",
     "scaffold": "state on clients and on the server, and a second payload",
     "fedblade": "a fixed ETF behind a projector, and prototypes in the payload",
     "fedper": "a head that stays with its client",
@@ -36,6 +37,8 @@ SAMPLE = FEW | {
     "fedprox+lddecorr": "a regulariser beside a term of the base",
     "fedavg+prox": "a regulariser that is mixed in",
     "moon+feddecorr": "a regulariser beside a teacher",
+    "fedetf-ft": "tuning with a fixed head",
+    "feddr_plus-ft": "tuning with another loss",
 }
 """A test checks that every kind of head, payload, client state and exchange is here."""
 

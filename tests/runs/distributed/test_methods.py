@@ -1,4 +1,4 @@
-"""Every registered method gives on several ranks what it gives in one process."""
+"""A method gives on several ranks what it gives in one process: a sample of methods, and all as slow tests."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedblade.core.registry import methods
+from support.sample import SAMPLE
 
 pytestmark = pytest.mark.thorough
 SCRIPT = Path(__file__).parents[2] / "support" / "rank_methods.py"
@@ -28,8 +29,13 @@ def launch(torchrun, tmp_path, processes, cohort, names):
     return json.loads((tmp_path / "findings.json").read_text())
 
 
-def test_two_ranks_with_five_clients_agree_with_one_process(torchrun, tmp_path):
-    check(launch(torchrun, tmp_path, 2, 5, []), methods.names())
+@pytest.mark.parametrize(
+    "names",
+    [[name for name in methods.names() if name in SAMPLE], pytest.param([], marks=pytest.mark.slow)],
+    ids=["sample", "all"],
+)
+def test_two_ranks_with_five_clients_agree_with_one_process(torchrun, tmp_path, names):
+    check(launch(torchrun, tmp_path, 2, 5, names), names or methods.names())
 
 
 @pytest.mark.parametrize("names", [FEW, pytest.param((), marks=pytest.mark.slow)], ids=["few", "all"])

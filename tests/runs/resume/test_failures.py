@@ -82,6 +82,7 @@ def test_a_clients_state_that_does_not_fit(job, sizes, undisturbed, outcome_of, 
     check(mine, tmp_path / "run", size["client"] - 1, "clients", undisturbed, outcome_of)
 
 
+@pytest.mark.thorough
 def test_a_line_of_the_history_that_fits_only_in_part(job, sizes, undisturbed, outcome_of, tmp_path):
     """A write that is cut short reports no error: it must be noticed all the same."""
     mine = job(rounds=30, hidden=[2], dim=2, norm="none")
