@@ -50,7 +50,7 @@ def taught_as_it_learns(added):
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("added", ALL)
 def test_a_share_of_one_is_the_base(base, added):
-    """Section 8, numbers 3 and 17."""
+    """A regulariser without weight leaves the base as it is, bit for bit."""
     assert_same_run(train(f"{base}+{added}", **beta_of(added, 1.0), **BATCH_NORM), run_of(base, "batch"))
 
 
