@@ -245,6 +245,7 @@ def by_samples():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["late", "by_samples"])
 def test_methods_of_the_users_may_weigh_by_samples_and_log_by_round(name, tmp_path):
     """Updates that are multiplied by hundreds are no longer than their weight allows."""
