@@ -4,16 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow check format bench docs clean
+.PHONY: demo test test-all test-slow test-gpu check format bench docs clean
 
 demo: $(VENV)/.core
 	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade --threshold 90
 
+# Every package in a few minutes: what to run while one works.
 test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not thorough and not slow"
+
+# Everything that must pass before a change lands.
+test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# On a machine with a CUDA GPU. The last line is for benchmarks/README.md.
+test-gpu: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m pytest -m gpu -p support.gpu
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -6,17 +6,17 @@ Pages of methods that are gone are removed.
 import sys
 from pathlib import Path
 
-from fedblade.cards._markdown import pages
+from fedblade.cards import method_pages
 
 
 def build(folder: Path) -> None:
-    """Make the folder hold exactly the pages there should be."""
+    """Write the pages into the folder and remove other pages."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = pages()
+    pages = method_pages()
     for old in folder.glob("*.md"):
-        if old.name not in made:
+        if old.name not in pages:
             old.unlink()
-    for name, text in made.items():
+    for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -19,15 +19,8 @@ from typing import ClassVar
 import torch
 
 import fedblade
-from fedblade.core.method import InitView, Method
-from fedblade.core.state import ServerState
-from fedblade.core.sums import Sum, Sums
-from fedblade.core.terms import Term, TermValue
-from fedblade.core.tree import Tree
-from fedblade.core.views import StepView
+from fedblade.api import InitView, Method, ServerState, StepView, Sum, Sums, Term, TermValue, Tree, average, fedavg
 from fedblade.losses import cross_entropy
-from fedblade.methods.fedavg import fedavg
-from fedblade.server import average
 
 
 @dataclass(frozen=True, kw_only=True)

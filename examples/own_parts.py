@@ -1,15 +1,17 @@
-"""Parts of your own, in your own file: a loss, a head, a method, a model, a partition and a data set.
+"""Parts of your own, in your own file: a loss, a head, a method, a model, a partition, a data set and a metric.
 
 Every part is used by reference, so nothing has to be installed or registered:
 
     fedblade run --set method=examples/own_parts.py:smooth --set method.smoothing=0.2
     fedblade run --set method=examples/own_parts.py:smooth+feddecorr
     fedblade run --set model=examples/own_parts.py:two_layers --set partition=examples/own_parts.py:EvenOdd
+    fedblade run --set metrics=examples/own_parts.py:confidence
 
 The arguments with a default are the knobs a configuration may set. `examples/plugin_package` shows how an installed
 package gives its parts plain names.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,13 +20,22 @@ import torch
 from torch import Tensor, nn
 
 import fedblade
-from fedblade.core.method import Method
-from fedblade.core.streams import Streams
-from fedblade.core.terms import Term, TermValue
-from fedblade.core.tree import Tree
-from fedblade.core.views import Head, HeadOutput, HeadTensors, StepView
+from fedblade.api import (
+    DataPass,
+    Field,
+    Head,
+    HeadOutput,
+    HeadTensors,
+    Method,
+    Metric,
+    StepView,
+    Streams,
+    Term,
+    TermValue,
+    Tree,
+    fedavg,
+)
 from fedblade.data import Dataset, as_dataset
-from fedblade.methods.fedavg import fedavg
 from fedblade.partitions import Partitioner, Request, Split
 
 
@@ -84,6 +95,34 @@ def two_moons(samples: int = 600, noise: float = 0.1) -> Dataset:
     points = (points + noise * draw.standard_normal(points.shape)).astype(np.float32)
     cut = samples // 4
     return as_dataset((points[cut:], label[cut:], points[:cut], label[:cut]))
+
+
+def _confidences(view: StepView) -> Tree:
+    """Sums over a batch. Samples that the mask leaves out only fill the batch up."""
+    real = torch.ones_like(view.labels) if view.mask is None else view.mask
+    largest = view.logits.double().softmax(-1).amax(-1)
+    return {"total": torch.where(real != 0, largest, 0.0).sum(), "count": (real != 0).sum().double()}
+
+
+CONFIDENCES = DataPass("confidences", _confidences)
+
+
+def confidence() -> Metric:
+    """A metric: sums over the test samples, and a number made of their totals. The field says how to show it."""
+    field = Field(
+        "confidence",
+        "How sure the model is",
+        unit="probability",
+        reading="The mean probability of the answered class: 1 if the model is always sure.",
+        low=0.0,
+        high=1.0,
+    )
+
+    def finish(totals: Mapping[str, Tree]) -> dict[str, float]:
+        sums = totals[CONFIDENCES.name]
+        return {"confidence": float(sums["total"] / sums["count"])}
+
+    return Metric(passes=(CONFIDENCES,), finish=finish, fields=(field,))
 
 
 def main() -> None:

@@ -23,11 +23,18 @@ import torch  # noqa: E402
 import fedblade  # noqa: E402
 from fedblade.runs import Result  # noqa: E402
 
+# Failed assertions in tests/support are explained like those of the tests.
+pytest.register_assert_rewrite("support")
+
 torch.set_num_threads(1)
 # A change must not fail over an example that another change would not have drawn; fresh examples are for long runs.
 hypothesis.settings.register_profile("steady", derandomize=True)
 hypothesis.settings.register_profile("fresh", derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+TESTS = Path(__file__).parent
+COSTLY = ("cards", "cli", "diagnostics", "engines", "figures", "golden", "methods", "runs", "server", "studies")
+"""Folders in which most tests train a model or start a process, and do so for every set of parameters."""
 
 SMALL = {
     "model": "mlp",
@@ -79,3 +86,19 @@ def toml_file(tmp_path: Path) -> Callable[[str], Path]:
 def minimal() -> str:
     """The shortest complete configuration."""
     return MINIMAL
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In costly folders, only the first and the last set of a test's parameters are for `make test`.
+
+    A test that marks some of its sets as thorough or slow has chosen for itself.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in COSTLY:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for sets in tests.values():
+        if not any(item.get_closest_marker(name) for item in sets for name in ("thorough", "slow")):
+            for item in sets[1:-1]:
+                item.add_marker(pytest.mark.thorough)

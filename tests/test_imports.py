@@ -35,10 +35,12 @@ ALLOWED: dict[str, set[str]] = {
     },
     "studies": {"core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "runs"},
     "cards": {"core", "methods", "data", "config", "presets", "runs", "engines", "personal"},
-    "report": {"core", "hardness", "protocols", "results"},
-    "figures": {"core", "protocols", "report", "results", "config", "presets"},
+    "charts": {"core", "protocols", "hardness", "results"},
+    "report": {"core", "charts", "results"},
+    "figures": {"core", "charts", "results", "config", "presets"},
     "watch": {"core", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
+    "api": {"core", "data", "diagnostics", "heads", "losses", "methods", "models", "partitions", "payloads", "server"},
     "cli": {
         "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
         "watch", "flower",
@@ -157,10 +159,13 @@ def test_flower_is_loaded_by_its_apps_alone():
 def test_light_imports_do_not_load_torch():
     for module in (
         "fedblade",
+        "fedblade.charts",
         "fedblade.report",
         "fedblade.watch",
         "fedblade.figures",
         "fedblade.cli",
+        "fedblade.flower.federation_status",
+        "fedblade.flower.local_federation",
         "fedblade.protocols",
         "fedblade.hardness",
     ):

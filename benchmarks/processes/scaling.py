@@ -31,7 +31,7 @@ def main(folder: Path, model: str, clients: int, rounds: int) -> None:
     }
     ranks = join_ranks()
     result = RunJob(load_config("quickstart", settings)[0], ranks=ranks).execute()
-    if ranks is None or ranks.leads:
+    if ranks is None or ranks.is_rank_0:
         seconds = [record["seconds"] for record in result.history]
         write_result(folder, round_seconds=seconds[1:] or seconds, accuracy=result.summary["final_accuracy"])
 

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from fedblade.core.method import Method
-from fedblade.core.registry import methods
+from fedblade.api import Method, fedavg, register_method
 from fedblade.losses import CrossEntropy, Proximal
-from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="none")
+@register_method(paper="none")
 def hello(pull: float = 0.1) -> Method:
     """FedAvg that stays near the global model."""
     return replace(fedavg(), losses=(CrossEntropy(), Proximal(weight=pull)))

@@ -1,7 +1,8 @@
 """Federated learning when clients see different labels.
 
 Everything a script needs is here: `run` and `load`, and the packages `losses`, `heads`, `partitions` and
-`diagnostics`, whose functions work in anyone's PyTorch loop. Nothing heavy is imported until it is used.
+`diagnostics`, whose functions work in any PyTorch loop. `fedblade.api` has everything for parts of your own. Nothing
+heavy is imported until it is used.
 """
 
 import importlib
@@ -10,17 +11,30 @@ from typing import TYPE_CHECKING, Any
 from fedblade._version import __version__
 
 if TYPE_CHECKING:
-    from fedblade import diagnostics, heads, losses, partitions
+    from fedblade import api, data, diagnostics, heads, losses, models, partitions
     from fedblade.runs import Result, TrainedModel, load, run
 
-__all__ = ["Result", "TrainedModel", "__version__", "diagnostics", "heads", "load", "losses", "partitions", "run"]
+__all__ = [
+    "Result",
+    "TrainedModel",
+    "__version__",
+    "api",
+    "data",
+    "diagnostics",
+    "heads",
+    "load",
+    "losses",
+    "models",
+    "partitions",
+    "run",
+]
 
-_PACKAGES = ("diagnostics", "heads", "losses", "partitions")
+_MODULES = ("api", "data", "diagnostics", "heads", "losses", "models", "partitions")
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import fedblade` does not load torch."""
-    if name in _PACKAGES:
+    if name in _MODULES:
         return importlib.import_module(f"fedblade.{name}")
     if name in __all__:
         return getattr(importlib.import_module("fedblade.runs"), name)

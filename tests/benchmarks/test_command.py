@@ -36,10 +36,10 @@ def bench(capsys):
     with warnings.catch_warnings():
         # typer still uses names that click has deprecated; the command line itself does not turn warnings into errors.
         warnings.simplefilter("ignore", DeprecationWarning)
-        from fedblade.cli._main import _status
+        from fedblade.cli._main import exit_status
 
     def run(*arguments):
-        status = _status(["bench", *arguments], debug=False)
+        status = exit_status(["bench", *arguments], debug=False)
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

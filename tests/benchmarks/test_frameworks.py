@@ -21,6 +21,7 @@ def installed(*packages):
     return all(importlib.util.find_spec(package) is not None for package in packages)
 
 
+@pytest.mark.thorough
 def test_a_whole_run_is_timed_in_a_process_of_its_own(tiny, tmp_path):
     found = measure_in_fresh_process(OURS, folder=tiny.write(tmp_path))
     assert len(found["round_seconds"]) == tiny.rounds

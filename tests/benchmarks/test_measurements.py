@@ -96,6 +96,7 @@ def test_terms_are_the_losses_at_given_points():
         assert leaf.grad.abs().sum() > 0
 
 
+@pytest.mark.thorough
 def test_memory():
     found = results(memory.measure(ONCE, many=2000, few=20, per_round=3, rounds=2))
     result = found[memory.MANY.label]

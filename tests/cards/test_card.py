@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedblade
-from fedblade.cards import card
+from fedblade.cards import make_card
 from fedblade.config.run_config import knob_tables
 from fedblade.core.method import Exchange, Method, Own
 from fedblade.core.phase import Lookahead, Phase, Sgd
@@ -17,6 +17,7 @@ from fedblade.core.registry import methods
 from fedblade.core.sums import Sum
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedprox import fedprox
+from support.for_every import for_every
 
 COMBINATIONS = ["fedavg+feddecorr", "fedprox+feddecorr+lddecorr", "fedetf-ft"]
 PAPERS = resources.files("fedblade.presets") / "files" / "papers"
@@ -60,7 +61,7 @@ def own(name: str) -> str:
 
 def test_bytes_of_fedavg_by_hand():
     stages, linear, head = (16 * 9 + 2 * 16) + (32 * 16 * 9 + 2 * 32), 128 * 128 + 128, 10 * 128 + 10
-    traffic = card("fedavg").traffic
+    traffic = make_card("fedavg").traffic
     up = {each.name: each.bytes for each in traffic.up_model}
     weights, statistics = 4 * (stages + linear + head), 4 * 2 * (16 + 32)
     assert up == {"delta": weights, "buffers": statistics, "counters": 2 * 4, "weight": 4}
@@ -75,39 +76,39 @@ def test_bytes_are_those_of_a_real_run(name):
     images, labels = np.random.default_rng(0).random((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 10
     sizes = {"num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1, "partition": "iid"}
     summary = fedblade.run(method=name, dataset=(images, labels, images, labels), **sizes).summary
-    traffic = card(name).traffic
+    traffic = make_card(name).traffic
     exchanged = sum(payload.bytes for each in traffic.exchanges for payload in each.up)
     assert traffic.bytes_up + exchanged == summary["bytes_up"]
     assert traffic.bytes_down + sum(each.bytes_down for each in traffic.exchanges) == summary["bytes_down"]
 
 
 def test_what_repeats_the_model_is_the_methods_own():
-    traffic = card("scaffold").traffic
+    traffic = make_card("scaffold").traffic
     assert [each.name for each in traffic.up_extra] == ["c"]
     assert [each.name for each in traffic.down_extra] == ["c"]
     assert traffic.up_extra[0].bytes == traffic.up_model[0].bytes
-    nova = card("fednova").traffic
+    nova = make_card("fednova").traffic
     assert nova.up_model[0].name == "normalised"
     assert {each.name: each.bytes for each in nova.up_extra} == {"steps": 4, "step_range": 8}
 
 
 def test_rows_of_classes_are_marked():
-    (prototypes,) = card("fedblade").traffic.up_extra
+    (prototypes,) = make_card("fedblade").traffic.up_extra
     assert (prototypes.name, prototypes.by_class, prototypes.bytes) == ("prototypes", True, 4 * 10 * (128 + 1))
 
 
 def test_state_in_bytes():
-    kept, plain = card("scaffold").kept, card("fedavg").kept
+    kept, plain = make_card("scaffold").kept, make_card("fedavg").kept
     assert kept.server == kept.client == {"c": 90_600}
     assert plain.server == plain.client == {}
-    alone = card(own("silent"))
+    alone = make_card(own("silent"))
     assert alone.kept.client == {"own parameters": 90_600, "own statistics": 4 * 96 + 2 * 8}
     assert alone.accuracy_of == "personal"
 
 
-@pytest.mark.parametrize("name", [*methods.names(), *COMBINATIONS])
+@for_every([*methods.names(), *COMBINATIONS])
 def test_knobs_have_the_librarys_defaults(name):
-    text = "\n".join(f"{knob.key} = {_toml(knob.default)}" for knob in card(name).knobs)
+    text = "\n".join(f"{knob.key} = {_toml(knob.default)}" for knob in make_card(name).knobs)
     assert tomllib.loads(text) == knob_tables(name)
 
 
@@ -124,7 +125,7 @@ def test_knobs_name_the_papers_that_differ(file):
         for name, settings in block.get("methods", {}).items():
             if name not in methods.names():
                 continue
-            knobs = {knob.key: knob for knob in card(name).knobs}
+            knobs = {knob.key: knob for knob in make_card(name).knobs}
             for key, value in _leaves(settings):
                 differs = value != knobs[key].default
                 told += differs
@@ -138,45 +139,45 @@ def _leaves(table, prefix=""):
 
 
 def test_what_a_preset_varies_on_purpose_is_not_its_setting():
-    knobs = {knob.key: knob for knob in card("fedblade").knobs}
+    knobs = {knob.key: knob for knob in make_card("fedblade").knobs}
     assert knobs["gamma_pba"].presets == {}
     assert knobs["pba.tau"].presets == {}
     assert knobs["decorr.balance"].presets == {"quickstart": (0.1,)}
-    assert {knob.key: knob.presets for knob in card("fedprox").knobs}["mu"] == {
+    assert {knob.key: knob.presets for knob in make_card("fedprox").knobs}["mu"] == {
         "FedDecorr": (0.001,), "FedDr+": (0.001,), "FedETF": (0.001,),
     }  # fmt: skip
 
 
 def test_terms_have_their_library_strength_and_meaning():
-    terms = {term.name: term for term in card("fedblade").terms}
+    terms = {term.name: term for term in make_card("fedblade").terms}
     assert list(terms) == ["supervised", "decorr", "pa", "fa"]
     assert terms["decorr"].strength == "weight 0.005"
     assert all(term.on and len(term.meaning) > 20 for term in terms.values())
 
 
 def test_phases_say_what_trains_for_how_long_and_how():
-    first, second = card(own("busy")).phases
+    first, second = make_card(own("busy")).phases
     assert (first.trains, first.lasts, first.terms) == (("head",), "1 epoch, at most 2 steps", ("supervised", "prox"))
     optimiser, look, statistics = first.remarks
     assert optimiser == "optimiser: lr 0.5, momentum 0"
     assert "second batch" in look
-    assert look.endswith("that of supervised leads")
-    assert statistics == "normalisation statistics stay"
+    assert look.endswith("the gradient of supervised")
+    assert statistics == "normalisation statistics do not change"
     assert (second.trains, second.lasts, second.terms) == (("body",), "the run's epochs or steps", ("prox",))
     assert second.remarks == ("body: weight_decay 0.1",)
-    assert [phase.trains for phase in card("fedblade").phases] == [("all parameters",)]
+    assert [phase.trains for phase in make_card("fedblade").phases] == [("all parameters",)]
 
 
 def test_own_models_by_protocol():
-    told = card(own("busy")).own
-    assert told.what == "none without tuning"
+    told = make_card(own("busy")).own
+    assert told.what == "none unless tuned"
     first = "body for the run's epochs or steps on prox (body: weight_decay 0.1); measured; "
     assert told.tuning["pers_etf"].startswith(first)
-    assert "; measured; 2 times, measured after each: head for 1 epoch" in told.tuning["pers_etf"]
+    assert "; measured; 2 times, measured every time: head for 1 epoch" in told.tuning["pers_etf"]
     assert told.tuning["gapa"].count("10 epochs") == 2
     assert told.tuning["other protocols"] == "not measured"
-    assert card(own("silent")).own.what == "the client's own body and head and its own normalisation statistics"
-    plain, tuned = card("fedavg").own.tuning, card("fedavg-ft").own.tuning
+    assert make_card(own("silent")).own.what == "the client's own body and head and its own normalisation statistics"
+    plain, tuned = make_card("fedavg").own.tuning, make_card("fedavg-ft").own.tuning
     assert plain["ft"] == "measured without tuning"
     assert tuned["ft"] == tuned["other protocols"] == "all parameters for the run's epochs or steps on supervised"
 
@@ -184,31 +185,31 @@ def test_own_models_by_protocol():
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("fedavg", "yes, but for counters (a maximum)"),
-        ("fednova", "yes, but for counters and step_range (maxima)"),
-        (own("each_apart"), "no, because norms shows single clients"),
+        ("fedavg", "yes, except counters (a maximum)"),
+        ("fednova", "yes, except counters and step_range (maxima)"),
+        (own("each_apart"), "no, because norms shows the server single clients"),
         (own("silent"), "nothing is sent"),
     ],
     ids=["fedavg", "fednova", "each", "nothing"],
 )
 def test_secure_sums(name, answer):
-    assert card(name).secure.sentence == answer
+    assert make_card(name).secure.sentence == answer
 
 
 def test_added_parts_are_told():
-    assert card("fedavg").added == {}
-    assert list(card("fedprox+feddecorr+lddecorr").added) == ["+feddecorr", "+lddecorr"]
-    assert list(card("fedetf-ft").added) == ["-ft"]
+    assert make_card("fedavg").added == {}
+    assert list(make_card("fedprox+feddecorr+lddecorr").added) == ["+feddecorr", "+lddecorr"]
+    assert list(make_card("fedetf-ft").added) == ["-ft"]
 
 
 def test_lines_of_the_docstring_that_were_cut_for_length_are_put_together():
-    text = card("scaffold").text
+    text = make_card("scaffold").text
     assert text[0].startswith("Objective: ")
     assert text[-1].startswith("Deviation: ")
     assert all(paragraph.endswith(".") for paragraph in text)
-    assert card(own("each_apart")).text == ("Server: averaging, whatever it sees besides.",)
-    assert card(own("silent")).text == ()
+    assert make_card(own("each_apart")).text == ("Server: averaging, whatever it sees besides.",)
+    assert make_card(own("silent")).text == ()
 
 
 def test_a_card_is_the_same_twice():
-    assert asdict(card("fedblade")) == asdict(card("fedblade"))
+    assert asdict(make_card("fedblade")) == asdict(make_card("fedblade"))

@@ -2,24 +2,26 @@
 
 import re
 import tomllib
+from functools import cache
 from itertools import pairwise
 
-import pytest
-
-from fedblade.cards import card, plain_text
+from fedblade.cards import make_card, plain_text
 from fedblade.cards._knobs import Knob
 from fedblade.cards._markdown import index, page
 from fedblade.cards._text import _knobs
 from fedblade.config.run_config import knob_tables
 from fedblade.core.registry import methods
+from support.for_every import for_every
 
 NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
-HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines")
+HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Personal models", "Secure sums", "Engines")
+
+shown = cache(make_card)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_text_fits_a_terminal_and_has_every_section(name):
-    text = plain_text(card(name))
+    text = plain_text(shown(name))
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith(name)
     sections = [block.partition("\n")[0] for block in text.split("\n\n")][-len(HEADINGS) :]
@@ -27,14 +29,14 @@ def test_text_fits_a_terminal_and_has_every_section(name):
     assert re.search(r"first round: [\d,]+ bytes down, [\d,]+ bytes up", text)
     plain = " ".join(text.split())
     assert "deployed: a client sends its number of samples per class and the shape of a sample once" in plain
-    assert "samples, labels and the client's state never leave it" in plain
+    assert "samples, labels and the client's state never leave the client" in plain
     assert ("then the sums above, the totals" in plain) == ("nothing is sent" not in plain)
-    assert "\n\nDeployed, a client sends its number of samples per class" in page(card(name))
+    assert "\n\nDeployed, a client sends its number of samples per class" in page(shown(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_knobs_can_be_pasted_into_a_configuration(name):
-    knobs = plain_text(card(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
+    knobs = plain_text(shown(name)).partition("\nKnobs")[2].partition("\n")[2].partition("\n\n")[0]
     assert tomllib.loads("\n".join(line.strip() for line in knobs.splitlines())) == knob_tables(name)
 
 
@@ -47,9 +49,9 @@ def test_many_values_of_presets_become_a_comment_above_the_knob():
     assert tomllib.loads("\n".join(lines)) == {"beta": 0.9, "kind": "a"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@for_every(NAMES)
 def test_tables_of_a_page_are_well_formed(name):
-    text = page(card(name))
+    text = page(shown(name))
     assert text.startswith(f"# {name}\n")
     widths = [len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0 for line in text.splitlines()]
     for before, width in pairwise(widths):
@@ -58,7 +60,7 @@ def test_tables_of_a_page_are_well_formed(name):
 
 
 def test_the_index_says_whose_model_what_payload_and_which_state():
-    lines = index([card(name) for name in methods.names()]).splitlines()
+    lines = index([make_card(name) for name in methods.names()]).splitlines()
     rows = {line.split("](")[0].removeprefix("| ["): line for line in lines if line.startswith("| [")}
     assert list(rows) == methods.names()
     assert rows["fedavg"].endswith("| global | – | – |")

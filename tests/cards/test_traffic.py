@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedblade.cards._traffic import measure, set_up
+from fedblade.cards._traffic import measure_traffic, prepare_one_client
 from fedblade.core.method import Exchange
 from fedblade.core.registry import Entry
 from fedblade.core.sums import DataPass, Sum
@@ -70,6 +70,6 @@ def test_a_model_is_charged_where_a_client_passes_over_its_samples(when, sums):
 
 @pytest.mark.parametrize(("method", "model"), [("fedgen", False), ("ccvr", True)])
 def test_the_card_charges_as_the_run_does(method, model):
-    traffic, _ = measure(set_up(method))
+    traffic, _ = measure_traffic(prepare_one_client(method))
     (exchange,) = traffic.exchanges
     assert exchange.bytes_down == (traffic.down_model if model else 0)

@@ -186,7 +186,7 @@ COMBINATIONS = [name for pair in product(METHODS, REGULARISERS) if (name := "+".
 def test_show_gives_the_card_of_every_method(cli, name):
     text = cli("show", name).done().out
     assert text.startswith(name)
-    for heading in ("Knobs", "Terms", "Training", "What travels", "State", "Own models", "Secure sums", "Engines"):
+    for heading in ("Knobs", "Terms", "Training", "What travels", "State", "Personal models", "Secure sums", "Engines"):
         assert f"\n{heading}" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "Objective" in text

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from support.sample import sampled, thorough
+
 CONTRACT = [
     "fedavg", "fedprox", "fedavgm", "scaffold", "fednova", "feddyn", "fedexp", "fedsol", "moon", "fedntd",
     "fedlc", "fedrs", "fedgen", "fedrcl", "fedproto", "fedfm", "fedbn", "feddecorr", "decov", "stdecov",
@@ -21,17 +23,7 @@ REGULARISED = [
     "moon+feddecorr",
     "fedbn+feddecorr",
 ]
-SAMPLE = {
-    "fedavg", "scaffold", "fednova", "moon", "fedgen", "fedfm", "fedgela", "fedblade", "fedper", "ditto", "ccvr",
-    "local_ce", "fedprox+lddecorr", "fedavg+prox", "moon+feddecorr",
-}  # fmt: skip
-"""One of each kind for the gate; tests/engines, tests/engines/nodes and tests/runs/resume run every method there."""
 SMALL = ("rounds=3", "num_clients=6", "clients_per_round=3", "epochs=1", "min_size=5")
-
-
-def sampled(names):
-    """Names as parameters of a test, those beyond the sample marked as slow."""
-    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def run(cli, tmp_path, method, *settings):
@@ -69,7 +61,7 @@ def test_the_synergy_grid_runs_by_name(cli, tmp_path, method):
     run(cli, tmp_path, method)
 
 
-@pytest.mark.parametrize("method", TUNED)
+@pytest.mark.parametrize("method", [TUNED[0], *thorough(*TUNED[1:])])
 def test_fine_tuning_by_name_leaves_a_result_for_every_client(cli, tmp_path, method):
     summary, _ = run(cli, tmp_path, method, "dataset.test_split=matched")
     rows = [json.loads(line) for line in (tmp_path / "mine" / "clients.jsonl").read_text().splitlines()]

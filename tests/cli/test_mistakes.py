@@ -167,6 +167,8 @@ def test_a_single_array_is_refused(cli, tmp_path):
         (["run", "--resume"], ["--resume", "--out"]),
         (["compare"], ["--methods"]),
         (["compare", "--methods", "fedavg,fedprx"], ["'fedprox'"]),
+        (["compare", "fb-t1", "--methods", "fedavg"], ["grid", "`fedblade reproduce fb-t1 --where method=A"]),
+        (["run", "fb-t1"], ["grid", "--where"]),
         (["compare", "--methods", "fedavg", "--seeds", "1,two"], ["1,two", "1,2,3"]),
         (["compare", "--methods", "fedavg", "--seeds", "1.5"], ["1.5"]),
         (["compare", "--methods", "fedavg", "--seeds", "-1"], ["-1"]),
@@ -244,6 +246,7 @@ def test_a_users_method_that_makes_no_method_is_explained(cli, small, tmp_path, 
     assert "own.py:method" in cli("run", *small, "--set", "method=own.py:method").mistake()
 
 
+@pytest.mark.thorough
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(fresh_cli, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n")
     message = fresh_cli("run", "--out", "mine", PYTHONPATH=str(tmp_path)).mistake()
@@ -251,6 +254,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(fresh_cli, t
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.thorough
 def test_a_card_needs_no_data(fresh_cli, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n")
     assert fresh_cli("show", "fedavg", PYTHONPATH=str(tmp_path)).done().out.startswith("fedavg")

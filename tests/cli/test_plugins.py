@@ -180,6 +180,7 @@ def test_an_installed_package_gives_parts_by_name(fresh_cli, site, tmp_path):
     }
 
 
+@pytest.mark.thorough
 def test_parts_of_an_installed_package_are_listed(site):
     """One process for all kinds: `fedblade list KIND --json` for each."""
     code = (
@@ -196,12 +197,14 @@ def test_parts_of_an_installed_package_are_listed(site):
         assert "Acme" in {row["name"]: row["summary"] for row in json.loads(text)}[name]
 
 
+@pytest.mark.thorough
 def test_a_name_of_an_installed_package_is_suggested(fresh_cli, site):
     path = install(site)
     answer = fresh_cli("run", "--set", "method=acme_metod", PYTHONPATH=path)
     assert "'acme_method'" in answer.mistake()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["acme_missing", "acme_parts:no_such_name"])
 def test_a_broken_package_is_named_and_does_not_break_the_rest(fresh_cli, site, target):
     path = install(site, target=target)
@@ -212,6 +215,7 @@ def test_a_broken_package_is_named_and_does_not_break_the_rest(fresh_cli, site, 
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.thorough
 def test_a_package_that_takes_a_name_already_taken_is_named(fresh_cli, site):
     path = install(site, PARTS.replace('"acme_method"', '"fedavg"'))
     answer = fresh_cli("list", "methods", PYTHONPATH=path)

@@ -76,6 +76,7 @@ def test_make_has_the_target(command):
     assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [line for line in commands("fedblade ") if " data " not in line])
 def test_every_command_runs(cli, tmp_path, command):
     if "…" in command:

@@ -32,6 +32,7 @@ def long(small):
     return [*small, "--set", "rounds=5000"]
 
 
+@pytest.mark.thorough
 def test_compare_names_the_folder_it_used(long, tmp_path):
     argv = ["compare", *long, "--methods", "fedavg", "--seeds", "1"]
     line = stop(tmp_path, *argv)
@@ -41,6 +42,7 @@ def test_compare_names_the_folder_it_used(long, tmp_path):
     assert (tmp_path / "runs" / f"{TODAY}-compare-1" / "fedavg-seed1" / "config.toml").is_file()
 
 
+@pytest.mark.thorough
 def test_a_sweep_names_the_command_with_its_folder_once(long, tmp_path):
     line = stop(tmp_path, "sweep", *long, "--grid", "lr=0.01,0.1", "--seeds", "1", "--out", "my folder")
     assert line.startswith("stopped; to go on: fedblade sweep ")

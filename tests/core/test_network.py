@@ -91,7 +91,7 @@ class NeckHead(LinearHead):
 
 
 def test_the_neck_belongs_to_the_body():
-    """methods.md 1.2: the group `body` is extractor and neck."""
+    """The group `body` is extractor and neck."""
     network, params, *_ = build(head=NeckHead())
     assert "neck.weight" in network.names_in(("body",), params)
 

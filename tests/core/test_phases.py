@@ -224,7 +224,7 @@ def test_the_own_model_is_measured_with_the_freed_tensor():
     setup, task, state = freed(Phase(frees=("etf",)))
     look = (DataPass("logits", lambda view: {"logits": view.logits.sum(0)}),)
     mine = (MeasuredClient(2, state, task.counts), setup.test_order)
-    ((_, found),) = setup.engine.measure_own(setup.start, [mine], setup.test, look)
+    ((_, found),) = setup.engine.measure_personal(setup.start, [mine], setup.test, look)
     x, _ = setup.test.batch(setup.test_order)
     own = state[PERSONAL]
     z = setup.problem.network.features(own, setup.start.buffers, x, training=False)

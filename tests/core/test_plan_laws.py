@@ -62,6 +62,24 @@ def test_each_epoch_holds_the_samples_the_rule_promises(plan, round_, client):
     assert (task.weight > 0) == (len(batches) > 0)
 
 
+PHASES = st.builds(
+    PhasePlan,
+    epochs=st.integers(1, 3),
+    steps=st.none() | st.integers(1, 9),
+    paired=st.booleans(),
+    track=st.sampled_from([None, "own"]),
+) | st.builds(PhasePlan, epochs=st.none(), steps=st.integers(1, 9), paired=st.booleans())
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(), st.lists(PHASES, min_size=1, max_size=3))
+def test_a_plan_has_the_steps_of_the_workload(plan, phases):
+    """The server of a deployment counts the workload without the samples."""
+    task, work = plan.task(2, 3, tuple(phases)), plan.workload(len(plan.shards.samples), phases)
+    assert tuple(len(batches) for batches in task.phases) == work.steps
+    assert (task.skipped_singletons, task.weight) == (work.skipped_singletons, work.weight)
+
+
 @settings(max_examples=60, deadline=None)
 @given(plans(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
 def test_questions_asked_before_change_no_answer(plan, asked):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade.core.streams import Streams
+from fedblade.core.streams import Stream, Streams
 
 KEYS = st.tuples(
     st.integers(0, 2**40), st.sampled_from(["client", "proto", "eval"]), st.lists(st.integers(0, 2**31), max_size=3)
@@ -72,3 +72,27 @@ def test_global_generators_are_neither_read_nor_moved():
 
 def test_integers_fit_a_torch_seed():
     assert all(0 <= Streams(s).integer("init", 0) < 2**63 for s in range(200))
+
+
+def test_names_of_streams_are_part_of_every_result():
+    """Another value of a name would change the numbers of all runs."""
+    assert {name.name: name.value for name in Stream} == {
+        "PARTITION": "partition",
+        "HARDNESS": "hardness",
+        "EVALUATION_ORDER": "eval",
+        "MEASURED_CLIENTS": "measured",
+        "INIT": "init",
+        "ETF": "etf",
+        "ORTHONORMAL": "ortho",
+        "PROTOTYPES": "prototypes",
+        "GENERATOR": "generator",
+        "SAMPLING": "sampling",
+        "BATCHES": "client",
+        "AUGMENTATION": "augment",
+        "METHOD": "method",
+        "LAYERS": "layers",
+        "FIXED_ORDER": "pass",
+        "PROTOTYPE_AUGMENTATION": "proto",
+        "SERVER": "server",
+    }
+    assert Streams(3).integer(Stream.BATCHES, 1) == Streams(3).integer("client", 1)

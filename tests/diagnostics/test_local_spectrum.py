@@ -51,6 +51,6 @@ def test_an_unchanged_spectrum_and_a_dead_one():
 @pytest.mark.parametrize("name", ["local_spectrum", "spectrum_ratio"])
 def test_one_client_serves_both(name):
     metric = metrics.get(name).make()
-    assert metric.of == "first"
+    assert metric.clients == "first"
     assert metric.local == metrics.get("local_spectrum").make().local
     assert_vmap_is_one_by_one(name, federation())

@@ -8,15 +8,24 @@ from fedblade.core.errors import Unsupported
 from fedblade.core.network_building import build_network
 from fedblade.core.registry import models
 from fedblade.core.streams import Streams
-from fedblade.engines.layers._body import StackedBody
+from fedblade.engines.layers import StackedBody
 from fedblade.engines.layers._graph import relu_after_norm, relu_after_pooling, traced
 from fedblade.heads import LinearHead
 from support.model_cases import CASES
+from support.sample import thorough
 
 CLIENTS, BATCH = 2, 6
 LARGE = ("alexnet_bn", "densenet121", "efficientnet_b0", "resnet18_imagenet", "wrn56_4", "vgg11", "resnet18")
 """Models that take long in float64."""
-MODELS = [pytest.param(case, marks=[pytest.mark.slow] * (case.name in LARGE), id=case.name) for case in CASES]
+QUICK = ("mlp", "small_cnn", "resnet20")
+MODELS = [
+    pytest.param(
+        case,
+        marks=[pytest.mark.slow] * (case.name in LARGE) + [pytest.mark.thorough] * (case.name not in QUICK),
+        id=case.name,
+    )
+    for case in CASES
+]
 
 
 def test_every_model_has_a_case():
@@ -93,7 +102,7 @@ def test_models_with_a_client_axis_are_the_models(case):
 
 
 @pytest.mark.parametrize("tap", ["none", "plain", "relu"])
-@pytest.mark.parametrize("name", ["small_cnn", "mobilenet_v1", "char_lstm"])
+@pytest.mark.parametrize("name", ["small_cnn", *thorough("mobilenet_v1", "char_lstm")])
 def test_stages_come_in_order_and_as_they_are_tapped(name, tap):
     case = next(case for case in CASES if case.name == name)
     _, stages = compare(case.make, inputs_of(case), training=True, tap=tap)

@@ -21,6 +21,8 @@ from fedblade.methods.fedavg import fedavg
 from support.conformance import LR, check_two_rounds
 from support.small_federation import BATCH_NORM, build, tasks
 
+pytestmark = pytest.mark.gpu
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fading(Term):

@@ -39,7 +39,9 @@ from support.conformance import (
     check_two_rounds,
     over_real,
 )
+from support.for_every import check_all
 from support.model_cases import CASES as MODEL_CASES
+from support.sample import sampled, thorough
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -55,6 +57,8 @@ from support.small_federation import (
 ENGINES = ["sequential", "stacked"]
 OTHERS = ENGINES[1:]
 """Engines that do more than call the reference, for what takes long."""
+STACKED_FIRST = [*thorough(ENGINES[0]), *OTHERS]
+"""`make test` leaves out the engine that calls the reference."""
 
 
 def stateful():
@@ -256,20 +260,22 @@ def test_every_setting_of_a_method_is_of_a_registered_one():
 
 
 @pytest.mark.parametrize(("method", "check"), CASES, ids=lambda x: getattr(x, "__name__", x))
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_with_the_clients_one_by_one(engine, method, check):
     check(*make(engine, method, SETTINGS["batch_norm"]))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("method", ["fedavg", "fedblade", "stateful", "teachers", "track", "fresh_lookahead", "noise"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "method", ["fedblade", *thorough("fedavg", "stateful", "teachers", "track", "fresh_lookahead", "noise")]
+)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_in_every_setting(engine, method, setting):
     check_two_rounds(*make(engine, method, SETTINGS[setting]))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_augmented_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "dataset.augment": "crop_flip"}, images()))
 
@@ -282,6 +288,7 @@ def test_engines_agree_on_samples_that_are_read_anew(engine):
     check_two_rounds(*make(engine, "perfedavg", {}, read_anew(vectors(60, 10))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_for_every_variant(engine):
     for method in VARIANTS:
@@ -291,20 +298,20 @@ def test_engines_agree_for_every_variant(engine):
 IMAGES = images(60, 10)
 
 
-@pytest.mark.parametrize("method", NAMED)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", sampled(NAMED, pytest.mark.thorough))
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_for_every_registered_method(engine, method):
     check_two_rounds(*make(engine, method, BATCH_NORM))
 
 
-@pytest.mark.parametrize("method", NAMED)
+@pytest.mark.parametrize("method", sampled(NAMED, pytest.mark.thorough))
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_for_every_registered_method_on_images(engine, method):
     check_two_rounds(*make(engine, method, {**CNN, "local.epochs": 1}, IMAGES))
 
 
 @pytest.mark.parametrize("method", [name for name in methods.names() if methods.get(name).make().exchanges])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_what_methods_exchange_besides_the_rounds(engine, method):
     made, setup = make(engine, method, BATCH_NORM)
     for exchange in setup.method.exchanges:
@@ -316,7 +323,7 @@ PERSONAL = [name for name in methods.names() if methods.get(name).make().has_own
 
 
 @pytest.mark.parametrize("setting", ["running", "batch"])
-@pytest.mark.parametrize("method", PERSONAL)
+@pytest.mark.parametrize("method", sampled(PERSONAL, pytest.mark.thorough))
 @pytest.mark.parametrize("engine", OTHERS)
 def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, method, setting):
     """Clients that trained, one that never did, on parts of the test set that differ in size."""
@@ -329,7 +336,7 @@ def test_engines_agree_on_the_own_models_of_every_method_that_has_them(engine, m
     parts = [setup.test_order, setup.test_order[:9], setup.test_order[5:], setup.test_order[:20]]
     passes = tuple(each for metric in setup.metrics for each in metric.passes) + LOGITS
     found, expected = (
-        list(each.measure_own(setup.start, zip(holders, parts, strict=True), setup.test, passes))
+        list(each.measure_personal(setup.start, zip(holders, parts, strict=True), setup.test, passes))
         for each in (made, SequentialEngine(setup.problem))
     )
     for (client, totals), (wanted, trees) in zip(found, expected, strict=True):
@@ -375,8 +382,8 @@ TUNED = {
 }
 
 
-@pytest.mark.parametrize("method", TUNED)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", [*thorough("fedetf"), *(name for name in TUNED if name != "fedetf")])
+@pytest.mark.parametrize("engine", STACKED_FIRST)
 def test_engines_agree_on_the_stages_of_own_models(engine, method):
     """Models kept beside, fixed tensors that are freed, heads that tuning alone trains."""
     name, knobs = METHODS.get(method, (method, {}))
@@ -390,16 +397,23 @@ SETTINGS_OF_ALL = {**SETTINGS, "batch_statistics": {**BATCH_NORM, "norm_stats": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", SETTINGS_OF_ALL)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("engine", OTHERS)
-def test_engines_agree_for_every_method_in_every_setting(engine, method, setting):
-    check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[setting]))
+def test_engines_agree_for_every_method_in_every_setting(engine, method):
+    check_all(SETTINGS_OF_ALL, lambda name: check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[name])))
 
 
 LONG = ("alexnet_bn",)
 """Models whose steps take more than about ten seconds."""
-MODELS = [pytest.param(case, marks=[pytest.mark.slow] * (case.name in LONG), id=case.name) for case in MODEL_CASES]
+QUICK = ("mlp", "small_cnn", "resnet20")
+MODELS = [
+    pytest.param(
+        case,
+        marks=[pytest.mark.slow] * (case.name in LONG) + [pytest.mark.thorough] * (case.name not in QUICK),
+        id=case.name,
+    )
+    for case in MODEL_CASES
+]
 SHORT = {
     "num_clients": 3,
     "clients_per_round": 3,
@@ -444,15 +458,14 @@ def test_engines_agree_for_every_model(engine, case, method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in methods.names() if name not in ON_EVERY_MODEL])
-@pytest.mark.parametrize("case", MODEL_CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("engine", OTHERS)
-def test_engines_agree_for_every_method_on_every_model(engine, case, method):
-    check_one_step(engine, case, method)
+def test_engines_agree_for_every_method_on_every_model(engine, method):
+    check_all(MODEL_CASES, lambda case: check_one_step(engine, case, method))
 
 
 def measure_one(engine, setup, holder):
     """What the passes give for one client on the whole test set."""
-    ((_, totals),) = engine.measure_own(setup.start, [(holder, setup.test_order)], setup.test, LOGITS)
+    ((_, totals),) = engine.measure_personal(setup.start, [(holder, setup.test_order)], setup.test, LOGITS)
     return totals
 
 
@@ -623,7 +636,7 @@ class CollectsTwice(SequentialEngine):
 
 
 class IgnoresOwnParts(SequentialEngine):
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         for holder, indices in clients:
             yield holder.client, self.measure(server, samples, indices, passes)
 
@@ -679,22 +692,22 @@ class KeepsOnlyPersonalParts(SequentialEngine):
 class PredictsWithTheHead(SequentialEngine):
     """Ignores a client's own prediction."""
 
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         plain = replace(self._problem, method=replace(self._problem.method, own=Own()))
-        return SequentialEngine(plain).measure_own(server, clients, samples, passes)
+        return SequentialEngine(plain).measure_personal(server, clients, samples, passes)
 
 
 class ForgetsCounts(SequentialEngine):
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         empty = ((replace(holder, counts=torch.zeros_like(holder.counts)), indices) for holder, indices in clients)
-        return super().measure_own(server, empty, samples, passes)
+        return super().measure_personal(server, empty, samples, passes)
 
 
 class MeasuresTheNeighbours(SequentialEngine):
     """Gives each client the totals of the one after it."""
 
-    def measure_own(self, server, clients, samples, passes):
-        found = list(super().measure_own(server, clients, samples, passes))
+    def measure_personal(self, server, clients, samples, passes):
+        found = list(super().measure_personal(server, clients, samples, passes))
         for (client, _), (_, totals) in zip(found, [*found[1:], found[0]], strict=True):
             yield client, totals
 
@@ -702,10 +715,10 @@ class MeasuresTheNeighbours(SequentialEngine):
 class MeasuresOnOneSet(SequentialEngine):
     """Measures everyone on the samples of the first."""
 
-    def measure_own(self, server, clients, samples, passes):
+    def measure_personal(self, server, clients, samples, passes):
         chosen = list(clients)
         same = [(holder, chosen[0][1]) for holder, _ in chosen]
-        return super().measure_own(server, same, samples, passes)
+        return super().measure_personal(server, same, samples, passes)
 
 
 BROKEN = [

@@ -1,7 +1,6 @@
 """What runs on a GPU alone: steps that are captured and replayed."""
 
 import gc
-import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -18,13 +17,11 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.runs import prepare
 from fedblade.runs._device import float32_products
 from support.conformance import LR, check_two_rounds
+from support.gpu import NEEDS_GPU
 from support.own_modules import FROZEN, half_frozen
 from support.small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, which has the kernels"),
-]
+pytestmark = NEEDS_GPU
 MILD = {"lambda_decorr": 1e-4}
 METHODS = {"fedavg": {}, "scaffold": {}, "fedblade": MILD, "fedntd": {}}
 

@@ -1,18 +1,13 @@
 """Kernels of a GPU against plain layers in float64, client by client on its real samples alone."""
 
-import importlib.util
-
 import pytest
 import torch
 from torch.nn import functional
 
 from fedblade.engines.layers._pointwise import patches, pointwise
 from fedblade.runs._device import float32_products
+from support.gpu import NEEDS_GPU
 
-on_gpu = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, which has the kernels"),
-]
 KINDS = {torch.float32: 3e-5, torch.bfloat16: 3e-2}
 """Types that the kernels take, and how far they may be from float64, of 1 + the largest number."""
 SIZES = {
@@ -91,7 +86,7 @@ def gradients_close(found, expected, up, tolerance):
 
 
 class TestNorm:
-    pytestmark = on_gpu
+    pytestmark = NEEDS_GPU
 
     @pytest.mark.parametrize("relu", [False, True])
     @pytest.mark.parametrize("real", REAL)
@@ -168,7 +163,7 @@ class TestNorm:
 
 
 class TestDepthwise:
-    pytestmark = on_gpu
+    pytestmark = NEEDS_GPU
 
     @pytest.mark.parametrize("norm", ["none", "norm", "norm_relu"])
     @pytest.mark.parametrize("stride", [1, 2])
@@ -205,7 +200,7 @@ class TestDepthwise:
 
 
 class TestProducts:
-    pytestmark = on_gpu
+    pytestmark = NEEDS_GPU
 
     @pytest.mark.parametrize(("left", "right"), [(5, 70), (70, 5), (20, 24), (16, 16), (32, 200)])
     @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedblade.engines.layers import _norm_pool
-from fedblade.engines.layers._body import StackedBody
+from fedblade.engines.layers import StackedBody, _norm_pool
 
 CLIENTS = 3
 

@@ -14,7 +14,8 @@ import pytest
 
 import fedblade
 from fedblade.core.registry import ENTRY_POINT_GROUP
-from fedblade.runs import RunListener
+from fedblade.results import read_runs
+from fedblade.runs import Driver, RunListener, load_config, prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"rounds": 2, "num_clients": 4, "clients_per_round": 2, "epochs": 1}
@@ -43,6 +44,13 @@ def test_own_parts_work_by_reference():
         fedblade.run(method=f"{file}:smooth", smothing=0.3, **SMALL)
 
 
+def test_an_own_metric_is_measured_and_described(tmp_path):
+    result = fedblade.run(metrics=[f"{EXAMPLES / 'own_parts.py'}:confidence"], out=tmp_path / "run", **SMALL)
+    assert all(0.1 <= row["confidence"] <= 1 for row in result.history)
+    (record,) = read_runs([tmp_path / "run"])
+    assert record.fields["confidence"].label == "How sure the model is"
+
+
 def test_own_parts_combine_with_built_in_regularisers():
     result = fedblade.run(method=f"{EXAMPLES / 'own_parts.py'}:smooth+feddecorr", **SMALL)
     assert "loss_decorr" in result.history[0]
@@ -57,6 +65,7 @@ def test_the_even_odd_partition_splits_by_parity():
     assert table.sum() == 120
 
 
+@pytest.mark.thorough
 def test_own_parts_script_runs_from_the_command_line(capsys):
     load("own_parts").main()
     printed = capsys.readouterr().out
@@ -64,6 +73,7 @@ def test_own_parts_script_runs_from_the_command_line(capsys):
     assert "two moons" in printed
 
 
+@pytest.mark.thorough
 def test_own_loop_shows_that_decorrelation_opens_the_spectrum():
     module = load("own_loop")
     plain_accuracy, plain_rank = module.train(0.0)
@@ -128,17 +138,16 @@ def test_the_server_of_the_new_method_hears_of_every_participation():
     everyone = {**SMALL, "clients_per_round": 4, "rounds": 3}
     seen = []
 
-    class DiagnosticRequest(RunListener):
-        def on_start(self, setup, history):
-            server = setup.method.server
-            object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
-
-    fedblade.run(method=NEW_METHOD, listener=DiagnosticRequest(), **everyone)
+    setup = prepare(load_config(None, {"method": NEW_METHOD, **everyone})[0])
+    server = setup.method.server
+    object.__setattr__(setup.method, "server", lambda *given: seen.append(server(*given)) or seen[-1])
+    Driver(setup, None, RunListener()).run()
     totals = [state.extra["heard"]["of"] for state in seen]
     assert float(totals[0].sum()) == 1348
     assert (totals[2] == 3 * totals[0]).all()
 
 
+@pytest.mark.thorough
 def test_the_new_method_script_compares_with_fedavg(capsys):
     load("new_method").main(rounds=2, seeds=(1, 2))
     first, second = capsys.readouterr().out.splitlines()
@@ -147,6 +156,7 @@ def test_the_new_method_script_compares_with_fedavg(capsys):
     assert first.split()[1:3] != second.split()[1:3]
 
 
+@pytest.mark.thorough
 def test_the_new_method_runs_by_reference_from_the_command_line(tmp_path):
     command = [sys.executable, "-m", "fedblade", "run", "--set", "method=examples/new_method.py:relative"]
     sizes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
@@ -155,6 +165,7 @@ def test_the_new_method_runs_by_reference_from_the_command_line(tmp_path):
     assert (out / "model.safetensors").is_file()
 
 
+@pytest.mark.thorough
 def test_an_installed_package_announces_its_parts(tmp_path):
     """The same metadata that pip writes for `examples/plugin_package`, on the path of a fresh process."""
     info = tmp_path / "fedblade_hello-0.1.0.dist-info"

@@ -10,7 +10,7 @@ import pytest
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import complete_config
 from fedblade.core.registry import metrics
-from fedblade.presets.catalogue import load_preset
+from fedblade.presets.catalogue import load_grid
 from fedblade.runs import execute, run
 from support.figure_runs import make_run
 
@@ -42,7 +42,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder per preset with its cells, each on digits and small, and with the metrics that the preset asks for."""
     root = tmp_path_factory.mktemp("papers")
     for preset, wanted in CHOSEN.items():
-        cells = [cell for cell in load_preset(preset).cells if not cell.unusual and wanted(cell.config)]
+        cells = [cell for cell in load_grid(preset).cells if not cell.unusual and wanted(cell.config)]
         for index, cell in enumerate(cells):
             config = apply_overrides(on_digits(cell.config), SMALL | {"seed": 1})
             execute(complete_config(config), out=root / preset / f"{index:02d}")

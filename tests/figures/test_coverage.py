@@ -9,6 +9,8 @@ from fedblade.figures._specs import general_figures
 from fedblade.report import build_report
 from fedblade.results import group_runs, read_runs
 
+pytestmark = pytest.mark.thorough
+
 # The report's pictures that are no course of one number over rounds, with the figures that show the same.
 FIGURES = {
     "accuracy": ("accuracy",),
@@ -44,7 +46,7 @@ def figures(complete) -> dict[str, bool]:
 def over_rounds() -> dict[str, str]:
     """The figure that shows a number over rounds, by the name that the number's picture has in the report."""
     parts = [part for part in general_figures() if part.draw == "rounds"]
-    return {field.key.replace("_", "-"): part.name for part in parts for field in part.required}
+    return {number.key.replace("_", "-"): part.name for part in parts for number in part.required}
 
 
 def test_every_picture_of_the_report_is_a_figure_for_papers(pictures, figures):

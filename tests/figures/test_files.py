@@ -5,31 +5,49 @@ import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 from matplotlib.colors import to_hex
 
+from fedblade.charts import Axis, Line, LinePanel, Matrix, MatrixPanel, Series
+from fedblade.charts.palette import COLOURS
 from fedblade.core.errors import Misconfigured
 from fedblade.figures import write_figures
 from fedblade.figures._draw import draw
-from fedblade.figures._panels import Line, LinePanel, MatrixPanel, build_panels
-from fedblade.figures._series import Series
+from fedblade.figures._panels import build_panels
 from fedblade.figures._specs import general_figures, paper_figure
-from fedblade.figures._style import COLOURS, ONE_COLUMN, TWO_COLUMNS
-from fedblade.report._svg import COLOURS as PAGE_COLOURS
+from fedblade.figures._style import ONE_COLUMN, TWO_COLUMNS
 from fedblade.results import group_runs, read_runs
 
 SVG = "{http://www.w3.org/2000/svg}"
 CROWDED = ("alignment", "class-cosines", "confusion", "fairness", "label-map", "nc2-variants")
 
 
+NAMES = ("a", "b", *(f"method {i}" for i in range(12)))
+
+
 def line(name: str, values: tuple[float, ...], part: str = "", spread: float = 0.0) -> Line:
     low, high = (tuple(v + sign * spread for v in values) for sign in (-1, 1))
-    return Line(name, part, Series(tuple(map(float, range(1, len(values) + 1))), values, low, high))
+    return Line(NAMES.index(name), Series(tuple(map(float, range(1, len(values) + 1))), values, low, high), part)
 
 
-def panel(*lines: Line, title: str = "", log: str = "", scale: str = "", diagonal: bool = False) -> LinePanel:
-    return LinePanel(title, "round", "test accuracy (%)", lines, log, whole_x=True, scale=scale, diagonal=diagonal)
+def panel(*lines: Line, log: str = "", shared: str = "", diagonal: bool = False, floor: float = -math.inf) -> LinePanel:
+    """A panel in which no line has a name but those that are drawn."""
+    drawn = sorted({line.index for line in lines})
+    return LinePanel(
+        x=Axis("round", scale="log" if "x" in log else "linear", whole=True),
+        y=Axis("test accuracy (%)", scale="log" if "y" in log else "linear", floor=floor),
+        names=tuple(NAMES[index] for index in drawn),
+        lines=tuple(replace(line, index=drawn.index(line.index)) for line in lines),
+        shared=shared,
+        diagonal=diagonal,
+    )
+
+
+def matrix(title: str, labels: tuple[str, str], shade: str, values: Matrix, kind: str = "cosines") -> MatrixPanel:
+    across, down = map(Axis, labels)
+    return MatrixPanel(title, across, down, Axis(shade), values, kind)
 
 
 def pixels(content: bytes) -> tuple[int, int]:
@@ -37,6 +55,7 @@ def pixels(content: bytes) -> tuple[int, int]:
     return struct.unpack(">II", content[16:24])
 
 
+@pytest.mark.thorough
 def test_every_figure_of_the_report_is_written(make_run, tmp_path):
     for method in ("fedavg", "fedblade"):
         make_run(method)
@@ -125,7 +144,7 @@ def test_one_line_needs_no_legend():
 
 
 def test_a_level_crosses_the_panel():
-    level = Line("b", "", Series((), (1.5,), (1.5,), (1.5,), level=True))
+    level = Line(NAMES.index("b"), Series((), (1.5,), (1.5,), (1.5,)))
     [ax] = draw([panel(line("a", (1.0, 2.0)), level, log="x")], ONE_COLUMN).axes
     assert list(ax.lines[1].get_ydata()) == [1.5, 1.5]
     assert ax.get_xscale() == "log"
@@ -140,8 +159,8 @@ def test_a_logarithmic_axis_needs_positive_numbers():
 
 
 def test_panels_of_one_scale_have_one_vertical_axis_and_the_others_their_own():
-    low, high = panel(line("a", (1.0, 2.0)), scale="x"), panel(line("a", (5.0, 9.0), spread=1.0), scale="x")
-    other = panel(line("a", (40.0, 50.0)), scale="y")
+    low, high = panel(line("a", (1.0, 2.0)), shared="x"), panel(line("a", (5.0, 9.0), spread=1.0), shared="x")
+    other = panel(line("a", (40.0, 50.0)), shared="y")
     one, two, three = draw([low, high, other], TWO_COLUMNS).axes
     assert one.get_ylim() == two.get_ylim()
     assert one.get_ylim()[0] < 1.0
@@ -153,16 +172,19 @@ def test_panels_of_one_scale_have_one_vertical_axis_and_the_others_their_own():
 
 
 def test_eigenvalues_that_vanish_leave_the_panel_and_not_the_others_flat():
-    deep = LinePanel("", "index", "log", (line("a", (2.0, -3.0, -27.0)),), scale="x", floor=-27.0)
-    whole = LinePanel("", "index", "log", (line("a", (1.0, -2.0, -8.0)),), scale="x", floor=-27.0)
+    deep = panel(line("a", (2.0, -3.0, -27.0)), shared="x", floor=-27.0)
+    whole = panel(line("a", (1.0, -2.0, -8.0)), shared="x", floor=-27.0)
     for ax in draw([deep, whole], TWO_COLUMNS).axes:
         assert -10.0 < ax.get_ylim()[0] < -8.0
-    [nothing] = draw([LinePanel("", "index", "log", (line("a", (-27.0, -27.0)),), floor=-27.0)], ONE_COLUMN).axes
+    [nothing] = draw([panel(line("a", (-27.0, -27.0)), floor=-27.0)], ONE_COLUMN).axes
     assert nothing.get_ylim()[0] < -27.0
 
 
 def test_panels_of_one_scale_are_all_logarithmic_or_none_is():
-    fine, not_fine = panel(line("a", (1.0, 2.0)), log="y", scale="x"), panel(line("a", (0.0, 2.0)), log="y", scale="x")
+    fine, not_fine = (
+        panel(line("a", (1.0, 2.0)), log="y", shared="x"),
+        panel(line("a", (0.0, 2.0)), log="y", shared="x"),
+    )
     assert [ax.get_yscale() for ax in draw([fine, not_fine], TWO_COLUMNS).axes] == ["linear", "linear"]
     assert [ax.get_yscale() for ax in draw([fine, fine], TWO_COLUMNS).axes] == ["log", "log"]
 
@@ -176,7 +198,7 @@ def test_the_diagonal_lies_where_both_numbers_are_equal_and_needs_no_name():
 
 def test_shares_are_shaded_from_nothing_to_all():
     shares = ((75.0, 25.0), (None, None))
-    figure = draw([MatrixPanel("", "answer", "true class", "share (%)", shares, "confusion")], ONE_COLUMN)
+    figure = draw([matrix("", ("answer", "true class"), "share (%)", shares, "confusion")], ONE_COLUMN)
     [image] = figure.axes[0].images
     assert image.get_clim() == (0.0, 100.0)
     assert image.get_array()[0].tolist() == [75.0, 25.0]
@@ -184,7 +206,7 @@ def test_shares_are_shaded_from_nothing_to_all():
 
 def test_shades_are_the_numbers_and_gaps_stay_empty():
     values = ((1.0, None), (-0.5, 1.0))
-    figure = draw([MatrixPanel("", "class", "class", "cosine", values)], ONE_COLUMN)
+    figure = draw([matrix("", ("class", "class"), "cosine", values)], ONE_COLUMN)
     [image] = figure.axes[0].images
     drawn = image.get_array()
     assert drawn[0, 0] == 1.0
@@ -195,13 +217,13 @@ def test_shades_are_the_numbers_and_gaps_stay_empty():
 
 def test_label_maps_share_one_scale_of_counts():
     maps = [
-        MatrixPanel(title, "client", "class", "samples", ((0.0, n),), "labels")
-        for title, n in (("a", 5.0), ("b", 80.0))
+        matrix(title, ("client", "class"), "samples", ((0.0, n),), "labels") for title, n in (("a", 5.0), ("b", 80.0))
     ]
     figure = draw(maps, TWO_COLUMNS)
     assert [ax.images[0].get_clim() for ax in figure.axes[:2]] == [(0.0, 80.0)] * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [ONE_COLUMN, TWO_COLUMNS])
 def test_nothing_is_cut_off_and_the_legend_stands_clear(make_run, tmp_path, width):
     for method in ("fedavg", "fedavg+feddecorr", "fedetf", "fedblade", "feddr_plus"):
@@ -226,7 +248,7 @@ def test_nothing_is_cut_off_and_the_legend_stands_clear(make_run, tmp_path, widt
 def test_the_name_of_the_shades_fits_beside_few_panels(width, count):
     values = ((75.0, 25.0), (10.0, 90.0))
     shade = next(part for part in general_figures() if part.name == "confusion").panels[0][0].label
-    maps = [MatrixPanel(f"method {n}", "answer", "true class", shade, values, "confusion") for n in range(count)]
+    maps = [matrix(f"method {n}", ("answer", "true class"), shade, values, "confusion") for n in range(count)]
     figure = draw(maps, width)
     for box in (ax.get_tightbbox() for ax in figure.axes if ax.get_visible()):
         assert box.y0 >= -2
@@ -321,5 +343,5 @@ def test_cosines_have_the_colours_of_the_page(make_run, tmp_path):
     figure = draw(build_panels(part, group_runs(read_runs([tmp_path / "runs"])), strict=False), TWO_COLUMNS)
     [image] = figure.axes[0].get_images()
     shades = [to_hex(image.cmap(image.norm(value))) for value in (-1.0, 1.0)]
-    assert shades == [PAGE_COLOURS[1], PAGE_COLOURS[0]]
+    assert shades == [COLOURS[1], COLOURS[0]]
     assert min(image.cmap(image.norm(0.0))[:3]) > 0.98

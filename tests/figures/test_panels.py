@@ -7,10 +7,10 @@ from statistics import fmean
 
 import pytest
 
+from fedblade.charts import LinePanel, MatrixPanel, Panel, section_charts
 from fedblade.core.errors import Misconfigured
-from fedblade.figures._panels import LinePanel, MatrixPanel, Panel, build_panels
+from fedblade.figures._panels import build_panels
 from fedblade.figures._specs import Part, general_figures, paper_figure
-from fedblade.report import _geometry
 from fedblade.results import group_runs, read_runs
 
 DRIFT = ("drift_norm", "drift_relative", "update_cosine")
@@ -34,7 +34,7 @@ def arrays(run: Path) -> dict[str, list[float]]:
 
 def by_name(panel: Panel) -> dict[tuple[str, str], tuple[float, ...]]:
     assert isinstance(panel, LinePanel)
-    return {(line.name, line.part): line.series.y for line in panel.lines}
+    return {(panel.names[line.index], line.part): line.series.y for line in panel.lines}
 
 
 def test_a_curve_is_the_mean_over_seeds_with_their_range(make_run, tmp_path):
@@ -46,7 +46,7 @@ def test_a_curve_is_the_mean_over_seeds_with_their_range(make_run, tmp_path):
     assert line.series.y == pytest.approx([fmean(column) for column in columns])
     assert line.series.low == pytest.approx([min(column) for column in columns])
     assert line.series.high == pytest.approx([max(column) for column in columns])
-    assert (panel.x_label, panel.y_label) == ("round", "test accuracy (%)")
+    assert (panel.x.label, panel.y.label) == ("round", "test accuracy (%)")
 
 
 def test_a_spectrum_is_the_natural_logarithm_of_the_last_round_and_a_hundred_values_long(make_run, tmp_path):
@@ -85,7 +85,7 @@ def test_time_adds_up_over_rounds_as_far_as_every_round_says(make_run, tmp_path)
     del rows[1]["test_accuracy"], rows[4]["seconds"]
     (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     [panel] = panels(tmp_path, general("training-time"))
-    assert panel.x_label == "training time (s)"
+    assert panel.x.label == "training time (s)"
     assert panel.lines[0].series.x == pytest.approx([0.25, 0.75, 1.0])
     assert panel.lines[0].series.y == tuple(rows[at]["test_accuracy"] for at in (0, 2, 3))
 
@@ -117,7 +117,7 @@ def test_confusion_is_in_percent_of_the_true_class_and_a_mean_over_seeds(make_ru
         (make_run("fedavg", seed) / "diagnostics.jsonl").write_text(json.dumps(row) + "\n")
     [panel] = panels(tmp_path, general("confusion"))
     assert panel.values == ((50.0, 50.0), (None, None))
-    assert (panel.title, panel.x_label, panel.y_label) == ("", "answer", "true class")
+    assert (panel.title, panel.x.label, panel.y.label) == ("", "answer", "true class")
 
 
 def test_clients_that_were_not_measured_are_estimated_by_their_labels(make_run, tmp_path):
@@ -134,13 +134,13 @@ def test_panels_of_one_kind_of_number_share_their_scale_within_a_data_set(make_r
     for dataset in ("cifar10", "cifar100"):
         for alpha in (0.05, 0.5):
             make_run(dataset={"name": dataset}, partition={"alpha": alpha})
-    one, two, three, four = (panel.scale for panel in panels(tmp_path, paper_figure("fd-f4")[0]))
+    one, two, three, four = (panel.shared for panel in panels(tmp_path, paper_figure("fd-f4")[0]))
     assert one == two != three == four
-    heads = [panel.scale for panel in panels(tmp_path, paper_figure("fg-f5")[0])]
+    heads = [panel.shared for panel in panels(tmp_path, paper_figure("fg-f5")[0])]
     assert len(heads) == 8
     assert len(set(heads)) == 2
     first, second, *_ = panels(tmp_path, paper_figure("fe-f5")[0])
-    assert first.scale != second.scale
+    assert first.shared != second.shared
 
 
 def test_clients_are_sorted_from_the_worst_served_to_the_best(make_run, tmp_path):
@@ -161,7 +161,7 @@ def test_lines_are_methods_in_the_papers_order_and_panels_are_settings(make_run,
     titles = ["CIFAR-10, α = 0.05", "CIFAR-10, α = 0.5", "Tiny-ImageNet, α = 0.05", "Tiny-ImageNet, α = 0.5"]
     assert [panel.title for panel in found] == titles
     for panel in found:
-        assert [line.name for line in panel.lines] == ["FedAvg", "FedAvg + FedDecorr", "FedBlade", "mine"]
+        assert [panel.names[line.index] for line in panel.lines] == ["FedAvg", "FedAvg + FedDecorr", "FedBlade", "mine"]
 
 
 def test_lines_are_splits_where_the_figure_says_so_or_only_splits_differ(make_run, tmp_path):
@@ -169,7 +169,7 @@ def test_lines_are_splits_where_the_figure_says_so_or_only_splits_differ(make_ru
         make_run(partition=partition)
     for part in (paper_figure("fd-f2")[0], general("accuracy")):
         [panel] = panels(tmp_path, part)
-        assert [line.name for line in panel.lines] == ["α = 0.05", "α = 0.5", "IID"]
+        assert [panel.names[line.index] for line in panel.lines] == ["α = 0.05", "α = 0.5", "IID"]
 
 
 def test_settings_that_follow_from_others_are_not_repeated(make_run, tmp_path):
@@ -184,7 +184,7 @@ def test_populations_have_panels_of_their_own(make_run, tmp_path):
         for method in ("fedavg", "fedgela"):
             make_run(method, federation={"num_clients": clients})
     found = panels(tmp_path, paper_figure("fg-f5")[0])
-    assert [(panel.title, panel.y_label) for panel in found] == [
+    assert [(panel.title, panel.y.label) for panel in found] == [
         ("K = 10", "angle, local heads (°)"),
         ("K = 10", "angle, global head (°)"),
         ("K = 50", "angle, local heads (°)"),
@@ -199,8 +199,18 @@ def test_variants_have_the_papers_names_and_others_show_their_knobs(make_run, tm
     make_run("fedprox", method={"mu": 0.1})
     make_run("fedprox", method={"mu": 0.01})
     [panel] = panels(tmp_path, general("accuracy"))
-    names = {line.name for line in panel.lines}
+    names = {panel.names[line.index] for line in panel.lines}
     assert names == {"FedBlade", "FedBlade-FedDecorr", "FedBlade w/o PBA", "FedProx (mu=0.1)", "FedProx (mu=0.01)"}
+
+
+def test_a_setting_that_a_run_lacks_is_left_out_of_its_name(make_run, tmp_path):
+    make_run("fedprox")
+    make_run("fedprox", method={"mu": 0.1})
+    make_run("moon", method={"inner.tau": 0.5})
+    make_run("moon", method={"outer.tau": 0.5})
+    [panel] = panels(tmp_path, general("accuracy"))
+    names = {name for name, _ in by_name(panel)}
+    assert names == {"FedProx", "FedProx (mu=0.1)", "MOON (method.inner.tau=0.5)", "MOON (method.outer.tau=0.5)"}
 
 
 def test_no_two_runs_share_a_name_however_many_knobs_it_takes(make_run, tmp_path):
@@ -216,7 +226,7 @@ def test_runs_that_differ_only_in_what_was_measured_are_not_told_apart_by_it(mak
     config = make_run("fedavg", 2) / "config.toml"
     config.write_text(config.read_text() + '[evaluation]\nmetrics = ["accuracy", "nc1"]\n')
     [panel] = panels(tmp_path, general("accuracy"))
-    assert {line.name for line in panel.lines} == {"FedAvg"}
+    assert {panel.names[line.index] for line in panel.lines} == {"FedAvg"}
 
 
 def test_fields_of_one_label_in_panels_of_their_own_are_named(make_run, tmp_path):
@@ -256,12 +266,12 @@ def test_a_sweep_has_a_point_per_value_and_a_level_for_methods_without_the_setti
     reference = json.loads((make_run("fedavg") / "summary.json").read_text())
     general_panel, personal_panel = panels(tmp_path, paper_figure("fg-f4")[0])
     level, sweep = general_panel.lines
-    assert (level.name, level.series.level, level.series.x) == ("FedAvg", True, ())
+    assert (general_panel.names[level.index], level.series.is_level, level.series.x) == ("FedAvg", True, ())
     assert level.series.y == (reference["general_accuracy"],)
     assert sweep.series.x == (1e4, 1e5, 1e6)
     assert sweep.series.y == pytest.approx([fmean(ends[x]) for x in (1e4, 1e5, 1e6)])
     assert sweep.series.low == tuple(min(ends[x]) for x in (1e4, 1e5, 1e6))
-    assert personal_panel.y_label == "personal accuracy (%)"
+    assert personal_panel.y.label == "personal accuracy (%)"
 
 
 def test_a_sweep_of_one_setting_holds_the_others_at_their_usual_value(make_run, tmp_path):
@@ -307,7 +317,7 @@ def test_cosines_have_a_panel_per_method(make_run, tmp_path):
 
 def test_general_figures_leave_out_what_no_run_has(make_run, tmp_path):
     make_run(drop=("nc_error", "nc_error_centred", "local_spectrum", "clients", "partition", *DRIFT))
-    assert [panel.y_label for panel in panels(tmp_path, general("neural-collapse"))] == [
+    assert [panel.y.label for panel in panels(tmp_path, general("neural-collapse"))] == [
         "NC1 of features, unit",
         "NC2 of features, normalised",
     ]
@@ -355,20 +365,21 @@ def test_a_method_without_numbers_keeps_its_place_among_the_colours(make_run, tm
     make_run("fedblade")
     first, second, third = panels(tmp_path, general("neural-collapse"))
     assert [panel.names for panel in (first, second, third)] == [("FedAvg", "FedBlade")] * 3
-    assert [line.name for line in third.lines] == ["FedBlade"]
+    assert [third.names[line.index] for line in third.lines] == ["FedBlade"]
 
 
 def test_panels_of_variants_name_theirs(make_run, tmp_path):
     make_run()
     for figure, kinds in (("nc1-variants", ("unit", "ratio", "pinv")), ("nc2-variants", ("distance", "normalised"))):
-        labels = [panel.y_label for panel in panels(tmp_path, general(figure))]
+        labels = [panel.y.label for panel in panels(tmp_path, general(figure))]
         assert [label.endswith(kind) for label, kind in zip(labels, kinds, strict=False)] == [True] * len(kinds)
         assert len(set(labels)) == len(labels)
 
 
-def test_the_page_and_the_figure_draw_the_same_measures_of_neural_collapse():
-    drawn = [field.key for fields in general("neural-collapse").panels for field in fields]
-    assert drawn == [_geometry._TIGHT[0].key, _geometry._EVEN[0].key, _geometry._ERROR.key]
+def test_the_page_and_the_figure_draw_the_same_measures_of_neural_collapse(make_run, tmp_path):
+    make_run()
+    drawn = [number.key.replace("_", "-") for numbers in general("neural-collapse").panels for number in numbers]
+    assert drawn == [chart.name for chart in section_charts(group_runs(read_runs([tmp_path / "runs"])), "geometry")]
 
 
 def test_alignment_has_the_gap_of_erased_classes(make_run, tmp_path):
@@ -383,7 +394,8 @@ def test_nothing_is_estimated_or_called_reliable_where_there_is_no_global_model(
     (own / "summary.json").write_text(
         json.dumps({"method": "local_ce", "status": "finished", "accuracy_of": "personal"})
     )
-    assert [line.name for line in panels(tmp_path, general("reliability"))[0].lines] == ["FedAvg"]
+    [reliable] = panels(tmp_path, general("reliability"))
+    assert [reliable.names[line.index] for line in reliable.lines] == ["FedAvg"]
     [estimated], [measured] = (panels(tmp_path, general(f"client-accuracy{kind}")) for kind in ("-estimated", ""))
-    assert [line.name for line in estimated.lines] == ["FedAvg"]
-    assert [line.name for line in measured.lines] == ["FedAvg", "Local-CE"]
+    assert [estimated.names[line.index] for line in estimated.lines] == ["FedAvg"]
+    assert [measured.names[line.index] for line in measured.lines] == ["FedAvg", "Local-CE"]

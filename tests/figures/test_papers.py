@@ -89,7 +89,7 @@ def test_figures_name_metrics_that_exist():
     from fedblade.core.registry import metrics
 
     parts = [*general_figures(), *(part for figure in paper_ids() for part in paper_figure(figure))]
-    named = {field.metric for part in parts for field in part.required if field.metric}
+    named = {number.metric for part in parts for number in part.required if number.metric}
     assert named <= set(metrics.names())
 
 

@@ -14,6 +14,8 @@ import fedblade.figures
 from fedblade.figures import write_figures
 from fedblade.figures._style import TWO_COLUMNS
 
+pytestmark = pytest.mark.thorough
+
 Curve = tuple[list[float], list[float]]
 
 

@@ -11,11 +11,11 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.engines.nodes import Request, Size
+from fedblade.engines.nodes import Request, SizeLimit
 from fedblade.flower import client_app, server_app
-from fedblade.flower._app import Deployment
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
+from fedblade.flower.app import Deployment
 from fedblade.runs import load_config
 
 
@@ -36,7 +36,7 @@ def request():
 
 
 def answered(message, config):
-    return to_reply(client_app.app(message, context(config)), "7", 5, Size(0, 0))
+    return to_reply(client_app.app(message, context(config)), "7", 5, SizeLimit(0, 0))
 
 
 def test_what_other_code_says_stays_on_the_node(monkeypatch, caplog):
@@ -98,7 +98,7 @@ def test_clients_of_a_node(config, clients):
     ("error", "reason"),
     [
         (RunFailed("round 3: nobody answered."), "round 3: nobody answered."),
-        (KeyError("patient 7"), "a KeyError, of which Flower's log of the run says more"),
+        (KeyError("patient 7"), "a KeyError; Flower's log of the run says more"),
     ],
 )
 def test_every_failure_of_a_run_is_put_down(error, reason, monkeypatch, tmp_path):
@@ -107,7 +107,7 @@ def test_every_failure_of_a_run_is_put_down(error, reason, monkeypatch, tmp_path
 
     config = load_config(None, {})[0]
     monkeypatch.setattr(server_app, "read_app", lambda _: (config, Deployment()))
-    monkeypatch.setattr(server_app, "execute", fails)
+    monkeypatch.setattr(server_app.RunJob, "execute", fails)
     # Flower's own wrapper asks for a task that it runs in.
     app = server_app.server_app(tmp_path)
     given = SimpleNamespace(run_config={"run-dir": str(tmp_path), "resume": False})

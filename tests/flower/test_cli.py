@@ -7,10 +7,10 @@ import sys
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.cli._main import _status
+from fedblade.cli._main import exit_status
 from fedblade.core.errors import RunFailed
-from fedblade.flower import _follow, _rehearsal
-from fedblade.flower._record import Kept, Record
+from fedblade.flower import following, local_federation
+from fedblade.flower._record import FederationRecord, ProcessRecord
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def cli(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        status = _status(["flower", *arguments], debug=False)
+        status = exit_status(["flower", *arguments], debug=False)
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -64,18 +64,22 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("up", "app", "--nodes", "3"), "--nodes 3 is more than there are clients (2)"),
         (("init", "app"), "'app' is not an empty folder"),
         (("init", "new", "nothing"), "nothing"),
+        (("init", "new", "fb-t1"), "Write the settings of one cell into a .toml file"),
         (("certs", "new", "--host", "a b"), "--host 'a b' is neither"),
         (("certs", "new", "--days", "10000000"), "--days 10000000 is not between 1 and 36500"),
         (("init", "new", "flower.toml"), "flower = 3 is not a table"),
-        (("up", "apart"), "nodes of a rehearsal have no data of their own"),
-        (("up", "torn"), "federation = 'x' in"),
+        (("up", "apart"), "nodes of a local federation have no data of their own"),
+        (("up", "torn"), "federation"),
     ],
 )
 def test_mistakes_are_one_line(cli, app, tmp_path, arguments, said):
     (tmp_path / "flower.toml").write_text("flower = 3\n")
-    for name, content in (("apart", "flower.data = 'nodes'\n"), ("torn", "federation = 'x'\n")):
+    for name in ("apart", "torn"):
         shutil.copytree(app, name)
-        (tmp_path / name / "fedblade.toml").write_text(content)
+    text = (tmp_path / app / "fedblade.toml").read_text()
+    own_data = text.replace('data = "shares"\nnum_classes = 0', 'data = "nodes"\nnum_classes = 10')
+    (tmp_path / "apart" / "fedblade.toml").write_text(own_data)
+    (tmp_path / "torn" / "fedblade.toml").write_text("federation = 'x'\n")
     status, printed, error = cli(*arguments)
     assert (status, printed) == (2, "")
     assert said in error
@@ -83,7 +87,7 @@ def test_mistakes_are_one_line(cli, app, tmp_path, arguments, said):
     assert not (tmp_path / "new").exists()
 
 
-def test_an_app_for_nodes_with_data_is_not_sent_to_a_rehearsal(cli):
+def test_an_app_for_nodes_with_data_is_not_sent_to_a_local_federation(cli):
     status, printed, _ = cli("init", "app", "--set", "flower.data=nodes", "--set", "flower.num_classes=10")
     assert status == 0
     assert "fedblade flower up" not in printed
@@ -98,12 +102,12 @@ def test_run_finds_parts_that_came_from_a_file(cli, monkeypatch, tmp_path):
     (tmp_path / "mine.py").unlink()
     asked = []
 
-    def follow(place, config, out, listener, *, resume):
+    def follow(app, config, out, listener, *, resume):
         asked.append(config.method.name)
         raise RunFailed("far enough")
 
-    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
-    monkeypatch.setattr(_follow, "follow", follow)
+    monkeypatch.setattr(local_federation, "require_up", lambda _: FederationRecord(True, ProcessRecord(1)))
+    monkeypatch.setattr(following, "follow", follow)
     before = list(sys.path)
     try:
         _, _, error = cli("run", "app", "--out", "there")
@@ -131,12 +135,12 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
         "seconds": 1.0, "flags": [],
     }  # fmt: skip
 
-    def follow(place, config, out, listener, *, resume):
+    def follow(app, config, out, listener, *, resume):
         asked.update(out=out, rounds=config.federation.rounds, resume=resume)
         return summary
 
-    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
-    monkeypatch.setattr(_follow, "follow", follow)
+    monkeypatch.setattr(local_federation, "require_up", lambda _: FederationRecord(True, ProcessRecord(1)))
+    monkeypatch.setattr(following, "follow", follow)
     status, printed, _ = cli("run", app, "--out", "results/a")
     assert (status, printed.splitlines()[-1]) == (0, "results/a")
     assert "final accuracy 50.00 %" in printed
@@ -148,7 +152,7 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
 
 
 def test_a_folder_with_another_run_is_refused_before_anything_starts(cli, app, monkeypatch, tmp_path):
-    monkeypatch.setattr(_rehearsal, "record_of", lambda _: Record(True, Kept(1)))
+    monkeypatch.setattr(local_federation, "require_up", lambda _: FederationRecord(True, ProcessRecord(1)))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "config.toml").write_text("seed = 1\n")
     status, _, error = cli("run", app, "--out", "taken")

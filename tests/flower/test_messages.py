@@ -12,8 +12,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedblade.engines.nodes import Request, Size
-from fedblade.flower._messages import answer, to_message, to_reply
+from fedblade.engines.nodes import Request, SizeLimit
+from fedblade.flower._messages import reply_message, to_message, to_reply
 
 ANSWER = {"sums/delta/w": torch.zeros(100, 10, dtype=torch.float64), "sums/weight/weight": torch.zeros(1)}
 
@@ -43,7 +43,7 @@ def got(message, largest):
 def test_a_request_outlives_its_round_by_as_long_again_and_at_least_a_minute(seconds, lives):
     request = asked(seconds)
     assert request.metadata.ttl == pytest.approx(lives)
-    reply = answer(request, {}, {})
+    reply = reply_message(request, {}, {})
     ends = request.metadata.created_at + lives
     assert reply.metadata.created_at + reply.metadata.ttl == pytest.approx(ends)
 
@@ -53,11 +53,11 @@ def test_a_reply_at_the_end_of_a_round_lives_although_clocks_differ(ahead):
     """A request of ten minutes that a node answers in the last second, by a clock of its own."""
     request = asked(600.0)
     request.metadata.__dict__["_created_at"] -= 599.0 + ahead
-    assert answer(request, {}, {}).metadata.ttl > 0
+    assert reply_message(request, {}, {}).metadata.ttl > 0
 
 
 def test_what_was_asked_for_fits_exactly():
-    reply = got(answer(asked(), {}, ANSWER), Size.of(ANSWER))
+    reply = got(reply_message(asked(), {}, ANSWER), SizeLimit.of(ANSWER))
     assert reply.error is None
     assert reply.tensors.keys() == ANSWER.keys()
 
@@ -71,20 +71,20 @@ def test_what_was_asked_for_fits_exactly():
     ],
 )
 def test_what_is_larger_is_refused_and_the_sizes_are_told(arrays, said):
-    reply = got(carrying({name: Array(each) for name, each in arrays.items()}), Size.of(ANSWER))
+    reply = got(carrying({name: Array(each) for name, each in arrays.items()}), SizeLimit.of(ANSWER))
     assert said in (reply.error or "")
     assert (reply.request, reply.node, reply.tensors) == ("7", 5, {})
 
 
 def test_where_nothing_was_asked_for_no_array_is_opened():
-    assert "at most 0 in 0" in (got(carrying({"a": Array(np.zeros(1))}), Size.of({})).error or "")
+    assert "at most 0 in 0" in (got(carrying({"a": Array(np.zeros(1))}), SizeLimit.of({})).error or "")
 
 
 def test_what_is_too_large_is_never_copied():
     message = carrying({"a": Array(np.zeros(5 * 10**6))})
     tracemalloc.start()
     try:
-        reply = got(message, Size.of(ANSWER))
+        reply = got(message, SizeLimit.of(ANSWER))
         assert tracemalloc.get_traced_memory()[1] < 10**6
     finally:
         tracemalloc.stop()
@@ -93,15 +93,15 @@ def test_what_is_too_large_is_never_copied():
 
 @pytest.mark.parametrize("text", [b"{}", [1, 2], 3, "{" + " " * 10**7 + "}"])
 def test_facts_are_a_text_of_some_length(text):
-    assert got(carrying({}, text), Size.of({})).error == "it cannot be read (ValueError)"
+    assert got(carrying({}, text), SizeLimit.of({})).error == "it cannot be read (ValueError)"
 
 
 def test_what_a_message_says_of_itself_is_not_believed():
-    message = answer(asked(), {"round": 3}, {})
+    message = reply_message(asked(), {"round": 3}, {})
     message.metadata.__dict__["_src_node_id"] = 99
-    assert got(message, Size.of({})).node == 5
+    assert got(message, SizeLimit.of({})).node == 5
     message.metadata.__dict__["_reply_to_message_id"] = "8"
-    reply = got(message, Size.of({}))
+    reply = got(message, SizeLimit.of({}))
     assert (reply.request, reply.node, reply.facts) == ("7", 5, {})
     assert reply.error == "it says that it answers another request"
 
@@ -112,21 +112,21 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2Jdone\r\n"
 @pytest.mark.parametrize(
     "message",
     [
-        lambda: answer(asked(), {"error": ESCAPES}, {}),
-        lambda: answer(asked(), {"error": [ESCAPES]}, {}),
+        lambda: reply_message(asked(), {"error": ESCAPES}, {}),
+        lambda: reply_message(asked(), {"error": [ESCAPES]}, {}),
         lambda: Message(error=Error(code=2, reason=ESCAPES), reply_to=asked()),
     ],
 )
 def test_reasons_are_printable_and_short(message):
-    said = got(message(), Size.of({})).error or ""
+    said = got(message(), SizeLimit.of({})).error or ""
     assert said.isprintable()
     assert "done" in said
-    assert len(got(answer(asked(), {"error": "x" * 10**6}, {}), Size.of({})).error or "") <= 500
+    assert len(got(reply_message(asked(), {"error": "x" * 10**6}, {}), SizeLimit.of({})).error or "") <= 500
 
 
 @pytest.mark.parametrize(("code", "node"), [(2, 5), (8, 5), (3, None), (4, None), (5, None)])
 def test_a_node_that_is_gone_is_told_from_an_app_that_failed(code, node):
-    reply = got(Message(error=Error(code=code, reason="so"), reply_to=asked()), Size.of({}))
+    reply = got(Message(error=Error(code=code, reason="so"), reply_to=asked()), SizeLimit.of({}))
     assert (reply.node, reply.error) == (node, f"Flower: so (code {code})")
 
 

@@ -1,7 +1,8 @@
-"""Processes of a rehearsal are found by what is in their environment, and ended."""
+"""Processes of a local federation are found by what is in their environment, and ended."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import pytest
 
 from fedblade.core.errors import MissingExtra
 from fedblade.flower import _processes
-from fedblade.flower._place import Place
+from fedblade.flower.app_folder import AppFolder
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
 PARENT = (
@@ -22,15 +23,15 @@ PARENT = (
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path)
-    yield place
-    _processes.end_all(place, 1.0)
+def app(tmp_path):
+    app = AppFolder(tmp_path)
+    yield app
+    _processes.end_all(app, 1.0)
 
 
-def start(place: Place, code: str) -> subprocess.Popen[bytes]:
-    process = _processes.start(place, [sys.executable, "-c", code], "log", place.home)
-    log = place.logs / "log"
+def start(app: AppFolder, code: str) -> subprocess.Popen[bytes]:
+    process = _processes.start(app, [sys.executable, "-c", code], "log", app.home)
+    log = app.logs / "log"
     for _ in range(200):
         if log.read_text().strip() or "print" not in code:
             break
@@ -38,55 +39,55 @@ def start(place: Place, code: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_detached_children_are_found_and_ended(place):
-    parent = start(place, PARENT)
-    child = int((place.logs / "log").read_text())
-    assert {parent.pid, child} <= set(_processes.running(place))
+def test_detached_children_are_found_and_ended(app):
+    parent = start(app, PARENT)
+    child = int((app.logs / "log").read_text())
+    assert {parent.pid, child} <= set(_processes.running(app))
     parent.kill()
     parent.wait()
-    assert _processes.running(place) == [child]
-    assert _processes.is_running(place, child)
-    _processes.end_all(place, 5.0)
-    assert _processes.running(place) == []
-    assert not _processes.is_running(place, child)
+    assert _processes.running(app) == [child]
+    assert _processes.is_running(app, child)
+    _processes.end_all(app, 5.0)
+    assert _processes.running(app) == []
+    assert not _processes.is_running(app, child)
 
 
-def test_a_process_that_does_not_listen_is_killed(place):
-    process = start(place, STUBBORN)
+def test_a_process_that_does_not_listen_is_killed(app):
+    process = start(app, STUBBORN)
     began = time.monotonic()
-    _processes.end(place, [process.pid], 0.3)
+    _processes.end(app, [process.pid], 0.3)
     assert process.wait(5) == -9
     assert time.monotonic() - began >= 0.3
 
 
-def test_others_are_left_alone(place, tmp_path):
-    process = start(place, "import time; time.sleep(60)")
-    for other in (Place(tmp_path / "other"), Place(tmp_path.parent)):
+def test_others_are_left_alone(app, tmp_path):
+    process = start(app, "import time; time.sleep(60)")
+    for other in (AppFolder(tmp_path / "other"), AppFolder(tmp_path.parent)):
         assert _processes.running(other) == []
         _processes.end(other, [process.pid], 0.1)
     assert process.poll() is None
-    _processes.end(place, [process.pid], 5.0)
+    _processes.end(app, [process.pid], 5.0)
     assert process.wait(5) == -15
 
 
-def test_an_ended_process_does_not_run_though_nobody_asked_for_its_status(place):
-    process = start(place, "pass")
+def test_an_ended_process_does_not_run_though_nobody_asked_for_its_status(app):
+    process = start(app, "pass")
     deadline = time.monotonic() + 10
-    while _processes.is_running(place, process.pid):
+    while _processes.is_running(app, process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert _processes.running(place) == []
+    assert _processes.running(app) == []
     process.wait()
 
 
-def test_flower_is_told_to_report_and_install_nothing(place):
+def test_flower_is_told_to_report_and_install_nothing(app):
     code = "import json, os; print(json.dumps(dict(os.environ)))"
-    start(place, code).wait(10)
-    found = json.loads((place.logs / "log").read_text())
+    start(app, code).wait(10)
+    found = json.loads((app.logs / "log").read_text())
     assert found["FLWR_TELEMETRY_ENABLED"] == "0"
     assert found["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert found["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
-    assert found["FLWR_HOME"] == str(place.home)
+    assert found["FLWR_HOME"] == str(app.home)
     assert os.access(_processes.command("python"), os.X_OK)
 
 
@@ -96,3 +97,18 @@ def test_a_missing_flower_is_named(monkeypatch):
         _processes.require_flower()
     with pytest.raises(MissingExtra, match="the command flower-nothing"):
         _processes.command("flower-nothing")
+
+
+def test_free_ports_differ_and_can_be_taken():
+    ports = _processes.free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as taken:
+            taken.bind((_processes.LOOPBACK, port))
+
+
+def test_a_port_is_open_while_something_listens():
+    with socket.create_server((_processes.LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        assert _processes.is_open(port)
+    assert not _processes.is_open(port)

@@ -20,7 +20,7 @@ STORED = Path(__file__).parent / "golden.json"
 RECORD = os.environ.get("FEDBLADE_RECORD_GOLDEN") == "1"
 TOLERANCE = 1e-6
 
-# Strong decorrelation makes small models chaotic (methods.md 8), so it is weak or balanced here, and no batch is short.
+# Strong decorrelation makes small models chaotic, so it is weak or balanced here, and no batch is short.
 STEADY = {"local.last_batch": "drop", "optimizer.lr": 0.02}
 MILD = {"lambda_decorr": 1e-4}
 METHODS = {

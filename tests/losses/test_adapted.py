@@ -1,4 +1,4 @@
-"""FedGELA's local adaptation (card 2.22)."""
+"""FedGELA's local adaptation."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""FedFM's anchor matching (card 2.17)."""
+"""FedFM's anchor matching."""
 
 import math
 from dataclasses import replace

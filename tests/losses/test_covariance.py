@@ -1,4 +1,4 @@
-"""DeCov, Structured-DeCov and L_singular (cards 2.20 and 3.4)."""
+"""DeCov, Structured-DeCov and L_singular."""
 
 from functools import partial
 

@@ -9,10 +9,16 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
 from fedblade.core.views import Teacher, TeacherOutput
 from fedblade.heads import LinearHead
-from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
-from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
-from fedblade.losses._logit_distillation import LogitDistillation, logit_distillation
-from fedblade.losses._not_true_distillation import NotTrueDistillation, not_true_distillation
+from fedblade.losses import (
+    FeatureDistillation,
+    KnowledgeDistillation,
+    LogitDistillation,
+    NotTrueDistillation,
+    feature_distillation,
+    knowledge_distillation,
+    logit_distillation,
+    not_true_distillation,
+)
 
 LABELS = torch.tensor([0, 2, 2, 1, 3])
 BATCH_NORM = Teacher(norm="batch")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
 from fedblade.core.views import HeadOutput, Teacher, TeacherOutput
-from fedblade.losses._model_contrastive import ModelContrastive, model_contrastive
+from fedblade.losses import ModelContrastive, model_contrastive
 
 PREVIOUS = Teacher(of="previous")
 

@@ -1,4 +1,4 @@
-"""FedProto's pull to the global prototypes (card 2.16)."""
+"""FedProto's pull to the global prototypes."""
 
 from dataclasses import replace
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
-from fedblade.losses._relaxed_contrastive import RelaxedContrastive, relaxed_contrastive
+from fedblade.losses import RelaxedContrastive, relaxed_contrastive
 
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 1])
 

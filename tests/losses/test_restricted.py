@@ -1,4 +1,4 @@
-"""FedRS (card 2.13)."""
+"""FedRS."""
 
 from functools import partial
 

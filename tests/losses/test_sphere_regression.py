@@ -1,4 +1,4 @@
-"""SphereFed's squared loss (card 2.24)."""
+"""SphereFed's squared loss."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import losses as registry
 from fedblade.core.terms import FeatureTerm, Term
-from fedblade.losses._uniformity import PredictionVariance, Uniformity, prediction_variance, uniformity
+from fedblade.losses import PredictionVariance, Uniformity, prediction_variance, uniformity
 
 
 def reference_variance(logits):

@@ -1,4 +1,4 @@
-"""CCVR (card 2.35; section 8, number 14)."""
+"""CCVR: the classifier is calibrated with drawn features."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""DeCov, Structured-DeCov and L_singular as methods and as `x+regulariser` (card 2.20)."""
+"""DeCov, Structured-DeCov and L_singular as methods and as `x+regulariser`."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedDecorr (card 2.19) and `x+regulariser`, alone and balanced (X-1)."""
+"""FedDecorr and `x+regulariser`, alone and balanced."""
 
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ def test_naming_a_default_of_the_decorr_table_changes_nothing(method, knob, valu
 
 
 def test_the_presets_scale_is_the_authors():
-    """D-7: a method run by name uses `official`, N − 1 over N squared times N larger off the diagonal."""
+    """A method run by name uses `official`, N − 1 over N squared times N larger off the diagonal."""
     paper, official = (train("feddecorr", **{"decorr.scale": s}, rounds=1) for s in ("paper", "official"))
     default = train("feddecorr", rounds=1)
     assert_same_run(default, official)
@@ -110,7 +110,7 @@ def test_the_presets_scale_is_the_authors():
 
 @pytest.mark.parametrize("added", ADDED)
 def test_batches_of_one_sample_are_harmless(added):
-    """EC-4: with single-sample batches the term is 0 throughout, so the run is the base's."""
+    """With single-sample batches the term is 0 throughout, so the run is the base's."""
     single = {"local.batch_size": 1, "local.epochs": 1}
     a, b = train(f"fedavg+{added}", **single), train("fedavg", **single)
     assert all(row["loss_decorr"] == 0 for row in a.history)

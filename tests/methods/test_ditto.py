@@ -1,4 +1,4 @@
-"""Ditto (card 2.32)."""
+"""Ditto."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, own_model
+from fedblade.core.problem import BUFFERS, PERSONAL, personal_model
 from fedblade.methods.ditto import ditto
 from support.small_federation import (
     BATCH_NORM,
@@ -132,7 +132,7 @@ def test_clients_are_measured_with_their_personal_models():
     ran = train("ditto", **BATCH_NORM)
     inputs, labels = ran.setup.test.batch(torch.arange(40))
     for row in ran.driver.clients:
-        params, buffers, _ = own_model(ran.setup.problem, ran.state, kept(ran, row["client"]))
+        params, buffers, _ = personal_model(ran.setup.problem, ran.state, kept(ran, row["client"]))
         assert_same_bits(params | buffers, kept(ran, row["client"])["personal"])
         mine = ran.setup.clients.part(row["client"])
         z = plain.features(plain.MLP_BATCH_NORM, params, buffers, inputs[mine], training=False)

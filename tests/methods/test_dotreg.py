@@ -1,4 +1,4 @@
-"""Dot-Regression (card 2.25; section 8, number 13) and its fine-tuning (2.28)."""
+"""Dot-Regression and its fine-tuning."""
 
 from dataclasses import replace
 

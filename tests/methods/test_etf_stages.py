@@ -1,11 +1,11 @@
-"""FedETF's three-stage fine-tuning (card 2.21.1; section 8, number 14)."""
+"""FedETF's three-stage fine-tuning."""
 
 import pytest
 import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.problem import own_model
+from fedblade.core.problem import personal_model
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
@@ -34,7 +34,7 @@ def adapted(setup, phases, state=None, first_epoch=0):
 
 
 def own(setup, state):
-    params, buffers, fixed = own_model(setup.problem, setup.start, state)
+    params, buffers, fixed = personal_model(setup.problem, setup.start, state)
     return params | buffers | fixed
 
 
@@ -89,7 +89,7 @@ def test_the_freed_frame_belongs_to_the_client():
     before = setup.start.fixed["etf"].clone()
     state = adapted(setup, turn)
     assert torch.equal(setup.start.fixed["etf"], before)
-    _, _, fixed = own_model(setup.problem, setup.start, state)
+    _, _, fixed = personal_model(setup.problem, setup.start, state)
     assert not torch.equal(fixed["etf"], before)
     assert (fixed["etf"].norm(dim=0) - 1).abs().max() > 1e-3
 
@@ -203,7 +203,7 @@ def test_the_curve_has_a_value_for_each_stage():
         task = setup.planner.task(2, CLIENT, plans, first_epoch)
         ((_, state),) = setup.engine.adapt(ran.state, [task], {CLIENT: state}.get, 0.05, phases)
         first_epoch += sum(plan.epochs for plan in plans)
-        params, buffers, fixed = own_model(setup.problem, ran.state, state)
+        params, buffers, fixed = personal_model(setup.problem, ran.state, state)
         inputs, labels = setup.test.batch(torch.from_numpy(mine))
         z = plain.features(plain.MLP_BATCH_NORM, params, buffers, inputs, training=False)
         u = plain.unit(z @ params["projector.weight"].T + params["projector.bias"])

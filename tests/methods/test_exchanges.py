@@ -93,7 +93,7 @@ def test_an_exchange_before_the_run_sees_the_initial_model():
 
 @pytest.mark.parametrize("when", ["before_run", "after_round", "after_run"])
 def test_what_an_exchange_sends_is_counted(when):
-    """M17: every byte up is in the history, whenever it was sent."""
+    """Every byte up is in the history, whenever it was sent."""
     ran, plain = train(with_exchanges(counted(when))), train()
     held = int((ran.setup.clients.train.table() > 0).sum())
     times = {"before_run": 1, "after_round": 2, "after_run": 1}[when]
@@ -103,7 +103,7 @@ def test_what_an_exchange_sends_is_counted(when):
 
 @pytest.mark.parametrize("when", ["after_round", "after_run"])
 def test_the_model_an_exchange_needs_is_counted_down(when):
-    """M17: a client cannot look at the aggregated model without receiving it; counts alone need no model."""
+    """A client cannot look at the aggregated model without receiving it; counts alone need no model."""
     looks = Sum("seen", lambda view: view.passes["looks"], bound=1e6, passes=(DataPass("looks", class_features),))
     exchange = counted(when)
     ran, plain = train(with_exchanges(replace(exchange, sums=(*exchange.sums, looks)))), train()

@@ -1,4 +1,4 @@
-"""FedAvg (card 2.2) against plain PyTorch, and the invariants of averaging."""
+"""FedAvg against plain PyTorch, and the invariants of averaging."""
 
 from dataclasses import replace
 

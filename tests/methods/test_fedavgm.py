@@ -1,4 +1,4 @@
-"""FedAvgM (card 2.4)."""
+"""FedAvgM."""
 
 from dataclasses import replace
 

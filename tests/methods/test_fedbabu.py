@@ -1,4 +1,4 @@
-"""FedBABU (card 2.23), its fine-tuning (2.28) and its part in P-GAPA (1.8)."""
+"""FedBABU: training, fine-tuning and its part in the protocol `gapa`."""
 
 from dataclasses import replace
 

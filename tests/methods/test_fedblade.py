@@ -1,4 +1,4 @@
-"""FedBlade (card 2.27): what each knob does and, above all, does not do."""
+"""FedBlade: what each knob does and, above all, does not do."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """Two rounds of FedBlade against the plain-PyTorch version in `plain_torch`, which shares no code with the library.
 
-The d × d determinant of the plain version is ill-conditioned at ε = 1e-4 (section 3.3), and small models amplify: the
+The d × d determinant of the plain version is ill-conditioned at ε = 1e-4, and small models amplify: the
 settings keep one of the two mild, so that both versions stay well below the tolerance.
 """
 

@@ -1,11 +1,11 @@
-"""FedBN (card 2.18)."""
+"""FedBN."""
 
 import pytest
 import torch
 
 import support.plain_torch as plain
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, own_model
+from fedblade.core.problem import BUFFERS, PERSONAL, personal_model
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -65,7 +65,7 @@ def test_three_rounds_agree_with_a_plain_version(cohort):
     shared, own = plain_rounds(ran.setup, 3)
     assert_close(ran.state.params, shared, 1e-11)
     for client, (layers, statistics) in own.items():
-        params, buffers, _ = own_model(ran.setup.problem, ran.state, kept(ran, client))
+        params, buffers, _ = personal_model(ran.setup.problem, ran.state, kept(ran, client))
         assert_close(norm_of(params), layers, 1e-11)
         assert_close(buffers, statistics, 1e-11)
 
@@ -103,7 +103,7 @@ def test_nothing_of_the_normalisation_leaves_and_it_costs_no_bytes():
 def test_a_client_that_never_trained_is_measured_with_the_initial_normalisation():
     ran = train("fedbn", rounds=1, clients_per_round=1, **BATCH_NORM)
     idle = next(k for k in range(4) if k not in ran.history[0]["clients"])
-    params, buffers, _ = own_model(ran.setup.problem, ran.state, kept(ran, idle))
+    params, buffers, _ = personal_model(ran.setup.problem, ran.state, kept(ran, idle))
     assert_same_bits(norm_of(params), norm_of(ran.setup.start.params))
     assert_same_bits(buffers, ran.setup.start.buffers)
     assert_different(params, ran.setup.start.params)
@@ -114,7 +114,7 @@ def test_accuracy_is_the_mean_over_own_models():
     inputs, labels = ran.setup.test.batch(torch.arange(40))
     values = []
     for client in range(4):
-        params, buffers, _ = own_model(ran.setup.problem, ran.state, kept(ran, client))
+        params, buffers, _ = personal_model(ran.setup.problem, ran.state, kept(ran, client))
         z = ran.setup.problem.network.features(params, buffers, inputs, training=False)
         values.append(
             100 * (ran.setup.problem.network.output(params, {}, z).logits.argmax(1) == labels).double().mean()

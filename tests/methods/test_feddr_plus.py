@@ -1,4 +1,4 @@
-"""FedDr+ (card 2.26; section 8, number 3) and its fine-tuning (2.28)."""
+"""FedDr+ and its fine-tuning."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedDyn (card 2.7)."""
+"""FedDyn."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedETF (card 2.21), balanced cross-entropy (section 8, number 11) and the fixed classifier (number 7)."""
+"""FedETF, its balanced cross-entropy and its fixed classifier."""
 
 from dataclasses import replace
 
@@ -116,7 +116,7 @@ def test_only_proportions_of_counts_matter():
 
 
 def test_floors_differ_through_missing_classes_only():
-    """EC-1: floor 0 takes a missing class out of the softmax, floor 1 counts it once."""
+    """Floor 0 takes a missing class out of the softmax, floor 1 counts it once."""
     zero, one = build("fedetf", count_floor=0), build("fedetf", count_floor=1)
     complete, missing = tasks(one)[2], tasks(one)[1]
     assert complete.counts.min() >= 1
@@ -194,7 +194,7 @@ PUSHED_DOWN = {"weight_decay": 5.0, "momentum": 0.0, "rounds": 1}
 
 @pytest.mark.parametrize("method", ["fedetf", "fedblade"])
 def test_a_scale_pushed_below_its_bound_is_clamped_and_counted(method):
-    """EC-9: the decay takes at least a tenth off the scale in every step, so every step binds."""
+    """The decay takes at least a tenth off the scale in every step, so every step binds."""
     ran = train(method, **PUSHED_DOWN, **{"scale.min": 1.0})
     steps = sum(task.num_steps for task in tasks(ran.setup))
     assert ran.history[0]["count_scale_clamped"] == steps

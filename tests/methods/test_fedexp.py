@@ -1,4 +1,4 @@
-"""FedExP (card 2.8)."""
+"""FedExP."""
 
 from dataclasses import replace
 from functools import reduce

@@ -1,4 +1,4 @@
-"""FedFM (card 2.17, D-32)."""
+"""FedFM."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""FedGELA, FedGE and LA only (card 2.22; section 8, number 2; P-GAPA in 1.8; the `-ft` variant of 2.28)."""
+"""FedGELA, FedGE and LA only, their part in the protocol `gapa` and the `-ft` variant."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.cards import card
+from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
@@ -320,7 +320,7 @@ CASES = [("fedgela", "identity", {}), ("fedgela", "exp", {"phi": "exp"}), ("fedg
 
 @pytest.mark.parametrize(("method", "kind", "knobs"), CASES)
 def test_own_models_are_those_after_local_training(method, kind, knobs):
-    """P-GAPA: recorded in every round without tuning, with the client's own classes and scales."""
+    """Protocol `gapa`: recorded in every round without tuning, with the client's own classes and scales."""
     settings = {"clients_per_round": 3, "evaluation.protocol": "gapa", **BATCH_NORM, **MATCHED}
     ran = train(method, vectors(150, 100), **knobs, **settings)
     everything = ran.state.params | ran.state.buffers
@@ -446,7 +446,7 @@ def test_a_small_gradient_is_left_alone(method):
 
 @pytest.mark.parametrize("method", NAMES)
 def test_the_card_tells_the_clip(method):
-    (phase,) = card(method).phases
+    (phase,) = make_card(method).phases
     assert phase.remarks == ("gradients clipped at norm 20",)
 
 

@@ -1,4 +1,4 @@
-"""FedGen (card 2.14): the generator, its training on the server, the clients' terms, and whole runs."""
+"""FedGen: the generator, its training on the server, the clients' terms, and whole runs."""
 
 import math
 from dataclasses import replace

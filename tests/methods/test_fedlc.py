@@ -1,4 +1,4 @@
-"""FedLC (card 2.12)."""
+"""FedLC."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedNH (card 2.34; section 8, number 14)."""
+"""FedNH: prototypes on the sphere as the classifier."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""FedNova (card 2.6)."""
+"""FedNova."""
 
 from dataclasses import replace
 

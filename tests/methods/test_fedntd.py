@@ -1,4 +1,4 @@
-"""FedNTD (card 2.11)."""
+"""FedNTD."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedPer (card 2.29)."""
+"""FedPer."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.method import zeros
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, own_model
+from fedblade.core.problem import PERSONAL, personal_model
 from fedblade.methods.fedper import fedper
 from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
@@ -17,7 +17,7 @@ LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
 
 
 def own(ran, client):
-    return own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, ran.state.round))
+    return personal_model(ran.setup.problem, ran.state, ran.driver._store.get(client, ran.state.round))
 
 
 def heads(tree):

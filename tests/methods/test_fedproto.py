@@ -1,4 +1,4 @@
-"""FedProto (card 2.16, D-31)."""
+"""FedProto."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -142,7 +142,7 @@ def test_the_term_is_silent_in_the_first_round_and_heard_in_the_second():
 
 
 def test_a_class_nobody_in_the_cohort_holds_keeps_its_prototype():
-    """EC-3: bit for bit; and nothing stands in for a class that was never seen (EC-2)."""
+    """The prototype stays bit for bit, and nothing stands in for a class that was never seen."""
     runs = [train("fedproto", rounds=rounds, clients_per_round=1) for rounds in (1, 2, 3)]
     kept = 0
     for before, after in pairwise(runs):

@@ -1,4 +1,4 @@
-"""FedProx (card 2.3)."""
+"""FedProx."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedRCL (card 2.15)."""
+"""FedRCL."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import support.plain_torch as plain
-from fedblade.cards import card
+from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.problem import receive
@@ -180,7 +180,7 @@ def test_a_huge_gradient_is_cut_to_the_norm_and_keeps_its_direction(method, knob
 
 
 def test_the_card_tells_the_clip():
-    (phase,) = card("fedrcl").phases
+    (phase,) = make_card("fedrcl").phases
     assert phase.remarks == ("gradients clipped at norm 10",)
 
 

@@ -1,4 +1,4 @@
-"""FedRep (card 2.30) and its phase separation (section 8, number 14)."""
+"""FedRep and its phase separation: head and body never train in the same step."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import adapt_client
-from fedblade.core.problem import own_model, receive
+from fedblade.core.problem import personal_model, receive
 from fedblade.methods.fedrep import fedrep
 from fedblade.runs import plan_phases
 from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
@@ -114,7 +114,7 @@ def test_two_rounds_agree_with_a_plain_version(norm, freeze_bn, epochs):
     assert_close(part(ran.state.params, "body"), body, 1e-11)
     assert_close(ran.state.buffers, buffers, 1e-11)
     for client in range(4):
-        params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
+        params, _, _ = personal_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
         assert_close(part(params, "head"), heads[client], 1e-11)
 
 
@@ -126,7 +126,7 @@ def test_momentum_that_is_carried_on_is_that_of_one_optimiser(norm, freeze_bn):
     assert_close(part(ran.state.params, "body"), body, 1e-11)
     assert_close(ran.state.buffers, buffers, 1e-11)
     for client in range(4):
-        params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
+        params, _, _ = personal_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
         assert_close(part(params, "head"), heads[client], 1e-11)
     assert_different(ran.state.params, train("fedrep", **knobs).state.params)
 
@@ -156,7 +156,7 @@ def test_it_sends_what_fedper_sends():
 
 def own_accuracy(ran, client, state):
     setup = ran.setup
-    params, buffers, _ = own_model(setup.problem, ran.state, state)
+    params, buffers, _ = personal_model(setup.problem, ran.state, state)
     inputs, labels = setup.test.batch(torch.from_numpy(setup.clients.part(client)))
     z = setup.problem.network.features(params, buffers, inputs, training=False)
     return 100 * (setup.problem.network.output(params, {}, z).logits.argmax(1) == labels).double().mean().item()

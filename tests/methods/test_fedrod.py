@@ -1,4 +1,4 @@
-"""FedRoD (card 2.33) and its gradient separation (section 8, number 14)."""
+"""FedRoD and its gradient separation: the personal head sends no gradient into the body."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.local import train as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, own_model, receive
+from fedblade.core.problem import PERSONAL, personal_model, receive
 from fedblade.core.streams import Streams
 from fedblade.core.views import StepView
 from fedblade.heads import DualLinearHead
@@ -195,7 +195,7 @@ def test_two_rounds_agree_with_a_plain_version(norm, knobs):
     assert_close(generic(ran.state.params), shared, 1e-11)
     assert_close(ran.state.buffers, buffers, 1e-11)
     for client in range(4):
-        params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
+        params, _, _ = personal_model(ran.setup.problem, ran.state, ran.driver._store.get(client, 2))
         assert_close(personal(params), own[client], 1e-11)
 
 
@@ -224,7 +224,7 @@ def test_the_server_predicts_with_the_generic_head_and_a_client_with_both():
     assert ran.history[-1]["test_accuracy"] == pytest.approx(accuracy(ran.state.params, slice(None), "head"), abs=1e-10)
     values = []
     for row in ran.driver.clients:
-        params, _, _ = own_model(ran.setup.problem, ran.state, ran.driver._store.get(row["client"], 2))
+        params, _, _ = personal_model(ran.setup.problem, ran.state, ran.driver._store.get(row["client"], 2))
         mine = ran.setup.clients.part(row["client"])
         values.append(accuracy(params, mine, "head", "personal_head"))
         assert row["accuracy"] == pytest.approx(values[-1], abs=1e-10)

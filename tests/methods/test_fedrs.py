@@ -1,4 +1,4 @@
-"""FedRS (card 2.13)."""
+"""FedRS."""
 
 import pytest
 import torch

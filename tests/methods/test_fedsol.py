@@ -1,4 +1,4 @@
-"""FedSOL (card 2.9)."""
+"""FedSOL."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""FedUV (card 2.37)."""
+"""FedUV."""
 
 import pytest
 import torch

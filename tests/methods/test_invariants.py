@@ -1,4 +1,4 @@
-"""The chain of equalities between methods (methods.md section 8), all in one place and by name.
+"""The chain of equalities between methods, all in one place and by name.
 
 A knob at its neutral value, a term of weight zero or a federation in which a part cannot matter gives the simpler
 method bit for bit, because no draw and no operation is added.

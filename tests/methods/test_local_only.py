@@ -1,4 +1,4 @@
-"""Local-only training, three times (card 2.36, D-13)."""
+"""Local-only training, three times."""
 
 import numpy as np
 import pytest

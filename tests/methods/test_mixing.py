@@ -1,4 +1,4 @@
-"""β·L_base + (1 − β)·L_reg, the synergy grid (card 2.38)."""
+"""β·L_base + (1 − β)·L_reg, the synergy grid."""
 
 import re
 from dataclasses import replace
@@ -87,7 +87,7 @@ def slope(setup, params, previous=None):
     work = prepare(setup.problem, setup.method.phases[0], leaves)
     batch = received.task.phases[0][0]
     buffers = {n: v.clone() for n, v in received.buffers.items()}
-    return OneClient(setup.problem).slope(received, work, work.terms, batch, leaves, buffers).gradient
+    return OneClient(setup.problem).compute(received, work, work.terms, batch, leaves, buffers).gradient
 
 
 def raw_logits(params, fixed, z):

@@ -1,4 +1,4 @@
-"""MOON (card 2.10)."""
+"""MOON."""
 
 import math
 from dataclasses import replace

@@ -19,7 +19,7 @@ DATA = vectors()
 
 
 class StopAfterOne(RunListener):
-    def on_round(self, row):
+    def on_round(self, record):
         raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""Per-FedAvg (card 2.31)."""
+"""Per-FedAvg."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.local import train as local_train
-from fedblade.core.problem import own_model, receive
+from fedblade.core.problem import personal_model, receive
 from fedblade.methods.perfedavg import perfedavg
 from fedblade.runs import tuning_stages
 from support.small_federation import (
@@ -186,7 +186,7 @@ def test_own_models_are_the_final_model_after_one_step_of_each_kind(alpha_in, al
         client, mine = row["client"], setup.clients.part(row["client"])
         task = setup.planner.task(2, client, tuple(_plan(phase) for phase in phases))
         ((_, state),) = setup.engine.adapt(ran.state, [task], lambda k: ran.driver._store.get(k, 2), 0.05, phases)
-        params, _, _ = own_model(setup.problem, ran.state, state)
+        params, _, _ = personal_model(setup.problem, ran.state, state)
         assert_close(params, tuned_plainly(ran, client, alpha, 0.03, DECAY, carry), 1e-12)
         z = plain.features(plain.MLP, params, {}, inputs[mine], training=False)
         right = (z @ params["head.weight"].T + params["head.bias"]).argmax(1) == labels[mine]

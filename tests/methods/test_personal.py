@@ -119,7 +119,7 @@ def test_personal_accuracy_is_the_mean_over_own_models(method):
 
 @pytest.mark.parametrize("split", ["matched", "proportional"])
 def test_personal_accuracy_is_taken_on_each_clients_own_test_samples(split):
-    """1.8, P-GAPA: the unweighted mean over clients, beside the accuracy on the shared test set."""
+    """Protocol `gapa`: the unweighted mean over clients, beside the accuracy on the shared test set."""
     ran = train(FEDPER, vectors(150, 60), **{"dataset.test_split": split})
     parts = [ran.setup.clients.part(client) for client in range(4)]
     values = [accuracy_on(ran, k, torch.from_numpy(part)) for k, part in enumerate(parts) if len(part)]

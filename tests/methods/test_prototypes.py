@@ -1,4 +1,4 @@
-"""Prototypes: pooled mean, carry-over, masks, weights, transforms, cost (2.1, EC-2, EC-3, section 8 number 12, M17)."""
+"""Prototypes: pooled mean, carry-over, masks, weights, transforms, cost."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_the_pass_changes_neither_weights_nor_statistics_nor_batches():
 
 
 def test_in_the_first_round_alignment_is_silent():
-    """EC-2: values and gradients are exactly zero until prototypes exist."""
+    """Values and gradients are exactly zero until prototypes exist."""
     blade, etf = train("fedblade", rounds=1, lambda_decorr=0.0), train("fedetf", rounds=1)
     assert_same_bits(blade.state.params, etf.state.params)
     assert (blade.history[0]["loss_pa"], blade.history[0]["loss_fa"]) == (0, 0)
@@ -204,7 +204,7 @@ def test_the_transform_is_irrelevant_without_augmentation():
 
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("float64", 8)])
 def test_what_prototypes_cost(dtype, width):
-    """M17: C·d numbers down, and up one row of d per class held and its count."""
+    """C·d numbers down, and up one row of d per class held and its count."""
     overrides = {"dtype": dtype, "clients_per_round": 2}
     blade, etf = train("fedblade", **overrides), train("fedetf", **overrides)
     table = blade.setup.clients.train.table()

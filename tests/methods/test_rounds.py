@@ -1,4 +1,4 @@
-"""What is common to all rounds: cohorts, schedules, buffers, evaluation, failures (methods.md 1.3-1.9)."""
+"""What is common to all rounds: cohorts, schedules, buffers, evaluation, failures."""
 
 import json
 
@@ -152,20 +152,19 @@ def test_accuracy_and_loss_are_those_of_the_global_model():
 
 @pytest.mark.parametrize("method", ["fedavg", "fedblade"])
 def test_singletons_are_skipped_and_counted_under_batch_norm(method):
-    """EC-4: batches of 51 leave client 1 (52 samples) a single one per epoch."""
+    """Batches of 51 leave client 1 (52 samples) a single one per epoch."""
     single = {"local.batch_size": 51}
     assert [row["count_skipped_singletons"] for row in train(method, **BATCH_NORM, **single).history] == [2, 2]
     assert [row["count_skipped_singletons"] for row in train(method, **single).history] == [0, 0]
 
 
 def test_a_run_that_explodes_stops_with_the_round_named():
-    """EC-11."""
     with pytest.raises(NonFinite, match=r"round 1"):
         train(lr=1e200)
 
 
 def test_a_client_with_one_sample_takes_part_under_batch_statistics():
-    """Filled batches let it train; the pass for its prototypes must then cope with a single sample (1.5)."""
+    """Filled batches let it train; the pass for its prototypes must then cope with a single sample."""
     data = vectors(30)
     overrides = {"partition.alpha": 0.5, "partition.min_size": 1, "num_clients": 12, "clients_per_round": 12, "seed": 0}
     wrapped = {"local.last_batch": "wrap", "local.batch_size": 2, "model.norm_stats": "batch"}

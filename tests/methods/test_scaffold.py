@@ -1,4 +1,4 @@
-"""SCAFFOLD (card 2.5)."""
+"""SCAFFOLD."""
 
 from dataclasses import replace
 

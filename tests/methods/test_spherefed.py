@@ -1,4 +1,4 @@
-"""SphereFed and its calibration (card 2.24; section 8, number 13; the `-ft` variant of 2.28)."""
+"""SphereFed, its calibration and the `-ft` variant."""
 
 from dataclasses import replace
 

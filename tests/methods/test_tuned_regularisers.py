@@ -1,4 +1,4 @@
-"""`x+reg-ft`: a regulariser belongs to whatever loss clients are tuned on (cards 2.28 and 2.38)."""
+"""`x+reg-ft`: a regulariser belongs to whatever loss clients are tuned on."""
 
 from dataclasses import replace
 from itertools import product

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.method import Method
 from fedblade.core.registry import methods, regularisers
 
 KNOBS = [
@@ -56,4 +57,4 @@ def test_fedblade_refuses_it_by_the_name_of_the_term(knob):
 @pytest.mark.parametrize(("method", "knob"), KNOBS)
 def test_zero_and_more_are_allowed(method, knob):
     for given in (0.0, 2.0):
-        methods.get(method).make(**{knob: given})
+        assert isinstance(methods.get(method).make(**{knob: given}), Method)

@@ -41,7 +41,7 @@ def test_squeeze_excite_against_a_slow_version():
 
 
 @pytest.mark.parametrize(("name", "small"), [("efficientnet_b0_small", True), ("efficientnet_b0", False)])
-def test_blocks_are_the_rows_of_the_specification(name, small):
+def test_blocks_are_the_rows_of_the_papers_table(name, small):
     with torch.device("meta"):
         body = models.get(name).make((3, 32, 32))
     assert body.stem[0].stride == ((1, 1) if small else (2, 2))

@@ -1,4 +1,4 @@
-"""MobileNetV2: the structure of methods.md 5.1, and the numbers of a slow version."""
+"""MobileNetV2: the structure of the paper, and the numbers of a slow version."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ def meta_body():
         return models.get("mobilenet_v2").make((3, 32, 32))
 
 
-def test_blocks_are_the_rows_of_the_specification():
+def test_blocks_are_the_rows_of_the_papers_table():
     blocks, width = iter(blocks_of(meta_body())), 32
     for expansion, width_out, repeats, first_stride in ROWS:
         for index in range(repeats):

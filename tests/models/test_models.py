@@ -1,6 +1,7 @@
 """What every registered model promises."""
 
 import inspect
+from itertools import product
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from fedblade.core.streams import Streams
 from fedblade.heads import LinearHead
 from fedblade.models import Backbone, as_backbone
 from fedblade.models.resnet import ResNet
-from support.model_cases import CASES
+from support.for_every import for_every
+from support.model_cases import CASES, IMAGE_CASES
 
 A, B = {"shortcut": "A"}, {"shortcut": "B"}
 
@@ -42,8 +44,8 @@ A, B = {"shortcut": "A"}, {"shortcut": "B"}
         ("alexnet_bn", {}, 10, 57_063_498),
     ],
 )
-def test_parameter_counts_of_the_specification(name, knobs, num_classes, expected):
-    """methods.md 5.1, with a linear head."""
+def test_parameter_counts(name, knobs, num_classes, expected):
+    """Counted with a linear head."""
     with torch.device("meta"):
         body = models.get(name).make((3, 64, 64), **knobs)
     count = sum(leaf.numel() for leaf in body.parameters())
@@ -195,7 +197,7 @@ def test_the_graph_can_be_traced(case, body):
         assert torch.equal(traced(inputs), body(inputs))
 
 
-@pytest.mark.parametrize("shape", [(7,), (3, 32), (0, 32, 32), (3, 0, 32), (2, 3, 32, 32), ()])
+@for_every(product(IMAGE_CASES, [(7,), (3, 32), (0, 32, 32), (3, 0, 32), (2, 3, 32, 32), ()]))
 def test_inputs_that_are_no_images_are_refused(image_case, shape):
     with torch.device("meta"), pytest.raises(Misconfigured, match=f"model '{image_case.name}' got inputs") as caught:
         models.get(image_case.name).make(shape)

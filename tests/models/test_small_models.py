@@ -178,7 +178,7 @@ def test_a_users_module_starts_from_its_own_weights():
 
 def test_loading_without_the_users_module_says_what_to_do(tmp_path):
     fedblade.run(model=plain(), out=tmp_path / "run", **SMALL)
-    with pytest.raises(Misconfigured, match="passed from Python") as caught:
+    with pytest.raises(Misconfigured, match="from Python as an object") as caught:
         fedblade.load(tmp_path / "run")
     assert "load" in str(caught.value)
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.partitions import IID, Dirichlet, _dirichlet, _search
-from fedblade.partitions._base import Request
+from fedblade.partitions import IID, Dirichlet, Request, _dirichlet, _search
 from fedblade.partitions._search import capped_shares
 
 CIFAR = np.repeat(np.arange(10), 5000)

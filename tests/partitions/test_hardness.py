@@ -73,7 +73,7 @@ def test_even_and_one_class_splits_have_closed_forms():
     assert single.effective_clients == pytest.approx(10)
     assert single.missing_classes == pytest.approx(10 * math.comb(90, 20) / math.comb(100, 20), abs=0.1)
 
-    # ListenerGroup takes part: nothing is missing, however skewed the clients are.
+    # Everyone takes part: nothing is missing, however skewed the clients are.
     everyone = module.measure(np.eye(10, dtype=int), 10)
     assert (everyone.missing_classes, everyone.cohort_distance) == (0, pytest.approx(0))
 

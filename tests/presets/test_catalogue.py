@@ -1,4 +1,4 @@
-"""Every preset of the specification is there, resolves, and names parts that exist."""
+"""Every preset of the papers is there, resolves, and names parts that exist."""
 
 import pytest
 
@@ -10,8 +10,9 @@ from fedblade.methods import compose
 from fedblade.presets.catalogue import preset_names, preset_summary, read_config
 from fedblade.presets.published import select
 from fedblade.runs import tuning_stages
-from fedblade.studies._pending import readiness
+from fedblade.studies._cell_check import check_cell
 from support.all_presets import GRIDS, configs, lines, settled, shipped
+from support.for_every import for_every
 
 FB = [
     *(f"fb-t{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)),
@@ -22,7 +23,7 @@ FG = ["fg-t2", "fg-t3", "fg-t4", "fg-t5", "fg-t6", "fg-f2", "fg-f3", "fg-f4", "f
 FE = ["fe-t1", "fe-t2", "fe-t3", "fe-t4", "fe-t5", "fe-f1", "fe-f4", "fe-f5", "fe-f6", "fe-f7", "fe-f8"]
 FR = [*(f"fr-t{n}" for n in (2, 3, 4, 5, 11, 12, 13, 14, 15, 16, 17)), *(f"fr-f{n}" for n in (2, 3, 4, 5, 6, 7, 9))]
 
-# Names of the interface contract and of methods.md 5.1.
+# Names that users rely on: none of them may go.
 METHODS = set(
     "fedavg fedprox fedavgm scaffold fednova feddyn fedexp fedsol moon fedntd fedlc fedrs fedgen fedrcl fedproto fedfm "  # noqa: SIM905
     "fedbn feddecorr decov stdecov lsingular fedetf fedge fedgela fedla fedbabu spherefed dotreg feddr_plus fedblade "
@@ -51,7 +52,7 @@ CELLS = {
 }  # fmt: skip
 
 
-def test_every_id_of_the_specification_is_shipped():
+def test_every_id_of_the_papers_is_shipped():
     assert sorted(GRIDS) == sorted([*FB, *FD, *FG, *FE, *FR])
     assert set(preset_names()) == {"quickstart", *GRIDS}
 
@@ -62,7 +63,7 @@ def test_other_names_lead_to_the_same_preset(alias, target):
     assert preset_summary(alias) == f"the same as {target}"
 
 
-@pytest.mark.parametrize("name", [name for name in GRIDS if name not in ("fr-t11", "fr-t12", "fr-f9")])
+@for_every([name for name in GRIDS if name not in ("fr-t11", "fr-t12", "fr-f9")])
 def test_a_summary_is_one_line_of_its_own(name):
     summary = preset_summary(name)
     assert 20 < len(summary) < 120
@@ -75,8 +76,8 @@ def test_the_quickstart_is_still_a_single_run():
     assert preset_summary("quickstart").startswith("Digits on two cores")
 
 
-@pytest.mark.parametrize(("name", "count"), CELLS.items())
-def test_grids_have_the_size_the_specification_gives(name, count):
+@for_every(CELLS.items())
+def test_grids_have_the_size_of_the_papers_tables(name, count):
     assert len(shipped(name).cells) == count
 
 
@@ -85,7 +86,7 @@ def test_the_names_of_the_contract_are_registered():
     assert set(regularisers.names()) >= ADDED
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_parts_are_those_of_the_contract(name):
     for cell in shipped(name).cells:
         composition = compose(str(lookup(cell.config, "method")))
@@ -97,7 +98,7 @@ def test_parts_are_those_of_the_contract(name):
         assert set(lookup(cell.config, "evaluation.metrics") or ()) <= set(metrics.names())
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_every_cell_builds_its_method_with_the_knobs_of_the_preset(name):
     for cell, config in zip(shipped(name).cells, configs(name), strict=True):
         known = config.table()["method"]
@@ -105,22 +106,23 @@ def test_every_cell_builds_its_method_with_the_knobs_of_the_preset(name):
         assert isinstance(config.build_method(), Method)
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_every_augmentation_is_defined_for_its_data_set(name):
     for cell in shipped(name).cells:
         recipe, dataset = lookup(cell.config, "dataset.augment"), lookup(cell.config, "dataset")
         assert recipe == "none" or dataset in RECIPES[recipe]
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_only_what_a_benchmark_measures_is_pending(name):
-    missing = ("`fedblade bench losses`",) if name == "fb-t10" else ()
+    commands = ["`fedblade bench losses`"] if name == "fb-t10" else []
     for cell in shipped(name).cells:
-        ready = readiness(cell)
-        assert (ready.missing, tuple(ready.unmeasured.values())) == (missing, missing)
+        benchmarked = check_cell(cell)
+        assert list(benchmarked.values()) == commands
+        assert not commands or benchmarked.keys() == cell.measures.keys()
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_own_models_are_measured_where_a_table_prints_them(name):
     for cell, config in zip(shipped(name).cells, configs(name), strict=True):
         protocols = {how.partition(" ")[0] for how in cell.measures.values() if "personal_accuracy" in how}
@@ -129,7 +131,7 @@ def test_own_models_are_measured_where_a_table_prints_them(name):
             assert tuning_stages(config.build_method(), config.evaluation.protocol) is not None
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_a_label_chooses_exactly_its_own_lines(name):
     for label in {line.columns["method"] for line in lines(name)}:
         expected = [line for line in lines(name) if line.columns["method"] == label]
@@ -138,17 +140,17 @@ def test_a_label_chooses_exactly_its_own_lines(name):
 
 def test_cells_whose_parts_exist_are_ready():
     for name in ("fb-t4", "fe-t1", "fg-t5", "fr-t5", "fr-t14"):
-        assert {readiness(cell).missing for cell in shipped(name).cells} == {()}
+        assert not any(check_cell(cell) for cell in shipped(name).cells)
 
 
 # fb-t10 times the terms of one loss instead of training; the three sweeps of fr-f7 share the default values.
-@pytest.mark.parametrize("name", [name for name in GRIDS if name not in ("fb-t10", "fr-f7")])
+@for_every([name for name in GRIDS if name not in ("fb-t10", "fr-f7")])
 def test_every_cell_of_a_grid_is_different(name):
     tables = [repr(settled(cell)) for cell in shipped(name).cells]
     assert len(set(tables)) == len(tables)
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_lines_differ_in_something_a_user_can_choose_by(name):
     facts = [tuple(sorted(line.facts.items())) for line in lines(name)]
     assert len(set(facts)) == len(facts)

@@ -33,7 +33,9 @@ def near(cell, exact):
 def lines_of(preset):
     """What the paper has and the name of the run's folder, by method."""
     plan = plan_reproduction(f"{RESULTS / preset}")
-    return {line.columns["method"]: (line.published, plan.of(line.cells[0]).runs[0].folder.name) for line in plan.lines}
+    return {
+        line.columns["method"]: (line.published, plan.planned(line.cells[0]).runs[0].folder.name) for line in plan.lines
+    }
 
 
 def history(folder):

@@ -2,17 +2,16 @@
 
 import re
 
-import pytest
-
 from fedblade.config.run_config import RunConfig
 from fedblade.figures import paper_ids
-from fedblade.figures._specs import Field, find_field, paper_figure
+from fedblade.figures._specs import Number, find_number, paper_figure
 from support.all_presets import GRIDS, configs
+from support.for_every import for_every
 
 DRAWN = [name for name in GRIDS if name in paper_ids()]
 
 
-def measures(config: RunConfig, wanted: Field) -> bool:
+def measures(config: RunConfig, wanted: Number) -> bool:
     """Whether a run with this configuration has the field, or the one to take otherwise."""
     if wanted.metric:
         found = wanted.metric in config.evaluation.metrics
@@ -21,14 +20,14 @@ def measures(config: RunConfig, wanted: Field) -> bool:
     else:
         assert "evaluation.protocol" in wanted.needs
         found = config.evaluation.protocol in re.findall(r'"(\w+)"', wanted.needs)
-    return found or (wanted.otherwise != "" and measures(config, find_field(wanted.otherwise)))
+    return found or (wanted.otherwise != "" and measures(config, find_number(wanted.otherwise)))
 
 
 def test_every_figure_has_a_preset_of_its_id():
     assert sorted(DRAWN) == sorted(paper_ids())
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@for_every(DRAWN)
 def test_every_cell_measures_what_its_figure_shows(name):
     wanted = [field for part in paper_figure(name) for field in part.required]
     missing = {

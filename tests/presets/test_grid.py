@@ -133,7 +133,7 @@ def test_mistakes_in_definitions(definitions, message):
     [
         ({"method": "@tow"}, "Did you mean 'two'?"),
         ({"colour": ["red"]}, "axis 'colour' of 'mine' is no setting"),
-        ({"split": ["dirichlet 0.1"]}, "the axis is called partition now"),
+        ({"split": ["dirichlet 0.1"]}, "Name it partition"),
         ({"seed": [5, 6]}, "Use seeds = [1, 2]."),
         ({"partition": ["shards 1.5"]}, "has the value 'shards 1.5'; expected a partition and its level"),
     ],

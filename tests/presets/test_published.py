@@ -11,6 +11,7 @@ import fedblade
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, published_rows
 from support.all_presets import GRIDS, cell, lines, settled, shipped
+from support.for_every import for_every
 
 RESULTS = Path(fedblade.__file__).parent / "presets" / "files" / "papers" / "results.csv"
 ALIASES = ("fr-t11", "fr-t12", "fr-f9")
@@ -34,7 +35,7 @@ def test_the_file_is_whole():
     assert len(rows()) == 2443
 
 
-@pytest.mark.parametrize(("name", "table"), TABLES)
+@for_every(TABLES)
 def test_every_published_row_has_exactly_one_line(name, table):
     preset = replace(shipped(name), tables=(table,))
     hits = Counter(id(line.published) for line in lines_of(preset) if line.published is not None)

@@ -1,13 +1,14 @@
-"""Settings of single cells, written out by hand from the text of section 6 and of the method cards."""
+"""Settings of single cells, written out by hand from the texts of the papers."""
 
 import pytest
 
 from fedblade.config.settings import lookup
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import tuning_stages
-from fedblade.studies._pending import readiness
+from fedblade.studies._cell_check import check_cell
 from fedblade.studies._reproduction import cell_name
 from support.all_presets import GRIDS, cell, configs, settled, shipped, whole
+from support.for_every import for_every
 
 EXPECTED = [
     ("fb-t1", {"dataset": "CIFAR-10", "level": "0.05", "method": "FedBlade"}, {
@@ -224,7 +225,7 @@ def test_the_released_block_has_the_settings_of_the_authors_code():
         others = [each for each in whole(name).cells if each.unusual]
         assert len(others) * 2 == len(whole(name).cells)
         for each in others:
-            assert readiness(each).missing == ()
+            assert not check_cell(each)
 
 
 def test_shards_of_the_released_block_have_a_second_column_with_the_papers_number_beside_it():
@@ -264,7 +265,7 @@ def test_a_derived_preset_has_the_runs_of_its_source():
     assert len(names("fb-t3") & source) == 12
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@for_every(GRIDS)
 def test_gradients_are_clipped_as_by_the_methods_authors(name):
     """At 20 for FedGELA and its parts and at 10 for FedRCL; FedDr+ runs FedGELA on short class vectors without."""
     clips = {"fedgela": 20.0, "fedge": 20.0, "fedla": 20.0, "fedrcl": 10.0}

@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from fedblade.report._heatmap import cells_of, level_of, packed, rounds_within, strongest
+from fedblade.charts._classes import rounds_within, strongest
+from fedblade.report._heatmap import draw_cells, level_of, packed
 
 
 def read_cells(markup: str, side: int) -> np.ndarray:
@@ -28,13 +29,13 @@ def read_cells(markup: str, side: int) -> np.ndarray:
 def test_cells_are_drawn_once_with_the_strength_of_their_value(side):
     values = np.random.default_rng(side).uniform(-1, 1, size=(side, side))
 
-    drawn = read_cells(cells_of(tuple(values.ravel().tolist()), side), side)
+    drawn = read_cells(draw_cells(tuple(values.ravel().tolist()), side), side)
 
     assert np.abs(drawn / 8 - values).max() <= 1 / 16 + 1e-12
 
 
 def test_unknown_and_vanishing_cells_are_empty():
-    assert cells_of((None, 0.0, 0.01, -0.01), 2) == ""
+    assert draw_cells((None, 0.0, 0.01, -0.01), 2) == ""
 
 
 def test_levels_keep_to_the_scale():

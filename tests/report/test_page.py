@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK
 from fedblade.core.errors import Misconfigured
 from fedblade.hardness import measure
 from fedblade.report import build_report
@@ -319,6 +320,7 @@ def luminance(colour: str) -> float:
 def test_text_and_lines_stand_out_from_the_paper(scheme):
     style = (importlib.resources.files("fedblade.report") / "style.css").read_text(encoding="utf-8")
     colours = dict(re.findall(r"--([\w-]+): (#\w{6});", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
+    colours |= {f"s{index}": colour for index, colour in enumerate((COLOURS, COLOURS_ON_DARK)[scheme])}
 
     def contrast(one: str, other: str) -> float:
         low, high = sorted((luminance(colours[one]), luminance(colours[other])))

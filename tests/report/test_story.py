@@ -8,13 +8,15 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from fedblade.charts import client_chart, reliability_chart, section_charts
+from fedblade.charts._arrays import bin_sums
+from fedblade.charts._measures import latest_sentence
 from fedblade.core.registry import metrics
-from fedblade.report import _collapse, _drift, _geometry, _served, build_report
-from fedblade.report._calibration import bin_sums, calibration_figures
-from fedblade.report._clients import client_figure
-from fedblade.report._cost import cost
-from fedblade.report._measures import Measure, latest_sentence, measure_figures
-from fedblade.results import drawn_sentence, group_runs, read_runs
+from fedblade.report import build_report
+from fedblade.report._explained import QUESTIONS as ASKED
+from fedblade.report._explained import cost
+from fedblade.report._lines import script_data
+from fedblade.results import coverage_sentence, group_runs, read_runs
 from support.report_runs import SCALARS, diagnose
 
 QUESTIONS = {
@@ -36,9 +38,9 @@ def groups(tmp_path):
     return lambda: group_runs(read_runs([tmp_path / "runs"]))
 
 
-def data_of(picture) -> dict:
-    assert picture is not None
-    return picture.data
+def data_of(chart) -> dict:
+    assert chart is not None
+    return script_data(chart, keyed=False)
 
 
 def sections(html: str) -> list[str]:
@@ -60,7 +62,7 @@ def test_sections_without_data_are_left_out_and_the_metrics_that_fill_them_are_n
 
 def test_the_metrics_it_names_exist():
     import_module("fedblade.diagnostics")
-    named = {name for module in (_collapse, _geometry, _drift, _served) for name in module.METRICS}
+    named = {name for question in ASKED for name in question.metrics}
 
     assert named <= set(metrics.names())
 
@@ -98,7 +100,7 @@ def test_last_values_are_means_over_seeds_in_words(make_run, groups):
             lines = [{"round": 1, "x": 99.0}, {"round": 2, "x": value}]
             (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    said = latest_sentence(groups(), Measure("x", "t", "y", "r", ".1f"))
+    said = latest_sentence(groups(), "x", ".1f")
 
     assert said == "After round 2, mean over seeds: a 1.5 and b 6.5."
 
@@ -108,7 +110,7 @@ def test_many_methods_are_summed_up_by_the_lowest_and_the_highest(make_run, grou
         run = make_run(f"m{index}", accuracies=[1.0])
         (run / "history.jsonl").write_text(json.dumps({"round": 1 + index % 2, "x": (index * 7) % 6}))
 
-    said = latest_sentence(groups(), Measure("x", "t", "y", "r", ".0f"))
+    said = latest_sentence(groups(), "x", ".0f")
 
     assert said == "At the last round measured: from 0 (m0) to 5 (m5)."
 
@@ -143,7 +145,7 @@ def test_clients_are_estimated_from_classes_by_their_labels(make_run, groups):
     run = make_run(accuracies=[50.0], counts=counts)
     (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [90.0, 50.0, 10.0]}))
 
-    picture = client_figure(groups())
+    picture = client_chart(groups())
 
     expected = np.quantile([90.0, 70.0, 20.0], np.linspace(0, 1, 21))
     assert data_of(picture)["lines"][0]["y"] == pytest.approx(expected.tolist(), rel=1e-3)
@@ -157,7 +159,7 @@ def test_measured_clients_are_preferred_and_said_to_be_measured(make_run, groups
     rows = [{"client": k, "accuracy": value} for k, value in enumerate((80.0, None, 40.0, 60.0))]
     (run / "clients.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    picture = client_figure(groups())
+    picture = client_chart(groups())
 
     values = data_of(picture)["lines"][0]["y"]
     assert (values[0], values[10], values[-1]) == (40, 60, 80)
@@ -170,7 +172,7 @@ def test_where_only_some_were_measured_all_are_estimated(make_run, groups):
         (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [30.0] * 10}))
     (run / "clients.jsonl").write_text(json.dumps({"client": 0, "accuracy": 99.0}))
 
-    picture = client_figure(groups())
+    picture = client_chart(groups())
 
     assert "Estimated" in picture.reading
     assert all(set(line["y"]) == {30} for line in data_of(picture)["lines"])
@@ -192,7 +194,7 @@ def with_own_models(make_run, split: str):
 def test_own_models_are_measured_where_there_is_no_global_model_to_estimate_by(make_run, groups):
     with_own_models(make_run, "proportional")
 
-    picture = client_figure(groups())
+    picture = client_chart(groups())
 
     fedavg, local = data_of(picture)["lines"]
     assert (fedavg["g"], set(fedavg["y"])) == (0, {20})
@@ -204,7 +206,7 @@ def test_own_models_are_measured_where_there_is_no_global_model_to_estimate_by(m
 def test_own_models_measured_on_everything_are_not_set_beside_estimates(make_run, groups):
     with_own_models(make_run, "global")
 
-    picture = client_figure(groups())
+    picture = client_chart(groups())
 
     assert [line["g"] for line in data_of(picture)["lines"]] == [0]
     assert "Left out: local_ce, without a global model to estimate by" in picture.reading
@@ -225,7 +227,7 @@ def test_what_own_models_were_measured_on_is_said_as_it_is(make_run, page, group
     by_client(make_run("local_ce", accuracies=[50.0], summary=own, test_split=split), [70.0, 90.0])
 
     assert f"Own models: the mean over clients of their own models' accuracy on {on}." in unescape(page())
-    assert client_figure(groups()).reading.endswith(f"Measured: the clients' own models on {on}.")
+    assert client_chart(groups()).reading.endswith(f"Measured: the clients' own models on {on}.")
 
 
 def test_own_models_on_validation_are_on_samples_of_their_clients(make_run, groups):
@@ -234,7 +236,7 @@ def test_own_models_on_validation_are_on_samples_of_their_clients(make_run, grou
     config.write_text(config.read_text() + '[evaluation]\non = "validation"\n')
     by_client(run, [70.0])
 
-    assert client_figure(groups()).reading.endswith("the clients' own models on their own test samples.")
+    assert client_chart(groups()).reading.endswith("the clients' own models on their own test samples.")
 
 
 def test_splits_that_differ_are_told_apart(make_run, page):
@@ -332,13 +334,13 @@ def test_where_no_method_has_a_global_model_captions_say_so_once(make_run, group
     for method in ("a", "b"):
         make_run(method, summary={"accuracy_of": "personal"})
 
-    assert drawn_sentence(groups(), (1, 2)) == (
+    assert coverage_sentence(groups(), (1, 2)) == (
         "No method here has a global model: shown is the mean over the clients' own models."
     )
-    assert drawn_sentence(groups(), (None, 2)) == (
+    assert coverage_sentence(groups(), (None, 2)) == (
         "b has no global model; shown for it is the mean over the clients' own models. Not measured: a."
     )
-    assert drawn_sentence(groups(), (1, 2), of_model=False) == ""
+    assert coverage_sentence(groups(), (1, 2), of_model=False) == ""
 
 
 def test_a_measure_whose_seeds_share_no_round_is_left_out(make_run, groups, page):
@@ -347,7 +349,7 @@ def test_a_measure_whose_seeds_share_no_round_is_left_out(make_run, groups, page
         lines = [{"round": r, "test_accuracy": 1.0} | ({"erank_feature": 3.0} if r == seed else {}) for r in (1, 2)]
         (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    assert measure_figures(groups(), [Measure("erank_feature", "t", "y", "r")]) == []
+    assert section_charts(groups(), "collapse") == []
     assert 'id="accuracy"' in page()
 
 
@@ -360,7 +362,7 @@ def test_bins_are_pooled_over_seeds_by_their_answers(make_run, groups):
         run = make_run("a", seed, accuracies=[50.0])
         (run / "diagnostics.jsonl").write_text(json.dumps(row))
 
-    (picture,) = calibration_figures(groups())
+    picture = reliability_chart(groups())
 
     assert data_of(picture)["x"] == pytest.approx(
         [100 * (0.2 * 10 + 0.3 * 30) / 40, 100 * (0.8 * 90 + 0.9 * 270) / 360]
@@ -374,7 +376,7 @@ def test_bins_with_few_answers_are_left_out_and_counted(make_run, groups):
     row = bins([None, 0.2, 0.5, 0.7, 0.9], [None, 1.0, 0.0, 0.5, 1.0], [0, 1, 19, 20, 1960])
     (run / "diagnostics.jsonl").write_text(json.dumps(row))
 
-    (picture,) = calibration_figures(groups())
+    picture = reliability_chart(groups())
 
     assert data_of(picture)["x"] == [70, 90]
     assert "Where fewer than 20 answers were gathered there is too little to go by" in picture.reading
@@ -385,7 +387,7 @@ def test_a_small_test_set_keeps_bins_with_two_in_a_hundred(make_run, groups):
     run = make_run("a", accuracies=[50.0])
     (run / "diagnostics.jsonl").write_text(json.dumps(bins([0.2, 0.5, 0.9], [1.0, 0.0, 1.0], [1, 3, 96])))
 
-    (picture,) = calibration_figures(groups())
+    picture = reliability_chart(groups())
 
     assert data_of(picture)["x"] == [50, 90]
     assert "fewer than 2 answers" in picture.reading
@@ -405,10 +407,8 @@ def test_accuracy_is_set_against_what_was_sent_by_then(make_run, groups):
         ]
         (run / "history.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    html = cost(groups())
+    found = cost(groups()).blocks[0].pictures[0].data
 
-    (block,) = re.findall(r'<script type="application/json" class="data">(.*?)</script>', html)
-    found = json.loads(block)
     assert found["name"] == "sent up and down, MB"
     assert found["x"] == [2, 6]
     assert found["lines"] == [{"g": 0, "y": [15, 45]}]

@@ -8,13 +8,14 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
+from fedblade.charts import Axis, Chart, Line, LinePanel, Series
+from fedblade.charts.palette import COLOURS
 from fedblade.core.errors import Misconfigured
 from fedblade.report import label_map_svg
 from fedblade.report._axes import linear_axis, log_axis
 from fedblade.report._labelmap import bin_clients
-from fedblade.report._lines import LineChart, thin
-from fedblade.report._svg import COLOURS, DASHES, line_style, path, stride
-from fedblade.results import Curve
+from fedblade.report._lines import draw_lines, script_data, thin
+from fedblade.report._svg import DASHES, line_style, path, stride
 
 NUMBER = re.compile(r"-?[\d.]+")
 
@@ -28,10 +29,20 @@ def texts(root: ET.Element) -> list[str]:
     return ["".join(node.itertext()) for node in nodes(root, "text")]
 
 
-def draw(*curves: Curve | None, width: float = 940, **extra: object) -> ET.Element:
-    labels = tuple(f"line {i}" for i in range(len(curves)))
-    chart = LineChart("t", "d", "round", "loss", labels, curves, **extra)  # type: ignore[arg-type]
-    return ET.fromstring(chart.draw((width, 300), name="x"))
+def chart_of(*series: Series | None, parts: tuple[str, ...] = (), index: int | None = None, **extra: object) -> Chart:
+    """A chart of these series, each a line of its own or, with an index, parts of that one group."""
+    lines = [
+        Line(at if index is None else index, values, parts[at] if parts else "")
+        for at, values in enumerate(series)
+        if values is not None
+    ]
+    names = tuple(f"line {at}" for at in range(len(series)))
+    y = Axis("loss", **extra)  # type: ignore[arg-type]
+    return Chart("x", "t", "d", LinePanel(Axis("round", whole=True), y, names, tuple(lines)))
+
+
+def draw(*series: Series | None, width: float = 940, keyed: bool = True, **extra: object) -> ET.Element:
+    return ET.fromstring(draw_lines(chart_of(*series, **extra), (width, 300), name="x", keyed=keyed))  # type: ignore[arg-type]
 
 
 def points(data: str) -> list[tuple[float, float]]:
@@ -41,8 +52,8 @@ def points(data: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in numbers.cumsum(0)]
 
 
-def flat(*values: float) -> Curve:
-    return Curve(tuple(range(1, len(values) + 1)), values, values, values)
+def flat(*values: float) -> Series:
+    return Series(tuple(range(1, len(values) + 1)), values, values, values)
 
 
 def test_a_picture_says_what_it_is():
@@ -135,14 +146,14 @@ def test_a_missing_curve_keeps_its_place_in_legend_and_palette():
 
 
 def test_a_diverged_loss_switches_to_a_log_scale():
-    wide, narrow = draw(flat(0.1, 5.0e6), log_if_wide=True), draw(flat(0.1, 2.0), log_if_wide=True)
+    wide, narrow = draw(flat(0.1, 5.0e6), scale="automatic"), draw(flat(0.1, 2.0), scale="automatic")
 
     assert "loss (log scale)" in texts(wide)
     assert "loss" in texts(narrow)
 
 
 def test_every_coordinate_is_finite_and_inside_the_picture():
-    root = draw(flat(0.0, 0.0, 0.0), Curve((1, 2), (50.0, 101.0), (40.0, 90.0), (60.0, 120.0)), bounds=(0.0, 100.0))
+    root = draw(flat(0.0, 0.0, 0.0), Series((1, 2), (50.0, 101.0), (40.0, 90.0), (60.0, 120.0)), bounds=(0.0, 100.0))
     width, height = (float(v) for v in (root.get("viewBox") or "").split()[2:])
     for node in nodes(root, "path"):
         assert all(0 <= x <= width and 0 <= y <= height for x, y in points(node.get("d", "")))
@@ -164,9 +175,9 @@ def test_long_curves_are_thinned_and_keep_their_ends():
 
     short = thin(long)
 
-    assert len(short.rounds) == 600
-    assert (short.rounds[0], short.rounds[-1]) == (1, 5000)
-    assert short.mean[-1] == 4999.0
+    assert len(short.x) == 600
+    assert (short.x[0], short.x[-1]) == (1, 5000)
+    assert short.y[-1] == 4999.0
 
 
 def test_small_charts_have_fewer_points_and_no_legend():
@@ -180,7 +191,7 @@ def test_small_charts_have_fewer_points_and_no_legend():
 
 
 def test_the_lines_of_one_group_share_its_colour_and_differ_in_dashes():
-    root = draw(flat(1.0, 2.0), flat(2.0, 3.0), owner=3)
+    root = draw(flat(1.0, 2.0), flat(2.0, 3.0), index=3, parts=("averaged", "one client"))
 
     lines = [node for node in nodes(root, "path") if (node.get("class") or "").startswith("line")]
     assert [node.get("stroke") for node in lines] == [COLOURS[3]] * 2
@@ -190,11 +201,9 @@ def test_the_lines_of_one_group_share_its_colour_and_differ_in_dashes():
 
 
 def test_the_script_gets_every_point_and_the_places_of_lines_that_have_others():
-    chart = LineChart(
-        "t", "d", "round", "loss", ("a", "b", "c"), (flat(1.23456, 2.0), None, Curve((2,), *[(5.0,)] * 3))
-    )
+    chart = chart_of(flat(1.23456, 2.0), None, Series((2,), *[(5.0,)] * 3))
 
-    assert chart.payload() == {
+    assert script_data(chart, keyed=True) == {
         "name": "round",
         "x": [1, 2],
         "lines": [{"g": 0, "y": [1.235, 2]}, {"g": 2, "y": [5], "x": [2]}],
@@ -202,8 +211,7 @@ def test_the_script_gets_every_point_and_the_places_of_lines_that_have_others():
 
 
 def test_axes_tell_the_script_what_they_do():
-    chart = LineChart("t", "d", "x", "y", ("a",), (flat(0.02, 30.0),), log=True)
-    root = ET.fromstring(chart.draw((940, 300), name="x"))
+    root = draw(flat(0.02, 30.0), scale="log")
     start, end, low, high, log = map(float, root.get("data-y", "").split())
 
     (line,) = (node for node in root.iter("path") if (node.get("class") or "").startswith("line"))
@@ -214,8 +222,8 @@ def test_axes_tell_the_script_what_they_do():
 
 
 def test_powers_of_ten_are_written_as_such_where_there_are_many_zeros():
-    assert [log_axis(1e-6, 1, start=0, end=1).name_of(10.0**e) for e in (-6, 0)] == ["10⁻⁶", "10⁰"]
-    assert log_axis(0.01, 100, start=0, end=1).name_of(0.01) == "0.01"
+    assert [log_axis(1e-6, 1, start=0, end=1).print_tick(10.0**e) for e in (-6, 0)] == ["10⁻⁶", "10⁰"]
+    assert log_axis(0.01, 100, start=0, end=1).print_tick(0.01) == "0.01"
 
 
 @pytest.mark.parametrize(

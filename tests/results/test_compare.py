@@ -10,9 +10,9 @@ from fedblade.report import build_report
 from fedblade.results import (
     comparison_rows,
     group_runs,
-    last_heading,
     last_rounds,
-    over_last,
+    last_rounds_heading,
+    over_last_rounds,
     read_runs,
     suggest_threshold,
 )
@@ -209,19 +209,6 @@ def test_no_evaluated_round_gives_none_and_not_an_error(make_run):
     assert row.rounds_to_text == "3+"
 
 
-def test_curves_cover_the_rounds_all_seeds_share(make_run, tmp_path):
-    make_run(seed=1, accuracies=[10.0, None, 30.0, 40.0, 50.0], planned=5)
-    make_run(seed=2, accuracies=[20.0, 25.0, 50.0, None], planned=5)
-    make_run(seed=3, accuracies=[None, None], planned=5)
-
-    (group,) = group_runs(read_runs([tmp_path / "runs"]))
-    curve = group.curve(lambda r: r.accuracy)
-
-    assert curve is not None
-    assert curve.rounds == (1, 3)
-    assert (curve.mean, curve.low, curve.high) == ((15.0, 40.0), (10.0, 30.0), (20.0, 50.0))
-
-
 @pytest.mark.parametrize(
     ("peaks", "expected"),
     [([96.0, 91.0, 89.9], 90.0), ([96.0, 91.0, 89.9, 88.0], 85.0), ([95.0], 95.0), ([3.0], 5.0), ([None], 90.0)],
@@ -283,5 +270,5 @@ def test_a_threshold_that_no_run_could_reach_is_refused(make_run, tmp_path, thre
 )
 def test_the_rounds_of_the_mean_are_named_for_what_they_are(counts, said, heading):
     assert last_rounds(counts) == said
-    assert last_heading(counts) == heading
-    assert over_last(counts) == (said if said.startswith("all") else f"the {said}")
+    assert last_rounds_heading(counts) == heading
+    assert over_last_rounds(counts) == (said if said.startswith("all") else f"the {said}")

@@ -50,8 +50,8 @@ class StopAfter(RunListener):
     def __init__(self, round_: int, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.round, self.error = round_, error
 
-    def on_round(self, row):
-        if row["round"] == self.round:
+    def on_round(self, record):
+        if record["round"] == self.round:
             raise self.error
 
 
@@ -292,7 +292,7 @@ def test_an_empty_folder_may_be_used(small_run, tmp_path):
 
 def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_path):
     code = (
-        "import sys, fedblade.results._folder as d, pathlib\n"
+        "import sys, fedblade.results._run_directory as d, pathlib\n"
         "from fedblade.core.errors import Misconfigured\n"
         "folder = d.RunDirectory(pathlib.Path(sys.argv[1]))\n"
         "try:\n    folder.open(folder.stored_config(), resume=True)\n"
@@ -301,8 +301,8 @@ def test_a_second_process_is_refused_while_the_first_is_at_work(small_run, tmp_p
     answers = []
 
     class Ask(RunListener):
-        def on_round(self, row):
-            if row["round"] == 1:
+        def on_round(self, record):
+            if record["round"] == 1:
                 command = [sys.executable, "-c", code, str(tmp_path / "run")]
                 answers.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

@@ -55,11 +55,11 @@ class Recorder:
         self.shared.append((samples, indices.numpy()))
         return self.engine.measure(state, samples, indices, passes)
 
-    def measure_own(self, state, clients, samples, passes):
+    def measure_personal(self, state, clients, samples, passes):
         chosen = list(clients)
         for holder, indices in chosen:
             self.own.setdefault(holder.client, []).append((samples, indices.numpy()))
-        return self.engine.measure_own(state, chosen, samples, passes)
+        return self.engine.measure_personal(state, chosen, samples, passes)
 
 
 def measured(config):
@@ -102,7 +102,7 @@ class Answers:
     def __init__(self, confusions):
         self.confusions = confusions
 
-    def measure_own(self, state, clients, samples, passes):
+    def measure_personal(self, state, clients, samples, passes):
         for holder, _ in clients:
             confusion = self.confusions[holder.client]
             right = {"count": confusion.sum(), "correct": confusion.diagonal().sum(), "loss": confusion.sum()}

@@ -12,6 +12,7 @@ from fedblade.core.registry import datasets
 from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.core.tree import tree_digest
 from fedblade.runs._model_inputs import as_trained
+from support.shifted_images import ShiftedImages
 
 SETTING = {"num_clients": 4, "clients_per_round": 2, "rounds": 2, "partition": "iid"}
 
@@ -22,20 +23,6 @@ def digits():
     whole = datasets.get("digits").make()
     x, x_test = whole.train.inputs[:300] * 15, whole.test.inputs[:100] * 15
     return x, whole.train.labels[:300], x_test, whole.test.labels[:100]
-
-
-class Shown(torch.utils.data.Dataset):
-    """Items of two arrays, moved by one pixel to either side if that is asked for."""
-
-    def __init__(self, inputs, labels, moved=False):
-        self.inputs, self.labels, self.moved = inputs, labels, moved
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, i):
-        shift = int(torch.randint(-1, 2, ())) if self.moved else 0
-        return np.roll(self.inputs[i], shift, axis=-1), int(self.labels[i])
 
 
 def weights(result):
@@ -143,7 +130,7 @@ def test_random_transforms_are_drawn_anew_and_alike_in_every_engine(small_run, d
 
     def run(moved=True, **changes):
         torch.rand(3)  # what a program draws elsewhere must not matter
-        return small_run(dataset=(Shown(x, y, moved), Shown(x_test, y_test)), **(setting | changes))
+        return small_run(dataset=(ShiftedImages(x, y, moved), ShiftedImages(x_test, y_test)), **(setting | changes))
 
     sequential, stacked = (run(engine=engine) for engine in ("sequential", "stacked"))
     for name, leaf in sequential.model.state_dict().items():
@@ -160,7 +147,7 @@ def test_random_transforms_are_drawn_anew_and_alike_in_every_engine(small_run, d
 class StopsAfterOne(fedblade.runs.RunListener):
     """Ends a run after its first round, as Ctrl-C does."""
 
-    def on_round(self, row):
+    def on_round(self, record):
         raise KeyboardInterrupt
 
 

@@ -17,8 +17,7 @@ from fedblade.core.registry import Entry
 from fedblade.core.state import MemoryStore
 from fedblade.core.tensorfile import read_tensors
 from fedblade.data import Dataset, Part
-from fedblade.methods import Composition
-from fedblade.methods._compose import compose
+from fedblade.methods import Composition, compose
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import finetuned, local_model
 from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages
@@ -154,7 +153,7 @@ def test_fine_tuning_changes_no_round():
 
 
 def test_fine_tuned_models_are_those_of_the_local_loop():
-    """P-FT: every client, the final model, the run's epochs and last rate."""
+    """Protocol `ft`: every client, the final model, the run's epochs and last rate."""
     setup, driver = ran("fedavg-ft", schedule="step", protocol="ft")
     rate = setup.config.optimizer.rate(2, 3)
     assert rate != 0.1

@@ -32,8 +32,8 @@ class Stop(RunListener):
     def __init__(self, after):
         self.after = after
 
-    def on_round(self, row):
-        if row["round"] == self.after:
+    def on_round(self, record):
+        if record["round"] == self.after:
             raise KeyboardInterrupt
 
 

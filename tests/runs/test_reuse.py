@@ -18,7 +18,7 @@ from fedblade.data import as_dataset
 from fedblade.results import RunDirectory
 from fedblade.runs import RunListener, _revisions
 from fedblade.runs._revisions import revisions_of
-from fedblade.studies import Cell, is_finished, run_cells
+from fedblade.studies import PlannedRun, run_planned
 
 SMALL = {
     "federation": {"num_clients": 2, "clients_per_round": 2, "rounds": 2},
@@ -30,12 +30,12 @@ SMALL = {
 
 
 class StopAfterOne(RunListener):
-    def on_round(self, row):
+    def on_round(self, record):
         raise KeyboardInterrupt
 
 
 def carry_out(*cells, listener=None):
-    return run_cells(cells, lambda label: nullcontext(listener or RunListener()))
+    return run_planned(cells, lambda label: nullcontext(listener or RunListener()))
 
 
 def raise_revision(monkeypatch, registry, name):
@@ -55,7 +55,7 @@ def test_a_run_stores_the_revisions_of_the_parts_it_uses_and_no_others():
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_matter(tmp_path, monkeypatch, rounds):
     """Whether the run was cut short after a round or finished."""
-    cell = Cell("one", tmp_path / "one", complete_config(SMALL))
+    cell = PlannedRun("one", tmp_path / "one", complete_config(SMALL))
     with pytest.raises(KeyboardInterrupt) if rounds == 1 else nullcontext():
         carry_out(cell, listener=StopAfterOne() if rounds == 1 else None)
     stored = json.loads((cell.folder / "partition.json").read_text())
@@ -72,13 +72,13 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
     for part, change in changes:
         with monkeypatch.context() as patch:
             change(patch)
-            today = Cell("one", cell.folder, complete_config(SMALL))
+            today = PlannedRun("one", cell.folder, complete_config(SMALL))
             then, now = stored["revisions"][part], revisions_of(today.config)[part]
             with pytest.raises(Misconfigured, match=f"{part} of revision {then}, .* revision {now},.* another --out"):
                 carry_out(today)
-            assert not is_finished(today)
+            assert not today.is_finished
             with pytest.raises(Misconfigured, match=part):
-                carry_out(Cell("new", tmp_path / "new", complete_config(SMALL)), today)
+                carry_out(PlannedRun("new", tmp_path / "new", complete_config(SMALL)), today)
             assert not (tmp_path / "new").exists()
             # A folder of before there were revisions counts as revision 0.
             old = {key: value for key, value in stored.items() if key != "revisions"}
@@ -87,7 +87,7 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
                 fedblade.run(out=cell.folder, resume=True)
             (cell.folder / "partition.json").write_text(json.dumps(stored))
     raise_revision(monkeypatch, methods, "fedprox")
-    assert carry_out(Cell("one", cell.folder, complete_config(SMALL))) == {}
+    assert carry_out(PlannedRun("one", cell.folder, complete_config(SMALL))) == {}
     assert fedblade.run(out=cell.folder, resume=True).summary["rounds"] == 2
 
 
@@ -116,7 +116,7 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
     path = tmp_path / "mine.npz"
     save_arrays(path, 1)
     config = complete_config(SMALL | {"dataset": {"name": "arrays", "path": str(path)}})
-    cells = [Cell(name, tmp_path / name, config) for name in ("one", "two")]
+    cells = [PlannedRun(name, tmp_path / name, config) for name in ("one", "two")]
     assert carry_out(*cells) == {}
     save_arrays(path, 2)
     with pytest.raises(Misconfigured, match=r"data set differs .*one' .* then arrays in an .npz file .* another --out"):
@@ -133,7 +133,7 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
 
 
 def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
-    cell = Cell("one", tmp_path / "one", complete_config(SMALL))
+    cell = PlannedRun("one", tmp_path / "one", complete_config(SMALL))
     with pytest.raises(KeyboardInterrupt):
         carry_out(cell, listener=StopAfterOne())
     lines = (cell.folder / "config.toml").read_text().splitlines(keepends=True)
@@ -142,7 +142,8 @@ def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
     changed = SMALL | {"local": {"last_batch": "drop"}}
     with pytest.raises(Misconfigured, match=r"local\.last_batch = None, now it is 'drop'"):
         carry_out(
-            Cell("new", tmp_path / "new", complete_config(SMALL)), Cell("one", cell.folder, complete_config(changed))
+            PlannedRun("new", tmp_path / "new", complete_config(SMALL)),
+            PlannedRun("one", cell.folder, complete_config(changed)),
         )
     assert not (tmp_path / "new").exists()
     assert carry_out(cell) == {}

@@ -1,4 +1,4 @@
-"""Aggregation: order, chunks, empty and idle clients, weights, fixed points (methods.md section 8, number 6)."""
+"""Aggregation: order, chunks, empty and idle clients, weights, fixed points."""
 
 from dataclasses import replace
 from functools import reduce
@@ -164,7 +164,7 @@ def test_a_client_sends_the_same_whoever_trained_before_it(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_idle_client_changes_nothing(method):
-    """EC-13: no step, no update, no weight, no prototypes; but it is counted."""
+    """A client without a step adds nothing: no step, no update, no weight, no prototypes; but it is counted."""
     setup = build(method, **BATCH_NORM)
     cohort = tasks(setup)
     idle = replace(cohort[1], phases=((),), weight=0.0)
@@ -229,7 +229,7 @@ def test_uniform_is_not_samples_for_unequal_clients():
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform", "batches"])
-def test_weights_normalise_to_the_shares_of_the_specification(weighting):
+def test_weights_normalise_to_the_documented_shares(weighting):
     setup = build(weighting=weighting)
     cohort = tasks(setup)
     total = outcome(setup, cohort).sums.scalar("weight")

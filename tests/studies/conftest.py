@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedblade.studies import Cell
+from fedblade.studies import PlannedRun
 
 TINY = Path(__file__).with_name("tiny.toml")
 
@@ -49,7 +49,7 @@ def command() -> Callable[..., Any]:
 def finish() -> Callable[..., None]:
     """Make a run look finished, with these test accuracies round by round and these fields of the summary."""
 
-    def write(run: Cell, accuracies: Sequence[float], **summary: Any) -> None:
+    def write(run: PlannedRun, accuracies: Sequence[float], **summary: Any) -> None:
         run.folder.mkdir(parents=True)
         rows = [{"round": n, "test_accuracy": value, "seconds": 30.0 * n} for n, value in enumerate(accuracies, 1)]
         (run.folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

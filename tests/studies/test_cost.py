@@ -7,9 +7,9 @@ import pytest
 
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
 from fedblade.runs import Work, count_work, guess_work, load_config, prepare, training_split
-from fedblade.studies import Estimate, _cost, estimate
-from fedblade.studies._cost import duration
-from fedblade.studies._speed import Speed, _shares, probe
+from fedblade.studies import Estimate, _estimate, estimate_cost
+from fedblade.studies._estimate import duration
+from fedblade.studies._timing import Speed, _fit_line, measure_speed
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 
@@ -100,67 +100,67 @@ def test_seconds_follow_from_steps_clients_and_evaluations():
     ids=["gpu", "one", "faster together", "slower together"],
 )
 def test_a_step_of_many_clients_is_split_into_theirs_and_its_own(alone, whole, together, expected):
-    assert _shares(alone, whole, together) == pytest.approx(expected)
+    assert _fit_line(alone, whole, together) == pytest.approx(expected)
 
 
-def test_a_probe_times_what_it_says():
+def test_a_few_steps_give_the_speed():
     config = config_of()
-    speed, skips = probe(config, config.dataset.make())
+    speed, skips = measure_speed(config, config.dataset.make())
     assert skips is False
     # One of the two may be lost in the noise of so small a step, never both.
     assert 0 <= speed.step < 1
-    assert 0 <= speed.tick < 1
-    assert speed.step + speed.tick > 0
+    assert 0 <= speed.shared < 1
+    assert speed.step + speed.shared > 0
     assert 0 <= speed.client < 1
     assert 0 < speed.evaluation < 5
 
 
-def test_cohorts_of_other_sizes_and_other_engines_have_trials_of_their_own(monkeypatch):
-    trials = []
+def test_cohorts_of_other_sizes_and_other_engines_are_timed_separately(monkeypatch):
+    timed = []
 
-    def trial(config, _):
-        trials.append((config.federation.clients_per_round, config.general.engine))
+    def timing(config, _):
+        timed.append((config.federation.clients_per_round, config.general.engine))
         return Speed(1.0, 0.0, 0.0, 0.0), False
 
-    monkeypatch.setattr(_cost, "probe", trial)
+    monkeypatch.setattr(_estimate, "measure_speed", timing)
     changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}, {"lr": 0.5}]
     told = []
-    found = estimate([(config_of(**change), 0) for change in changes], told.append, told.append)
-    assert trials == [(10, "auto"), (5, "auto"), (10, "sequential")]
-    assert found.trials == 3
+    found = estimate_cost([(config_of(**change), 0) for change in changes], told.append, told.append)
+    assert timed == [(10, "auto"), (5, "auto"), (10, "sequential")]
+    assert found.timings == 3
     assert told.count("reading digits") == 1
-    assert told.count("timing fedavg, mlp, inputs 1×8×8") == 3
+    assert told.count("fedavg, mlp, inputs 1×8×8") == 3
 
 
 def test_an_estimate_adds_up_and_names_absent_data(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
     here = config_of()
     work = count_work(here, training_split(here, here.dataset.make()), skip_singletons=False)
-    two = estimate([(here, 0), (here, 0)])
+    two = estimate_cost([(here, 0), (here, 0)])
     assert two.client_steps == 2 * work.client_steps
     assert two.exact
     assert two.seconds > 0
     away = config_of(dataset="cifar10", num_clients=100, batch_size=64)
     told = []
-    both = estimate([(here, 0), (away, 1)], told.append, told.append)
+    both = estimate_cost([(here, 0), (away, 1)], told.append, told.append)
     assert both.client_steps == work.client_steps + 3 * 10 * 2 * 8
     assert (both.seconds > 0, both.exact, list(both.absent)) == (True, False, ["cifar10"])
     assert "guessed from the sizes" in both.sentence()
     assert both.sentence().endswith(
-        "CPU for 1 of 2 runs (from 1 trial of a few steps), unknown for the others without their data"
+        "CPU for 1 of 2 runs (from 1 timing of a few steps), unknown for the others without their data"
     )
-    assert told.index("reading cifar10") < told.index("timing fedavg, mlp, inputs 1×8×8")
-    none = estimate([(away, 1)], on_trial=pytest.fail)
+    assert told.index("reading cifar10") < told.index("fedavg, mlp, inputs 1×8×8")
+    none = estimate_cost([(away, 1)], on_timing=pytest.fail)
     assert (none.seconds, none.sentence().endswith("time unknown without the data")) == (None, True)
 
 
 def test_an_estimate_says_what_it_is_based_on():
-    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, runs=1, trials=1)
+    cost = Estimate(480_000, 41 * 86400.0, exact=True, unknown=0, absent={}, runs=1, timings=1)
     assert cost.sentence() == (
-        "480,000 client-steps, about 41 days on this machine's CPU; use a GPU (from 1 trial of a few steps)"
+        "480,000 client-steps, about 41 days on this machine's CPU; use a GPU (from 1 timing of a few steps)"
     )
-    quick = replace(cost, seconds=7200.0, trials=9, device="cuda")
-    assert quick.sentence().endswith("about 2.0 hours on this machine's GPU (from 9 trials of a few steps)")
+    quick = replace(cost, seconds=7200.0, timings=9, device="cuda")
+    assert quick.sentence().endswith("about 2.0 hours on this machine's GPU (from 9 timings of a few steps)")
 
 
 @pytest.mark.parametrize(

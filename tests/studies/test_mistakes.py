@@ -3,7 +3,7 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.presets.catalogue import load_preset, read_config
+from fedblade.presets.catalogue import load_grid, read_config
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import execute, load_config
 from fedblade.studies import plan_reproduction, plan_sweep
@@ -74,13 +74,13 @@ def test_a_mistake_in_a_grid_is_not_pending(mine, command, tmp_path, method, mor
 def test_what_only_a_benchmark_measures_is_pending(mine, more):
     plan = plan_reproduction(mine(more=more))
     (cell,) = plan.pending
-    assert (cell.ready.missing, cell.runs, plan.runs) == (("`fedblade bench losses`",), (), [])
+    assert (cell.pending, cell.runs, plan.runs) == (("`fedblade bench losses`",), (), [])
 
 
 def test_a_metric_that_no_run_gives_does_not_keep_the_others(mine, command, tmp_path):
     path = mine(more="[measures]\naccuracy = 'final'\nmilliseconds = 'bench loss_ms_per_iter'")
     (cell,) = plan_reproduction(path).cells
-    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
+    assert (cell.pending, len(cell.runs)) == ((), 1)
     out = command("reproduce", path, "--dry-run", "--out", tmp_path / "out").stdout
     assert "milliseconds: measured by `fedblade bench losses` and by no run\n" in out
     assert "pending" not in out
@@ -89,14 +89,14 @@ def test_a_metric_that_no_run_gives_does_not_keep_the_others(mine, command, tmp_
 @pytest.mark.parametrize("method", ["fedavg-ft", "fedavg-ft+feddecorr", "fedntd+prox"])
 def test_names_that_are_put_together_are_ready(mine, method):
     (cell,) = plan_reproduction(mine(method)).cells
-    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
+    assert (cell.pending, len(cell.runs)) == ((), 1)
 
 
 def test_a_method_in_a_file_of_the_users_is_ready(mine, tmp_path):
     own = tmp_path / "own.py"
     own.write_text("from fedblade.methods.fedavg import fedavg as own\n")
     (cell,) = plan_reproduction(mine(f"{own}:own")).cells
-    assert (cell.ready.missing, len(cell.runs)) == ((), 1)
+    assert (cell.pending, len(cell.runs)) == ((), 1)
     with pytest.raises(Misconfigured, match=r"absent\.py"):
         _ = plan_reproduction(mine(f"{tmp_path}/absent.py:own")).cells
 
@@ -149,7 +149,7 @@ def test_a_seed_that_is_set_is_the_seed_of_a_sweep(tiny, tmp_path):
 
 def test_a_method_is_not_its_ablations():
     def labels(*where):
-        return {line.columns["method"] for line in select(lines_of(load_preset("fg-t6")), where)}
+        return {line.columns["method"] for line in select(lines_of(load_grid("fg-t6")), where)}
 
     assert labels("method=FedGELA") == labels("method=fedgela") == {"FedGELA"}
     assert labels("method=FedGELA Q=exp(x)", "method=FedGELA") == {"FedGELA Q=exp(x)", "FedGELA"}

@@ -8,7 +8,7 @@ import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.runs import RunListener, execute
-from fedblade.studies import plan_reproduction, rounds_behind, run_cells
+from fedblade.studies import plan_reproduction, run_planned
 
 
 def folders(path):
@@ -49,7 +49,7 @@ def test_reproduce_end_to_end(tiny, command, tmp_path):
 def test_a_dry_run_lists_and_touches_nothing(tiny, command, tmp_path):
     out = command("reproduce", tiny("tn-t1"), "--where", "level=1", "--dry-run", "--out", tmp_path / "new").stdout
     assert out.count("0 of 2 runs done") == 2
-    words = ("80 ± 2", "estimating the time", "trial 1: timing", "to do:")
+    words = ("80 ± 2", "estimating the time", "timing 1: fedavg", "to do:")
     assert sorted(words, key=out.index) == list(words)
     assert out.count("pending: `fedblade bench losses`") == 1
     assert "to do:" in out
@@ -136,8 +136,8 @@ def test_names_do_not_depend_on_the_order_of_a_grid(tmp_path):
 class Stop(RunListener):
     """Interrupts after two rounds."""
 
-    def on_round(self, row):
-        if row["round"] == 2:
+    def on_round(self, record):
+        if record["round"] == 2:
             raise KeyboardInterrupt
 
 
@@ -160,9 +160,9 @@ def test_a_run_that_was_cut_short_goes_on(tiny, tmp_path):
     execute(whole.config, out=whole.folder)
     cut = plan(tmp_path / "cut")
     with pytest.raises(KeyboardInterrupt):
-        run_cells(cut.runs, watching(Stop()))
-    assert rounds_behind(cut.runs[0]) == 2
-    assert run_cells(cut.runs, watching(RunListener())) == {}
+        run_planned(cut.runs, watching(Stop()))
+    assert cut.runs[0].rounds_done == 2
+    assert run_planned(cut.runs, watching(RunListener())) == {}
     lines = [(run.folder / "history.jsonl").read_text().splitlines() for run in (whole, cut.runs[0])]
     accuracies = [[json.loads(line)["test_accuracy"] for line in each] for each in lines]
     assert accuracies[0] == accuracies[1]
@@ -183,7 +183,7 @@ def test_finished_runs_are_kept_whatever_the_engine_asked_for(tiny, tmp_path, fi
     other = plan_reproduction(tiny("tn-one"), overrides={"device": "cpu", "engine": "sequential"}, out=tmp_path)
     assert [run.folder for run in other.runs] == [run.folder for run in plan.runs]
     assert other.changes == ()
-    assert run_cells(other.runs, watching()) == {}
+    assert run_planned(other.runs, watching()) == {}
 
 
 def test_prototype_sizes_need_no_run(command, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from fedblade.core.errors import Misconfigured
 from fedblade.runs import execute
 from fedblade.studies import parse_axis, plan_sweep, select_best
-from fedblade.studies._measures import Value
+from fedblade.studies._measures import Measurement
 from fedblade.studies._sweep import Axis
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "rounds": 2, "epochs": 1, "num_clients": 6, "clients_per_round": 3}
@@ -93,7 +93,7 @@ def test_the_highest_mean_is_chosen_and_the_first_of_equals(tmp_path, finish):
             finish(run, [1.0], accuracy=next(accuracies))
     best = select_best(found)
     assert {method: each.values["lr"] for method, each in best.items()} == {"fedavg": 0.2, "fedprox": 0.1}
-    assert best["fedavg"].accuracy() == Value(64.0, pytest.approx(72.0**0.5), 2)
+    assert best["fedavg"].accuracy() == Measurement(64.0, pytest.approx(72.0**0.5), 2)
 
 
 def test_sweep_end_to_end(command, tmp_path):

@@ -1,12 +1,17 @@
 """Tables and measures against numbers worked out by hand, from made-up runs."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from fedblade.studies import cells_of, comma_separated, latex, markdown, outcomes, plan_reproduction, planned_cells
-from fedblade.studies._measures import FinishedRun, Value, measure, speedup
+from fedblade.protocols import DEVIATION
+from fedblade.studies import outcome_files, outcome_table, outcomes, plan_reproduction, planned_table
+from fedblade.studies._measures import FinishedRun, Measurement, measure, speedup
+
+OVER_SEEDS = f"ours is mean ± {DEVIATION}"
+TITLE = "tn-t1: Tiny Table 1: two methods, and one that a benchmark measures"
 
 
 def run(accuracies, **summary):
@@ -26,10 +31,11 @@ def filled(tiny, tmp_path, finish):
 
 
 def test_markdown(filled):
-    assert markdown("Title", outcomes(filled), ["shortened to 2 of 3 rounds"]) == (
-        "# Title\n\n*shortened to 2 of 3 rounds.*\n\n"
+    text = outcome_files(replace(filled, changes=("shortened to 2 of 3 rounds",)), outcomes(filled))[".md"]
+    assert text == (
+        f"# {TITLE}\n\n*difference = ours - paper.*\n*shortened to 2 of 3 rounds.*\n*{OVER_SEEDS}.*\n\n"
         "| level | method | ours | paper | difference |\n"
-        "| --- | --- | --- | --- | --- |\n"
+        "| --- | --- | ---: | ---: | ---: |\n"
         "| 0.1 | FedAvg | 50.00 ± 2.83 | 50 ± 1 | +0.00 |\n"
         "| 0.1 | FedProx | 51.00 (1 of 2 runs finished) | 51.5 | -0.50 |\n"
         "| 0.1 | Traced | pending: `fedblade bench losses` | 10 ± 0.1 | – |\n"
@@ -40,9 +46,11 @@ def test_markdown(filled):
 
 
 def test_latex(filled):
-    text = latex("A_b: 5 %", outcomes(filled)[:2], [])
+    text = outcome_files(filled, outcomes(filled)[:2])[".tex"]
+    over = OVER_SEEDS.replace("±", "$\\pm$").replace("−", "$-$")
     assert text == (
-        "\\begin{table}\n\\caption{A\\_b: 5 \\%}\n\\begin{tabular}{lrrr}\n\\toprule\n"
+        f"\\begin{{table}}\n\\caption{{{TITLE}. difference = ours - paper. {over}}}\n"
+        "\\begin{tabular}{lrrr}\n\\toprule\n"
         "method & ours & paper & difference \\\\\n\\midrule\n"
         "FedAvg & 50.00 $\\pm$ 2.83 & 50 $\\pm$ 1 & +0.00 \\\\\n"
         "FedProx & 51.00 (1 of 2 runs finished) & 51.5 & -0.50 \\\\\n"
@@ -51,14 +59,20 @@ def test_latex(filled):
 
 
 def test_csv(filled):
-    text = comma_separated("tn-t1", outcomes(filled), ["short"])
+    text = outcome_files(replace(filled, changes=("short",)), outcomes(filled))[".csv"]
+    note = f"short; {OVER_SEEDS}"
     assert text.splitlines()[:4] == [
         "preset,dataset,partition,level,clients,participants,model,method,metric,ours_mean,ours_std,ours_seeds,runs,bound,"
         "paper_mean,paper_std,difference,note",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2.82843,48 52,2,,50,1,0,short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,,51,1,,51.5,,-0.5,1 of 2 runs finished; short",
-        "tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,,0,,10,0.1,,pending: `fedblade bench losses`; short",
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,FedAvg,accuracy,50,2.82843,48 52,2,,50,1,0,{note}",
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,FedProx,accuracy,51,,51,1,,51.5,,-0.5,1 of 2 runs finished; {note}",
+        f"tn-t1,digits,dirichlet,0.1,6,3,mlp,Traced,accuracy,,,,0,,10,0.1,,pending: `fedblade bench losses`; {note}",
     ]
+
+
+def texts(table):
+    """Headings, and rows of text."""
+    return [column.heading for column in table.columns], [[cell.text for cell in row] for row in table.rows]
 
 
 def test_failed_runs_are_named(filled):
@@ -82,7 +96,7 @@ def test_rounds_to_accuracy_and_speedups(tiny, tmp_path, finish):
     plan = plan_reproduction(tiny("tn-t2"), out=tmp_path)
     for each, curve in zip(plan.runs, [[10, 20, 30], [10, 19.9, 30], [20, 20, 20], [25, 5, 5]], strict=True):
         finish(each, curve)
-    rows = markdown("R", outcomes(plan), []).splitlines()[4:]
+    rows = [f"| {' | '.join(row)} |" for row in texts(outcome_table(outcomes(plan), []))[1]]
     assert rows == [
         "| FedAvg | rounds_to_20pct | 2.5 ± 0.7 | 2 | +0.5 |",
         "| FedAvg | speedup_to_20pct | 1.0 | – | – |",
@@ -102,8 +116,7 @@ def test_variants_stand_side_by_side_each_with_its_own_baseline(tiny, tmp_path, 
     for run in both.runs:
         curve = [10, 20, 20] if "split=large" in run.label else [10, 10, 20]
         finish(run, [20, 20, 20] if run.label.startswith("FedProx") else curve)
-    found = outcomes(both)
-    header, rows = cells_of(found)
+    header, rows = texts(outcome_table(outcomes(both), []))
     assert header[:3] == ["method", "split", "metric"]
     speedups = {(row[0], row[1]): row[3] for row in rows if row[2] == "speedup_to_20pct"}
     assert speedups == {
@@ -117,7 +130,7 @@ def test_variants_stand_side_by_side_each_with_its_own_baseline(tiny, tmp_path, 
     default = plan_reproduction(tiny("tn-read"), out=tmp_path)
     assert default.remarks == ("split = large", "Nobody knows which reading is right")
     assert [run.folder for run in default.runs] == [run.folder for run in both.runs if "split=large" in run.label]
-    first, *lines = comma_separated("tn-read", outcomes(default), default.remarks).splitlines()
+    first, *lines = outcome_files(default, outcomes(default))[".csv"].splitlines()
     column = first.split(",").index("split")
     assert {line.split(",")[column] for line in lines} == {"large"}
     assert all("Nobody knows" in line for line in lines)
@@ -131,15 +144,15 @@ def test_a_speedup_finds_its_baseline_among_runs_that_were_not_asked_for(tiny, t
     for each in asked.runs:
         finish(each, [10, 20, 20])
     (found,) = outcomes(asked)
-    assert found.ours == Value(1.5, None, 2)
+    assert found.ours == Measurement(1.5, None, 2)
 
 
 @pytest.mark.parametrize(
     ("baseline", "own", "expected"),
     [
-        (Value(85.0, 0.0, 3), Value(122.0, 0.0, 3), "0.7"),
-        (Value(104.0, 0.0, 3), Value(92.0, 0.0, 3), "1.1"),
-        (Value(180.0, 0.0, 3), Value(200.0, None, 3, "+"), "<0.9"),
+        (Measurement(85.0, 0.0, 3), Measurement(122.0, 0.0, 3), "0.7"),
+        (Measurement(104.0, 0.0, 3), Measurement(92.0, 0.0, 3), "1.1"),
+        (Measurement(180.0, 0.0, 3), Measurement(200.0, None, 3, "+"), "<0.9"),
     ],
 )
 def test_speedups_follow_from_rounds(baseline, own, expected):
@@ -147,7 +160,7 @@ def test_speedups_follow_from_rounds(baseline, own, expected):
 
 
 def test_one_seed_that_never_gets_there_makes_a_bound():
-    assert measure("rounds_to 50", [[run([60.0, 70.0])], [run([10.0, 20.0])]]) == Value(2.0, None, 2, "+")
+    assert measure("rounds_to 50", [[run([60.0, 70.0])], [run([10.0, 20.0])]]) == Measurement(2.0, None, 2, "+")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +191,12 @@ def test_a_deviation_over_clients_stands_beside_the_number_of_a_single_seed():
     first = run([1.0], personal_accuracy=70.0, personal_std=4.0)
     second = run([1.0], personal_accuracy=74.0, personal_std=6.0)
     one = measure("ft personal_accuracy personal_std", [[first]])
-    assert one == Value(70.0, 4.0, 1, over="clients")
+    assert one == Measurement(70.0, 4.0, 1, over="clients")
     assert one.text() == "70.00 ± 4.00"
-    assert measure("ft personal_accuracy personal_std", [[first], [second]]) == Value(72.0, 5.0, 2, over="clients")
-    assert measure("ft personal_accuracy", [[first], [second]]) == Value(72.0, 8.0**0.5, 2)
+    assert measure("ft personal_accuracy personal_std", [[first], [second]]) == Measurement(
+        72.0, 5.0, 2, over="clients"
+    )
+    assert measure("ft personal_accuracy", [[first], [second]]) == Measurement(72.0, 8.0**0.5, 2)
     assert measure("ft personal_accuracy", [[first]]).text() == "70.00"
     assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_accuracy=70.0)]]).text() == "70.00"
     assert measure("ft personal_accuracy personal_std", [[run([1.0], personal_std=4.0)]]) is None
@@ -200,7 +215,7 @@ def test_measures_of_history_fields_and_domains():
 
 def test_cells_that_a_paper_averages_are_averaged_seed_by_seed():
     first, second = [run([10.0]), run([20.0]), run([60.0])], [run([40.0]), run([50.0]), run([60.0])]
-    assert measure("final", [first, second]) == Value(40.0, 200.0**0.5, 2)
+    assert measure("final", [first, second]) == Measurement(40.0, 200.0**0.5, 2)
 
 
 def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_path):
@@ -225,25 +240,27 @@ def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_pa
 @pytest.mark.usefixtures("command")
 def test_a_plan_fits_eighty_columns_and_says_what_it_leaves_out(tmp_path):
     """The data set decides the model of FedDr+, and no line has begun. `command` has loaded the command line."""
-    from fedblade.cli._reproduce import _table
+    from fedblade.cli._tables import drawn_table
 
     plan = plan_reproduction("fr-t3", where=["block=released", "method=FedAvg", "method=SphereFed"], out=tmp_path)
-    header, rows, common = planned_cells(plan)
+    table = planned_table(plan)
+    header, rows = texts(table)
     assert header == ["dataset", "partition", "level", "method", "metric", "paper"]
     console = Console(width=80, file=io.StringIO())
-    console.print(_table(header, rows, right=("paper",)))
+    console.print(drawn_table(replace(table, notes=())))
     lines = console.file.getvalue().splitlines()
     assert not any("…" in line for line in lines)
     assert len(lines) <= 2 + 2 * len(rows)
-    assert common == "clients = 100, participants = 10, state = 0 of 3 runs done"
+    assert table.notes[0] == "the same in every line: clients = 100, participants = 10, state = 0 of 3 runs done"
     assert plan.remarks[0] == "model = MobileNet for CIFAR-100, VGG11 for CIFAR-10, ResNet-18 for ImageNet-100"
-    with_model = planned_cells(plan_reproduction("fb-t11", out=tmp_path))
-    assert with_model[0] == ["dataset", "model", "method", "paper"]
-    assert "state = needs no run" in with_model[2]
+    with_model = planned_table(plan_reproduction("fb-t11", out=tmp_path))
+    assert texts(with_model)[0] == ["dataset", "model", "method", "paper"]
+    assert "state = needs no run" in with_model.notes[0]
 
 
 def test_a_plan_has_the_states_of_its_lines_where_they_differ(filled):
-    header, rows, common = planned_cells(filled)
+    table = planned_table(filled)
+    header, rows = texts(table)
     assert header == ["level", "method", "paper", "state"]
     assert {row[-1] for row in rows} == {
         "2 of 2 runs done",
@@ -251,4 +268,4 @@ def test_a_plan_has_the_states_of_its_lines_where_they_differ(filled):
         "0 of 2 runs done",
         "pending: `fedblade bench losses`",
     }
-    assert common.startswith("dataset = digits, partition = dirichlet, clients = 6")
+    assert table.notes[0].startswith("the same in every line: dataset = digits, partition = dirichlet, clients = 6")

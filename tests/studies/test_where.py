@@ -3,13 +3,13 @@
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.presets.catalogue import is_grid, load_preset, read_config
+from fedblade.presets.catalogue import is_grid, load_grid, read_config
 from fedblade.presets.published import lines_of, select
 from fedblade.runs import load_config
 
 
 def chosen(name, *where):
-    return [line.facts for line in select(lines_of(load_preset(name)), where)]
+    return [line.facts for line in select(lines_of(load_grid(name)), where)]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_file_of_grids_is_known_as_one(tiny, tmp_path):
     swept = tmp_path / "swept.toml"
     swept.write_text('grid = {"local.epochs" = [1, 2]}\n[method]\nname = "fedavg"\n')
     assert (is_grid(tiny("tn-t1")), is_grid(plain), is_grid(swept), is_grid("quickstart")) == (True, False, True, False)
-    assert len(load_preset(swept).cells) == 2
+    assert len(load_grid(swept).cells) == 2
     with pytest.raises(Misconfigured, match="is a single run; expected a grid"):
-        load_preset(plain)
+        load_grid(plain)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_a_file_of_grids_is_known_as_one(tiny, tmp_path):
 )
 def test_presets_that_are_not_there(source, message):
     with pytest.raises(Misconfigured) as error:
-        load_preset(source)
+        load_grid(source)
     assert message in str(error.value)
 
 
 def test_a_file_with_several_presets_needs_an_id(tiny):
     with pytest.raises(Misconfigured, match=r"has no preset 'tn-t3'\. Did you mean 'tn-t"):
-        load_preset(tiny("tn-t3"))
+        load_grid(tiny("tn-t3"))

@@ -5,21 +5,21 @@ from functools import cache
 
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig, complete_config
-from fedblade.presets.catalogue import Preset, is_grid, load_preset, preset_names
-from fedblade.presets.grid import GridCell
+from fedblade.presets.catalogue import GridPreset, is_grid, load_grid, preset_names
+from fedblade.presets.grid import Cell
 from fedblade.presets.published import Line, lines_of
 
 GRIDS = [name for name in preset_names() if is_grid(name)]
 
 
 @cache
-def whole(name: str) -> Preset:
+def whole(name: str) -> GridPreset:
     """A shipped grid with every variant of every cell."""
-    return load_preset(name)
+    return load_grid(name)
 
 
 @cache
-def shipped(name: str) -> Preset:
+def shipped(name: str) -> GridPreset:
     """A shipped grid in its default variant."""
     return replace(whole(name), cells=tuple(each for each in whole(name).cells if not each.unusual))
 
@@ -30,14 +30,14 @@ def lines(name: str) -> list[Line]:
     return lines_of(shipped(name))
 
 
-def cell(name: str, **columns: str) -> GridCell:
+def cell(name: str, **columns: str) -> Cell:
     """The only cell of a grid with these columns of the published results."""
     found = {id(each): each for line in lines(name) if columns.items() <= line.facts.items() for each in line.cells}
     assert len(found) == 1, (name, columns, len(found))
     return next(iter(found.values()))
 
 
-def settled(one: GridCell) -> dict:
+def settled(one: Cell) -> dict:
     """The tables of a run of the cell, the preset's values for its method put in."""
     return apply_overrides(one.config, {})
 

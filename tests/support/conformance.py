@@ -134,7 +134,7 @@ def check_measure(engine, setup):
         for client in parts
     }
     clients = ((holders[client], parts[client]) for client in parts)
-    found = list(engine.measure_own(start, clients, setup.test, LOOK))
+    found = list(engine.measure_personal(start, clients, setup.test, LOOK))
     assert [client for client, _ in found] == list(parts), "order of the clients measured"
     for client, totals in found:
         assert_near(totals["z"], expected(start.params | own.get(client, {}), parts[client]))

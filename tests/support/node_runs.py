@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.tree import tree_digest
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
 from fedblade.flower._server import deployed_setup
+from fedblade.flower.app import Deployment
 from fedblade.runs import Driver, RunListener, load_config, prepare
-from support.local_post import LocalPost
+from support.local_transport import LocalTransport
 
 SMALL = {
     "model": "mlp", "model.hidden": [12], "model.dim": 16, "num_clients": 5, "clients_per_round": 3, "rounds": 2,
@@ -42,7 +42,7 @@ def digest(driver):
 
 @dataclass
 class Far:
-    """A run on nodes of its own: the post, the journal and where everything is."""
+    """A run on nodes of its own: the transport, the journal and where everything is."""
 
     config: Any
     folder: Path
@@ -54,10 +54,10 @@ class Far:
 
     def __post_init__(self):
         given = nodes(self.folder, self.config.federation.num_clients) if self.there is None else self.there
-        self.post = LocalPost(given, order=self.order, tamper=self.tamper)
+        self.transport = LocalTransport(given, order=self.order, tamper=self.tamper)
 
     def setup(self):
-        return deployed_setup(self.config, self.deployment, self.post, self.folder / "run", self.events.append)
+        return deployed_setup(self.config, self.deployment, self.transport, self.folder / "run", self.events.append)
 
     def trained(self, directory=None):
         return trained(self.setup(), directory)

@@ -68,12 +68,12 @@ def farthest(found, expected):
 def compare(name, cohort, folder, ranks):
     """Both orders against one process, which adds in ascending id."""
     own = {"clients_per_round": cohort, **SETTING, **KNOBS.get(name, {})}
-    history = one_process(configure(name, **own), folder / "alone") if ranks.leads else []
+    history = one_process(configure(name, **own), folder / "alone") if ranks.is_rank_0 else []
     for order, store in (("any", "shared"), ("fixed", "rank")):
         listener, shared = Counting(), {"distributed.order": order, "distributed.store": store}
         config = configure(name, **own, **shared)
         result = RunJob(config, folder / order, dataset=vectors(), ranks=ranks, listener=listener).execute()
-        if not ranks.leads:
+        if not ranks.is_rank_0:
             continue
         states = [[state_of(folder / kind, round_) for kind in (order, "alone")] for round_ in (1, ROUNDS)]
         yield {
@@ -89,7 +89,7 @@ def compare(name, cohort, folder, ranks):
 def main(folder, cohort, chosen):
     ranks = join_ranks()
     found = [row for name in chosen or methods.names() for row in compare(name, cohort, folder / name, ranks)]
-    if ranks.leads:
+    if ranks.is_rank_0:
         (folder / "findings.json").write_text(json.dumps(found))
 
 

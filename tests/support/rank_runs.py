@@ -71,7 +71,7 @@ def main(folder):
     found["memory"] = seen(run(small("ditto", **tuned, **FIXED)))
     found["rank store"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own"))
     found["finished"] = seen(run(small("fedper", **tuned, **OWN_STATES), out=folder / "own", resume=True))
-    if ranks.leads:
+    if ranks.is_rank_0:
         directory = RunDirectory(folder / "own")
         directory.write_json(
             "partition.json", directory.read_json("partition.json") | {"revisions": {"local loop": 99}}
@@ -95,7 +95,7 @@ def main(folder):
     read = run(small("fedblade", lr=0.01, **FIXED), dataset=own())
     found["own data"] = seen(read) | {"labels": read.model.predict(vectors().test.inputs).tolist()}
     found["after all that"] = seen(run(small(**FIXED)))
-    if ranks.leads:
+    if ranks.is_rank_0:
         for name in ("broken", "idle"):
             found[f"{name} status"] = (RunDirectory(folder / name).read_json("summary.json") or {}).get("status")
         found["alone"] = {

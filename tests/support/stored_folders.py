@@ -23,8 +23,8 @@ from fedblade.config.run_config import RunConfig
 from fedblade.engines.nodes import Reply, Request
 from fedblade.flower._server import deployed_setup, journal_of
 from fedblade.runs import RunJob, RunListener, Setup, load_config
-from fedblade.studies import plan_comparison, run_cells
-from support.local_post import LocalPost
+from fedblade.studies import plan_comparison, run_planned
+from support.local_transport import LocalTransport
 from support.node_runs import QUICK, nodes
 
 STORED = Path(__file__).parents[1] / "results" / "stored" / "folders"
@@ -69,11 +69,11 @@ def told_twice(request: Request, reply: Reply) -> list[Reply]:
 
 def on_nodes(config: RunConfig, out: Path, place: Path, listener: RunListener) -> fedblade.Result:
     """Begin a run in `out` whose clients are nodes with folders in `place`, or go on with it."""
-    post = LocalPost(nodes(place, config.federation.num_clients), tamper=told_twice)
+    transport = LocalTransport(nodes(place, config.federation.num_clients), tamper=told_twice)
     journal = journal_of(out)
 
     def setup() -> Setup:
-        return deployed_setup(config, QUICK, post, out, journal)
+        return deployed_setup(config, QUICK, transport, out, journal)
 
     return RunJob(config, out, resume=out.exists(), listener=listener, make_setup=setup).execute()
 
@@ -88,7 +88,7 @@ def run(out: Path, listener: RunListener | None = None, **keys: Any) -> None:
 def comparison(out: Path) -> None:
     """Two methods and two seeds, as `fedblade compare --out` lays them out."""
     cells = plan_comparison("quickstart", SMALL, ["fedavg", "fedetf"], [1, 2], out)
-    run_cells(cells, lambda label: nullcontext(RunListener()))
+    run_planned(cells, lambda label: nullcontext(RunListener()))
 
 
 def deployed(out: Path) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 
 from fedblade.data import as_dataset
 from fedblade.flower._node import Node
-from fedblade.partitions import ClientTests
-from fedblade.partitions._split import Split
+from fedblade.partitions import ClientTests, Split
 from fedblade.runs import prepare
 from support.node_runs import QUICK, Far, Leaving, trained
 

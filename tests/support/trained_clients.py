@@ -143,7 +143,7 @@ def one_by_one(fed: Federation, metric: Metric):
 def find(name, fed: Federation):
     """What the registered metric finds, from the sums of its clients and the passes of the model that came of them."""
     metric = metrics.get(name).make()
-    rows = one_by_one(fed, metric)[: 1 if metric.of == "first" else None]
+    rows = one_by_one(fed, metric)[: 1 if metric.clients == "first" else None]
     for trees in rows:
         assert all(leaf.isfinite().all() for tree in trees.values() for leaf in tree.values())
     reduce = {each.name: each.reduce for each in metric.local}

@@ -21,8 +21,8 @@ class Notes(RunListener):
     def __init__(self, stop_after=None):
         self.notes, self.stop_after = [], stop_after
 
-    def on_round(self, row):
-        if row["round"] == self.stop_after:
+    def on_round(self, record):
+        if record["round"] == self.stop_after:
             raise KeyboardInterrupt
 
     def on_note(self, text):

@@ -5,8 +5,9 @@ import warnings
 
 import pytest
 
+from fedblade.core.listener import ListenerGroup
 from fedblade.runs import RunListener
-from fedblade.trackers import ListenerGroup, attached_trackers
+from fedblade.trackers import attached_trackers
 from fedblade.trackers._attach import TRACKERS, TrackerKind
 from fedblade.trackers._backend import Opened, Session, scalars_of
 from fedblade.trackers._tracker import PROGRESS, Tracker
@@ -18,8 +19,8 @@ class Heard(RunListener):
     def __init__(self, name="", told=None):
         self.name, self.told, self.notes = name, [] if told is None else told, []
 
-    def on_start(self, setup, history):
-        self.told.append((self.name, "start", setup, list(history)))
+    def on_start(self, run, history):
+        self.told.append((self.name, "start", run, list(history)))
 
     def on_client(self, round_, client):
         self.told.append((self.name, "client", round_, client))

@@ -5,14 +5,14 @@ import shutil
 
 import pytest
 
-from fedblade.watch._folder import Folder
+from fedblade.watch._folder import WatchedFolder
 
 GRACE = 15.0
 
 
 @pytest.fixture
 def folder(run):
-    return Folder(run.path)
+    return WatchedFolder(run.path)
 
 
 def test_only_changes_are_read(run, folder):
@@ -57,14 +57,14 @@ def test_a_broken_run_does_not_hide_the_others(make_run, tmp_path):
     good, bad = make_run("a"), make_run("b")
     good.rounds(2)
     bad.write("config.toml", "[[[", at=bad.start)
-    folder = Folder(tmp_path / "runs")
+    folder = WatchedFolder(tmp_path / "runs")
     folder.refresh()
     assert [watched.folder.name for watched in folder.runs] == ["a"]
     assert "not TOML" in folder.problems[0]
 
 
 def test_files_that_are_not_there_yet_and_folders_that_vanish(tmp_path, run):
-    folder = Folder(tmp_path / "later")
+    folder = WatchedFolder(tmp_path / "later")
     folder.refresh()
     assert folder.runs == []
     (tmp_path / "later").mkdir()
@@ -84,7 +84,7 @@ def test_what_is_below_a_run_or_hidden_is_not_looked_at(run, tmp_path):
     for place in (run.path / "checkpoints" / "x", tmp_path / ".trash"):
         place.mkdir(parents=True)
         (place / "history.jsonl").write_text(json.dumps({"round": 1}))
-    folder = Folder(tmp_path)
+    folder = WatchedFolder(tmp_path)
     folder.refresh()
     assert [watched.folder for watched in folder.runs] == [run.path]
 
@@ -135,7 +135,7 @@ def test_a_run_is_overdue_only_while_rounds_are_missing(run, folder):
 def test_a_folder_of_runs_waits_for_the_next_one(make_run, tmp_path):
     first = make_run("a", planned=5)
     at = first.end("finished", 5, at=first.rounds(5))
-    folder = Folder(tmp_path / "runs")
+    folder = WatchedFolder(tmp_path / "runs")
     folder.refresh()
     assert [folder.ended(at + age, GRACE) for age in (1.0, 14.0, 16.0)] == [False, False, True]
     second = make_run("b", planned=5)
@@ -153,6 +153,6 @@ def test_of_runs_in_progress_the_one_written_last_is_looked_at(make_run, tmp_pat
     make_run("b").rounds(2, at=2_000_500.0)
     done = make_run("c")
     done.end("finished", 9, at=done.rounds(9, at=2_000_900.0))
-    folder = Folder(tmp_path / "runs")
+    folder = WatchedFolder(tmp_path / "runs")
     folder.refresh()
     assert folder.focus(2_000_900.0).folder.name == "b"

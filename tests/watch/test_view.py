@@ -7,7 +7,7 @@ import re
 import pytest
 from rich.console import Console
 
-from fedblade.watch._folder import Folder
+from fedblade.watch._folder import WatchedFolder
 from fedblade.watch._frame import frame
 
 WIDTHS = (60, 80, 140)
@@ -15,7 +15,7 @@ WIDTHS = (60, 80, 140)
 
 def drawn(path, now, width=80, height=None) -> list[str]:
     """The lines a console of this width shows."""
-    folder = Folder(path)
+    folder = WatchedFolder(path)
     folder.refresh()
     console = Console(record=True, width=width, height=height or 200, file=io.StringIO())
     console.print(frame(folder, now, width, height))
@@ -49,7 +49,7 @@ def test_a_run_in_progress(run, width, tail):
 
 def test_times_of_training_are_on_one_clock_and_what_is_left_says_so_by_another(run):
     """Rounds state 1.5 s of training, and are seen to arrive every 2 s."""
-    folder = Folder(run.path)
+    folder = WatchedFolder(run.path)
     for rounds in (10, 11, 12):
         at = run.rounds(rounds)
         folder.refresh()
@@ -213,6 +213,6 @@ def test_a_personal_method_says_whose_accuracy_it_is(run):
 def test_names_from_files_cannot_steer_the_terminal(run):
     run.write("config.toml", '[method]\nname = "a\\u001b[31mb"\n', at=run.start)
     run.rounds(2, **{"gauge\x1b[2J": 1.0, "count_\x1b[2J": 3})
-    folder = Folder(run.path)
+    folder = WatchedFolder(run.path)
     folder.refresh()
     assert "\x1b" not in frame(folder, run.start, 80).plain

@@ -1,6 +1,6 @@
 """A method's card: formula, knobs, training, what travels, state and engines, all read from the method itself.
 
-The card is a value; `_card_text` prints it and `_card_markdown` makes the pages under docs/methods from it.
+The card is a value: `_text` writes it for the terminal and `_markdown` makes the pages of docs/methods.
 """
 
 import inspect
@@ -8,21 +8,21 @@ import re
 from dataclasses import dataclass
 
 from fedblade.cards._knobs import Knob, knobs_of
-from fedblade.cards._traffic import Kept, Traffic, measure, set_up
-from fedblade.cards._training import OwnCard, PhaseCard, TermCard, own_of, phases_of, terms_of
+from fedblade.cards._traffic import KeptState, Traffic, measure_traffic, prepare_one_client
+from fedblade.cards._training import PersonalCard, PhaseCard, TermCard, personal_of, phases_of, terms_of
 from fedblade.core.registry import engines
 from fedblade.methods import Composition, compose
 from fedblade.runs import STARTED_ENGINES
 
-_FILLED = 116
-"""Width of the text of a docstring: a sentence whose line had room for the next word ends a paragraph."""
-_OPENING = re.compile(r"[A-Z][a-z]+[^.:]*:\s")
-"""How a paragraph begins: `Server:`, `Deviation:`, `Objective (Eq. 17):`."""
+_FULL_LINE = 116
+"""Width of a docstring: a line that had room for the next word ends a paragraph."""
+_PARAGRAPH_START = re.compile(r"[A-Z][a-z]+[^.:]*:\s")
+"""Such as `Server:`, `Deviation:`, `Objective (Eq. 17):`."""
 
 
 @dataclass(frozen=True)
-class Secure:
-    """Whether anything is sent, and what of it secure sums cannot add: maxima, and sums that show single clients."""
+class SecureSums:
+    """Whether a client sends anything, and the payloads that secure sums cannot add: maxima and values per client."""
 
     sends: bool
     maxima: tuple[str, ...]
@@ -30,13 +30,13 @@ class Secure:
 
     @property
     def sentence(self) -> str:
-        """Yes, yes but for something, or no and why."""
+        """Whether secure sums work, in words."""
         if self.single:
             shows = "shows" if len(self.single) == 1 else "show"
-            return f"no, because {' and '.join(self.single)} {shows} single clients"
+            return f"no, because {' and '.join(self.single)} {shows} the server single clients"
         if self.maxima:
             kind = "a maximum" if len(self.maxima) == 1 else "maxima"
-            return f"yes, but for {' and '.join(self.maxima)} ({kind})"
+            return f"yes, except {' and '.join(self.maxima)} ({kind})"
         return "yes" if self.sends else "nothing is sent"
 
 
@@ -44,8 +44,8 @@ class Secure:
 class Card:
     """Everything a user wants to know about a method before running it.
 
-    `text` holds the paragraphs of the docstring behind its first line, `added` what regularisers do, by name,
-    `accuracy_of` whose accuracy a run reports, `participation` who trains in a round. Bytes are those of the
+    `text` has the paragraphs of the docstring after its first line, `added` what the added regularisers do, by name.
+    `accuracy_of` says whose accuracy a run reports, `participation` who trains in a round. Bytes are those of the
     quickstart's model.
     """
 
@@ -59,19 +59,19 @@ class Card:
     participation: str
     phases: tuple[PhaseCard, ...]
     traffic: Traffic
-    kept: Kept
+    kept: KeptState
     accuracy_of: str
-    own: OwnCard
-    secure: Secure
+    own: PersonalCard
+    secure: SecureSums
     engines: tuple[str, ...]
 
 
-def card(name: str) -> Card:
+def make_card(name: str) -> Card:
     """The card of a method, or of a combination such as `fedprox+feddecorr` or `fedetf-ft`."""
     composition = compose(name)
-    setup = set_up(name)
+    setup = prepare_one_client(name)
     method = setup.method
-    traffic, kept = measure(setup)
+    traffic, kept = measure_traffic(setup)
     return Card(
         name=name,
         paper=composition.base.info.get("paper", ""),
@@ -85,8 +85,8 @@ def card(name: str) -> Card:
         traffic=traffic,
         kept=kept,
         accuracy_of=method.accuracy_of,
-        own=own_of(setup),
-        secure=_secure(traffic),
+        own=personal_of(setup),
+        secure=_secure_sums(traffic),
         engines=_built_in_engines(),
     )
 
@@ -103,11 +103,11 @@ def _added(composition: Composition) -> dict[str, str]:
 
 
 def _paragraphs(text: str) -> tuple[str, ...]:
-    """The paragraphs of a docstring behind its first line; lines that were only cut for length are put together."""
+    """The paragraphs of a docstring after its first line; lines that were only cut for length are joined."""
     lines: list[str] = []
     before = ""
     for line in text.splitlines()[1:]:
-        full = len(before) + 1 + len(line.split(" ", 1)[0]) > _FILLED and not _OPENING.match(line)
+        full = len(before) + 1 + len(line.split(" ", 1)[0]) > _FULL_LINE and not _PARAGRAPH_START.match(line)
         if line and before and (full or not before.endswith((".", ":"))):
             lines[-1] += f" {line.strip()}"
         elif line:
@@ -116,11 +116,10 @@ def _paragraphs(text: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _secure(traffic: Traffic) -> Secure:
-    """Look at everything that is sent; what is empty is not."""
-    exchanged = [payload for each in traffic.exchanges for payload in each.up]
+def _secure_sums(traffic: Traffic) -> SecureSums:
+    exchanged = [payload for exchange in traffic.exchanges for payload in exchange.up]
     sent = (*traffic.up_model, *traffic.up_extra, *exchanged)
-    return Secure(
+    return SecureSums(
         sends=bool(sent),
         maxima=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "max")),
         single=tuple(dict.fromkeys(payload.name for payload in sent if payload.reduce == "each")),

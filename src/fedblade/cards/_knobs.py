@@ -1,4 +1,4 @@
-"""A method's knobs: library defaults, and what presets of the papers use instead."""
+"""A method's knobs: the library's defaults, and the values that presets use instead."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import Any
 
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import knob_tables
-from fedblade.presets.catalogue import is_grid, load_preset, preset_names, read_config
+from fedblade.presets.catalogue import is_grid, load_grid, preset_names, read_config
 
 Flat = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A knob: its dotted key, its library default, and by paper the values its presets use, where any differs."""
+    """A knob: its dotted key, its default, and by paper the values of the paper's presets, if one differs."""
 
     key: str
     default: Any
@@ -22,20 +22,24 @@ class Knob:
 
 
 def knobs_of(name: str) -> tuple[Knob, ...]:
-    """The knobs of a method, those of regularisers under their name, in the order of their signatures.
+    """The knobs of a method, and of its regularisers under their names, in the order of the signatures.
 
-    What a preset varies on purpose, as an ablation or a study of sensitivity does, is not among its values.
+    Values that a preset varies on purpose, in an ablation or a study of sensitivity, are left out.
     """
     defaults = dict(_flat(knob_tables(name)))
-    used = {paper: [defaults | each for each in tables] for paper, tables in _preset_settings().get(name, {}).items()}
+    used = {paper: [defaults | table for table in tables] for paper, tables in _preset_settings().get(name, {}).items()}
     return tuple(
-        Knob(key, default, {paper: values for paper, flats in used.items() if (values := _other(key, default, flats))})
+        Knob(
+            key,
+            default,
+            {paper: values for paper, flats in used.items() if (values := _other_values(key, default, flats))},
+        )
         for key, default in defaults.items()
     )
 
 
-def _other(key: str, default: Any, flats: list[Flat]) -> tuple[Any, ...]:
-    """The different values of a key, or nothing where all are the default."""
+def _other_values(key: str, default: Any, flats: list[Flat]) -> tuple[Any, ...]:
+    """The different values of a key; empty if all are the default."""
     values: list[Any] = []
     for flat in flats:
         if flat[key] not in values:
@@ -48,24 +52,24 @@ def _other(key: str, default: Any, flats: list[Flat]) -> tuple[Any, ...]:
 
 @cache
 def _preset_settings() -> dict[str, dict[str, list[Flat]]]:
-    """By method and paper: the knobs that cells set, each combination once; single runs go by their own name."""
-    found: dict[str, dict[str, list[Flat]]] = {}
+    """By method and paper, the different knobs that cells set. A single run has its name in place of a paper."""
+    by_method: dict[str, dict[str, list[Flat]]] = {}
     for name, label, settings in _all_settings():
-        known = found.setdefault(name, {}).setdefault(label, [])
+        known = by_method.setdefault(name, {}).setdefault(label, [])
         flat = dict(_flat(settings))
         if flat not in known:
             known.append(flat)
-    return found
+    return by_method
 
 
 def _all_settings() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Method, paper and knobs of every cell that varies no knob, and of the shipped single runs."""
+    """Method, paper and knobs of every cell that varies no knob, and of the library's single runs."""
     for preset in preset_names():
         if not is_grid(preset):
             for method, settings in read_config(preset).get("methods", {}).items():
                 yield method, preset, settings
             continue
-        grid = load_preset(preset)
+        grid = load_grid(preset)
         for cell in grid.cells:
             varied = {key for key in cell.chosen if key.startswith("method.")} - {"method.name"}
             if not varied:

@@ -10,7 +10,7 @@ from fedblade.config.literals import literal
 
 WIDTH = 80
 MODEL = "small_cnn with 128 features, 10 classes"
-"""The quickstart's model, whose sizes a card gives."""
+"""The quickstart's model; the sizes on a card are for this model."""
 
 
 def plain_text(card: Card) -> str:
@@ -24,7 +24,10 @@ def plain_text(card: Card) -> str:
         "Training": _training(card),
         f"What travels ({MODEL})": _traffic(card.traffic),
         "State": _state(card),
-        "Own models": [f"what: {card.own.what}", *(f"{key}: {text}" for key, text in card.own.tuning.items())],
+        "Personal models": [
+            f"personal model: {card.own.what}",
+            *(f"{protocol}: {text}" for protocol, text in card.own.tuning.items()),
+        ],
         "Secure sums": [card.secure.sentence],
         "Engines": [", ".join(card.engines)],
     }
@@ -41,15 +44,14 @@ def value_text(value: object) -> str:
 
 
 def presets_text(knob: Knob) -> str:
-    """What presets use instead: FedDecorr 0.001, FedDr+ 0.9 or 0.99."""
-    told = [f"{paper} {' or '.join(value_text(each) for each in values)}" for paper, values in knob.presets.items()]
-    return ", ".join(told)
+    """The values that presets use instead: FedDecorr 0.001, FedDr+ 0.9 or 0.99."""
+    return ", ".join(f"{paper} {' or '.join(map(value_text, values))}" for paper, values in knob.presets.items())
 
 
 def payload_text(payload: Payload) -> str:
-    """A payload with its size and, if it is no plain sum, what it is."""
-    remarks = ["rows of the client's classes, which shows which these are"] if payload.by_class else []
-    remarks += {"sum": [], "max": ["a maximum"], "each": ["clients kept apart"]}[payload.reduce]
+    """A payload with its size, and a remark if the payload is no plain sum."""
+    remarks = ["rows of the client's classes only, so the server sees which classes it has"] if payload.by_class else []
+    remarks += {"sum": [], "max": ["a maximum"], "each": ["one value per client"]}[payload.reduce]
     return f"{payload.name} {payload.bytes:,} bytes" + (f" ({'; '.join(remarks)})" if remarks else "")
 
 
@@ -59,12 +61,12 @@ def moment(when: str, clients: str) -> str:
 
 
 def sizes_text(kept: Mapping[str, int]) -> str:
-    """Names of state with their sizes."""
+    """The names and sizes of state."""
     return ", ".join(f"{name} {size:,} bytes" for name, size in kept.items())
 
 
 def wrapped(lines: Iterable[str], width: int = WIDTH, indent: str = "") -> list[str]:
-    """Lines cut at a width; what is cut off is indented further."""
+    """Lines wrapped at a width; the second and later parts of a line are indented further."""
     return [
         part
         for line in lines
@@ -80,7 +82,7 @@ def wrapped(lines: Iterable[str], width: int = WIDTH, indent: str = "") -> list[
 
 
 def _knobs(knobs: Iterable[Knob]) -> list[str]:
-    """One line of TOML per knob, what presets use in a comment behind it, or above it where that is too long."""
+    """One line of TOML per knob. Values of presets are a comment after it, or above it if they do not fit."""
     lines: list[str] = []
     for knob in knobs:
         line, remark = f"  {knob.key} = {value_text(knob.default)}", presets_text(knob)
@@ -92,27 +94,27 @@ def _knobs(knobs: Iterable[Knob]) -> list[str]:
 
 
 def _terms(card: Card) -> list[str]:
-    return [f"{each.name}: {each.strength}{'' if each.on else ' (off)'}. {each.meaning}" for each in card.terms]
+    return [f"{term.name}: {term.strength}{'' if term.on else ' (off)'}. {term.meaning}" for term in card.terms]
 
 
 def _training(card: Card) -> list[str]:
     everyone = ["every client trains in every round"] if card.participation == "all" else []
     sentences = [phase.sentence for phase in card.phases]
-    return everyone + ([f"{i}. {each}" for i, each in enumerate(sentences, 1)] if len(sentences) > 1 else sentences)
+    return everyone + ([f"{i}. {text}" for i, text in enumerate(sentences, 1)] if len(sentences) > 1 else sentences)
 
 
 def _traffic(traffic: Traffic) -> list[str]:
     down = [f"model {traffic.down_model:,} bytes"] if traffic.down_model else []
-    down += [payload_text(each) for each in traffic.down_extra]
-    model = f"model {sum(each.bytes for each in traffic.up_model):,} bytes"
-    up = [f"{model}: {', '.join(payload_text(each) for each in traffic.up_model)}"] if traffic.up_model else []
-    up += [f"besides: {', '.join(payload_text(each) for each in traffic.up_extra)}"] if traffic.up_extra else []
+    down += map(payload_text, traffic.down_extra)
+    model = f"model {sum(payload.bytes for payload in traffic.up_model):,} bytes"
+    up = [f"{model}: {', '.join(map(payload_text, traffic.up_model))}"] if traffic.up_model else []
+    up += [f"besides: {', '.join(map(payload_text, traffic.up_extra))}"] if traffic.up_extra else []
     lines = [f"down each round: {', '.join(down) or 'nothing'}", f"up each round: {'; '.join(up) or 'nothing'}"]
-    lines += [f"down once: {payload_text(each)}" for each in traffic.once]
-    for each in traffic.exchanges:
-        sent = ", ".join(payload_text(payload) for payload in each.up) or "nothing"
-        needed = f"{each.bytes_down:,} bytes down; " if each.bytes_down else ""
-        lines.append(f"{moment(each.when, each.clients)}: {needed}up {sent}")
+    lines += [f"down once: {payload_text(payload)}" for payload in traffic.once]
+    for exchange in traffic.exchanges:
+        sent = ", ".join(map(payload_text, exchange.up)) or "nothing"
+        received = f"{exchange.bytes_down:,} bytes down; " if exchange.bytes_down else ""
+        lines.append(f"{moment(exchange.when, exchange.clients)}: {received}up {sent}")
     lines.append(f"a client's first round: {traffic.bytes_down:,} bytes down, {traffic.bytes_up:,} bytes up")
     return [*lines, f"deployed: {traffic.deployed}"]
 
@@ -121,5 +123,5 @@ def _state(card: Card) -> list[str]:
     return [
         f"server: {sizes_text(card.kept.server) or 'none besides the model'}",
         f"client: {sizes_text(card.kept.client) or 'none'}",
-        f"accuracy of: {'the mean over own models' if card.accuracy_of == 'personal' else 'the global model'}",
+        f"accuracy of: {'the personal models, averaged' if card.accuracy_of == 'personal' else 'the global model'}",
     ]

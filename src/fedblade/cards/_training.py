@@ -1,4 +1,4 @@
-"""How a method trains: its terms, its phases, and how clients' own models are tuned after the run."""
+"""How a method trains: its terms, its phases, and how personal models are tuned after the run."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _PROTOCOLS = ("ft", "pers_etf", "gapa", "other protocols")
 
 @dataclass(frozen=True)
 class TermCard:
-    """A term of the local objective: how strong it is, whether it is on by default, and what it is."""
+    """A term of the local loss: its strength, whether it is on by default, and what it is."""
 
     name: str
     strength: str
@@ -25,7 +25,7 @@ class TermCard:
 
 @dataclass(frozen=True)
 class PhaseCard:
-    """A stretch of local training: the model, the groups that train, for how long, on which terms, and remarks."""
+    """A phase of local training: the model, the groups that train, for how long, on which terms, and remarks."""
 
     model: str
     trains: tuple[str, ...]
@@ -44,15 +44,15 @@ class PhaseCard:
 
 
 @dataclass(frozen=True)
-class OwnCard:
-    """Clients' own models: what they are, and by protocol how they are tuned before they are measured."""
+class PersonalCard:
+    """Personal models: what they are, and by protocol how they are tuned before they are measured."""
 
     what: str
     tuning: Mapping[str, str]
 
 
 def terms_of(method: Method) -> tuple[TermCard, ...]:
-    """Every term that a phase uses, once."""
+    """The terms that the phases use, without repetition."""
     used: list[AnyTerm] = []
     for phase in method.phases:
         ahead = phase.lookahead.losses if phase.lookahead is not None else None
@@ -64,37 +64,39 @@ def terms_of(method: Method) -> tuple[TermCard, ...]:
 
 def phases_of(setup: Setup) -> tuple[PhaseCard, ...]:
     """The phases of a round."""
-    return tuple(_phase(setup, each) for each in setup.method.phases)
+    return tuple(_phase(setup, phase) for phase in setup.method.phases)
 
 
-def own_of(setup: Setup) -> OwnCard:
-    """What is a client's own."""
+def personal_of(setup: Setup) -> PersonalCard:
+    """What a client's personal model is, and how it is tuned."""
     method = setup.method
     parts = [f"the client's own {_joined(method.personal)}"] if method.personal else []
     parts += [f"the model in the client state '{method.own.state}'"] if method.own.state else []
     parts += ["its own normalisation statistics"] if method.buffers == "local" else []
     parts += ["a prediction of its own"] if method.own.logits else []
     tuning = {protocol: _tuning(setup, tuning_stages(method, protocol)) for protocol in _PROTOCOLS}
-    return OwnCard(_joined(parts) if parts else "none without tuning", tuning)
+    return PersonalCard(_joined(parts) if parts else "none unless tuned", tuning)
 
 
 def _tuning(setup: Setup, stages: Stages | None) -> str:
     if stages is None:
         return "not measured"
-    told = [", then ".join(_phase(setup, phase).sentence for phase in stage) for stage in stages]
-    runs = [(stage, len(list(same))) for stage, same in groupby(told)]
-    parts = [stage if count == 1 else f"{count} times, measured after each: {stage}" for stage, count in runs]
+    sentences = [", then ".join(_phase(setup, phase).sentence for phase in stage) for stage in stages]
+    counted = [(sentence, len(list(same))) for sentence, same in groupby(sentences)]
+    parts = [
+        sentence if count == 1 else f"{count} times, measured every time: {sentence}" for sentence, count in counted
+    ]
     return "; measured; ".join(parts) or "measured without tuning"
 
 
 def _strength(term: AnyTerm) -> str:
     if isinstance(term, FeatureTerm) and term.balance is not None:
-        return f"balanced, {term.balance:g} of the supervised pull"
+        return f"balanced, {term.balance:g} of the supervised gradient"
     return f"weight {term.weight:g}"
 
 
 def _meaning(term: AnyTerm) -> str:
-    """The first line of the term's docstring, and what it compares with."""
+    """The first line of the term's docstring, and its teachers."""
     text = (inspect.getdoc(type(term)) or "").partition("\n")[0].rstrip(".")
     remarks = ["added as a gradient"] if isinstance(term, GradientTerm) else []
     for teacher in term.teachers if isinstance(term, Term) else ():
@@ -122,7 +124,7 @@ def _trained_model(method: Method, phase: Phase) -> str:
 
 
 def _groups(setup: Setup, phase: Phase) -> tuple[str, ...]:
-    """The groups that train and hold parameters in the quickstart's network; a group of all is not taken apart."""
+    """The groups that train and have parameters in the quickstart's network."""
     network, params = setup.problem.network, setup.problem.start.params
     present = [group for group in GROUPS if network.names_in((group,), params)]
     if set(present) & set(ALL_GROUPS) <= set(phase.trains):
@@ -142,24 +144,24 @@ def _names(terms: Iterable[AnyTerm]) -> tuple[str, ...]:
 def _remarks(phase: Phase, losses: tuple[AnyTerm, ...], clip: float | None) -> tuple[str, ...]:
     remarks = [f"{which}: {text}" for which, text in _optimisers(phase) if text]
     if phase.carries_momentum:
-        remarks.append("momentum of the phase before goes on")
+        remarks.append("continues with the momentum of the phase before")
     if clip is not None:
         remarks.append(f"gradients clipped at norm {clip:g}")
     if phase.lookahead is not None:
         first = phase.lookahead.losses
         batch = " on a second batch" if phase.lookahead.fresh_batch else ""
         names = " + ".join(_names(losses if first is None else first)) or "no term"
-        along = "its momentum" if phase.lookahead.momentum else "that"
-        remarks.append(f"look-ahead: the gradient{batch} is taken where a move along {along} of {names} leads")
+        along = "momentum" if phase.lookahead.momentum else "gradient"
+        remarks.append(f"look-ahead: the gradient{batch} is taken after a trial step along the {along} of {names}")
     if phase.frees:
-        remarks.append(f"{_joined(phase.frees)} trains too")
+        remarks.append(f"also trains {_joined(phase.frees)}")
     if phase.statistics == "keep":
-        remarks.append("normalisation statistics stay")
+        remarks.append("normalisation statistics do not change")
     return tuple(remarks)
 
 
 def _optimisers(phase: Phase) -> list[tuple[str, str]]:
-    """Optimiser settings that are not the run's, for all groups and for single ones."""
+    """Optimiser settings that differ from the run's, for all groups and for single groups."""
 
     def text(sgd: Sgd) -> str:
         values = {"lr": sgd.lr, "momentum": sgd.momentum, "weight_decay": sgd.weight_decay}

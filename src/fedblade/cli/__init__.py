@@ -1,4 +1,4 @@
-"""The command line `fedblade`. Modules that need torch are imported inside the commands, so that --help is fast."""
+"""The command line `fedblade`. Commands import torch when they run, so that --help is fast."""
 
 from fedblade.cli._main import app, main
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
-from fedblade.cli._cells import conclude
 from fedblade.cli._stop import resumable
+from fedblade.cli._studies import Seeds, finish, parse_seeds
 from fedblade.cli._tables import drawn_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compare(
     source: opt.Source = None,
     methods: Annotated[str, typer.Option("--methods", metavar="A,B,C", help="Methods to compare.")] = "",
-    seeds: Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")] = "",
+    seeds: Seeds = "",
     assignments: opt.Assignments = None,
     out: opt.Out = None,
     engine: opt.Engine = None,
@@ -28,16 +28,19 @@ def compare(
     threshold: opt.Threshold = None,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Run methods × seeds, print a table; the last line printed is the path of the report.
+    """Run methods × seeds and print a table. The last line printed is the path of the report.
 
-    Runs that are finished are skipped and runs that were cut short go on, so the same command can be repeated. A run
-    that fails does not stop the others.
+    Without a preset or file, the settings are those of the preset quickstart.
+
+    Finished runs are skipped and runs that were cut short go on, so the same command can be repeated.
+
+    A run that fails does not stop the others.
     """
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
     from fedblade.runs import next_run_folder, progress_listener
-    from fedblade.studies import plan_comparison, run_cells
+    from fedblade.studies import plan_comparison, run_planned
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -47,43 +50,27 @@ def compare(
     folder = out or next_run_folder("compare")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     single = [changes.pop("seed")] if "seed" in changes else None
-    cells = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
+    runs = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
     console = Console()
     with resumable(folder, given=out is not None):
-        failed = run_cells(cells, lambda label: progress_listener(console, quiet=quiet, label=label))
-        report = _publish(console, [cell.folder for cell in cells], folder, threshold)
-    conclude(report, failed, len({cell.folder for cell in cells}))
+        failed = run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
+        report = _publish(console, [run.folder for run in runs], folder, threshold)
+    finish(report, failed, len({run.folder for run in runs}))
 
 
 def _publish(console: "Console", runs: "Sequence[Path]", folder: "Path", threshold: float | None) -> "Path":
-    """Print the table of the runs and write the report of them and whatever else is in the folder.
+    """Print the table of the runs, and write the report of all runs in the folder.
 
-    Both count the rounds to the same accuracy. Returns the path of the report, or the folder where no run left anything
-    to report.
+    Both count the rounds to the same accuracy. Returns the path of the report, or the folder if there is nothing to
+    report.
     """
     from fedblade.report import build_report
     from fedblade.results import SUMMARY, comparison_rows, comparison_table
 
-    found = [run for run in runs if (run / SUMMARY).is_file()]
-    if not found:
+    reported = [run for run in runs if (run / SUMMARY).is_file()]
+    if not reported:
         return folder
-    rows = comparison_rows(found, threshold)
+    rows = comparison_rows(reported, threshold)
     console.print(drawn_table(comparison_table(rows, "terminal")))
-    opt.warn_of_losses([*found, folder])
-    return build_report([*found, folder], folder / "report.html", threshold=rows[0].threshold)
-
-
-def parse_seeds(text: str, *, repeats: bool = False) -> list[int] | None:
-    """Seeds written as `1,2,3`, each once unless `repeats`; None if nothing is written."""
-    from fedblade.core.errors import Misconfigured
-
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    try:
-        seeds = [int(part) for part in parts]
-    except ValueError as error:
-        raise Misconfigured(
-            f"--seeds '{text}' is not a list of numbers; expected for example --seeds 1,2,3."
-        ) from error
-    if not repeats and len(set(seeds)) < len(seeds):
-        raise Misconfigured(f"--seeds '{text}' names a seed twice, which would count one run as two. Leave it out.")
-    return seeds or None
+    opt.warn_of_unreadable([*reported, folder])
+    return build_report([*reported, folder], folder / "report.html", threshold=rows[0].threshold)

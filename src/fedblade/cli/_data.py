@@ -1,4 +1,4 @@
-"""`fedblade data`: what data are here, and getting one set ready."""
+"""`fedblade data`: which data sets are here, and making one ready."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ def data(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Data set; all are listed if left out.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Go online if the files are not here.")] = False,
 ) -> None:
-    """Find, check, decode and cache a data set, or list what is here. Goes online with --download only."""
+    """Find, check, decode and cache a data set, or list all. Goes online only with --download."""
     from fedblade.core.errors import Misconfigured
 
     if name is not None:
@@ -27,15 +27,15 @@ def _list() -> None:
     from fedblade.core.registry import datasets
     from fedblade.data import VARIABLE, cache_root, status
 
-    rows = [status(name) for name in datasets.names()]
-    width = max(len(row.name) for row in rows)
-    for row in rows:
-        typer.echo(f"{row.name:<{width}}  {row.state:<8}  {row.note}")
+    states = [status(name) for name in datasets.names()]
+    width = max(len(dataset.name) for dataset in states)
+    for dataset in states:
+        typer.echo(f"{dataset.name:<{width}}  {dataset.state:<8}  {dataset.note}")
     typer.echo(f"looked in dataset.path, ${VARIABLE}/NAME and {cache_root()}/NAME, in this order")
 
 
 def _prepare(name: str, download: bool) -> str:
-    """Make a data set ready with every checksum verified, and say what it is."""
+    """Make a data set ready, with every checksum verified, and describe it."""
     import contextlib
     import time
 

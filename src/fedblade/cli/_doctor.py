@@ -1,4 +1,4 @@
-"""`fedblade doctor`: what is here, what is missing, and what to do about it."""
+"""`fedblade doctor`: what is installed, what is missing, and what to do about it."""
 
 import importlib.metadata
 import importlib.util
@@ -28,7 +28,7 @@ def doctor() -> None:
         ("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         ("gpu", _gpu()),
         *((f"extra {name}", _extra(name, module)) for name, module in _EXTRAS.items()),
-        *((f"data {each.name}", f"{each.state}; {each.note}") for each in map(status, datasets.names())),
+        *((f"data {found.name}", f"{found.state}; {found.note}") for found in map(status, datasets.names())),
     ]
     for name, value in lines:
         typer.echo(f"{name:<23}{value}")
@@ -44,12 +44,5 @@ def _gpu() -> str:
 
 
 def _extra(name: str, module: str) -> str:
-    return "installed" if _has(module) else _hint(name)
-
-
-def _has(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
-
-
-def _hint(extra: str) -> str:
-    return f"missing; pip install 'fedblade[{extra}]'"
+    installed = importlib.util.find_spec(module) is not None
+    return "installed" if installed else f"missing; pip install 'fedblade[{name}]'"

@@ -11,10 +11,12 @@ from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
-    from fedblade.flower import Status
+    from fedblade.flower.federation_status import Status
 
 flower = typer.Typer(
-    name="flower", help="Deploy a run with Flower, or rehearse that on this machine.", no_args_is_help=True
+    name="flower",
+    help="Deploy a run with Flower, or try it in a local federation on this machine.",
+    no_args_is_help=True,
 )
 App = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app, made by `fedblade flower init`.")]
 
@@ -31,20 +33,24 @@ def certs(
 ) -> None:
     """Make a certificate authority, a certificate for the SuperLink and keys for nodes.
 
-    Nothing is ever replaced.
+    Existing files are never replaced.
     """
-    from fedblade.flower import _certs
+    from fedblade.flower import certificates
 
-    _certs.make_certs(folder, host or (), nodes, days)
+    certificates.make_certificates(folder, host or (), nodes, days)
     lines = [
-        f"{folder / _certs.CA_CERTIFICATE}: to everybody; the SuperLink, all nodes and whoever starts runs",
-        f"{folder / _certs.SERVER_CERTIFICATE}, {_certs.SERVER_KEY}: to the machine of the SuperLink",
+        f"{folder / certificates.CA_CERTIFICATE}: to the SuperLink, to all nodes and to everybody who starts runs",
+        f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: to the machine of the SuperLink",
     ]
     if nodes:
-        keys = _certs.node_key(1) if nodes == 1 else f"{_certs.node_key(1)} … {_certs.node_key(nodes)}"
-        lines.append(f"{folder / keys}: each to one node, by a safe way, and then not kept here")
-        lines.append(f"{folder / '*.pub'}: registered with the SuperLink (flwr supernode register KEY.pub)")
-    lines.append(f"{folder / _certs.CA_KEY}: to nobody; whoever has it can pose as the SuperLink. Keep it offline")
+        keys = (
+            certificates.node_key(1) if nodes == 1 else f"{certificates.node_key(1)} … {certificates.node_key(nodes)}"
+        )
+        lines.append(f"{folder / keys}: each to one node, over a safe channel; then delete it here")
+        lines.append(f"{folder / '*.pub'}: to register with the SuperLink (flwr supernode register KEY.pub)")
+    lines.append(
+        f"{folder / certificates.CA_KEY}: to nobody, because its owner can pose as the SuperLink. Keep it offline"
+    )
     typer.echo("\n".join(lines))
 
 
@@ -54,16 +60,21 @@ def init(
     source: opt.Source = None,
     assignments: opt.Assignments = None,
 ) -> None:
-    """Write a ready Flower app around a configuration; its terms of deployment are set as flower.KEY."""
-    from fedblade.flower import make_app
+    """Write a ready Flower app for a configuration; the terms of the deployment are set as flower.KEY."""
+    from fedblade.flower.new_app import make_app
+    from fedblade.presets.catalogue import refuse_grid
 
+    refuse_grid(
+        source,
+        "An app has one run. Write the settings of one cell into a .toml file and give that file in place of {}.",
+    )
     config, deployment = make_app(folder, source, opt.overrides(assignments))
     about, shown = f"{config.method.name} with {config.federation.num_clients} clients", shlex.quote(str(folder))
     if deployment.data == "nodes":
         typer.echo(f"{about} that have data of their own. {folder / 'README.md'} says how to deploy it")
     else:
-        commands = "\n".join(f"  fedblade flower {each} {shown}" for each in ("up", "run", "down"))
-        typer.echo(f"{about}. Rehearse it on this machine:\n{commands}")
+        commands = "\n".join(f"  fedblade flower {command} {shown}" for command in ("up", "run", "down"))
+        typer.echo(f"{about}. Try it in a local federation on this machine:\n{commands}")
     typer.echo(str(folder))
 
 
@@ -82,21 +93,23 @@ def up(
 
     A process that ends is started again, until `fedblade flower down`.
     """
-    from fedblade.flower import app_place, up
+    from fedblade.flower.app_folder import find_app
+    from fedblade.flower.local_federation import up
 
-    place = app_place(folder)
-    record = up(place, nodes, secure=not insecure, note=typer.echo)
-    typer.echo(f"SuperLink on port {record.superlink.port}, {len(record.nodes)} nodes online; logs in {place.logs}")
-    home, app = shlex.quote(str(place.home)), shlex.quote(str(folder))
-    typer.echo(f"run it: fedblade flower run {app}  (or: FLWR_HOME={home} flwr run {app})")
+    app = find_app(folder)
+    record = up(app, nodes, secure=not insecure, note=typer.echo)
+    typer.echo(f"SuperLink on port {record.superlink.port}, {len(record.nodes)} nodes online; logs in {app.logs}")
+    home, shown = shlex.quote(str(app.home)), shlex.quote(str(folder))
+    typer.echo(f"run it: fedblade flower run {shown}  (or: FLWR_HOME={home} flwr run {shown})")
 
 
 @flower.command()
 def down(folder: App) -> None:
-    """End everything that `fedblade flower up` started; no harm if nothing runs."""
-    from fedblade.flower import app_place, down
+    """End all processes that `fedblade flower up` started."""
+    from fedblade.flower.app_folder import find_app
+    from fedblade.flower.local_federation import down
 
-    typer.echo("ended" if down(app_place(folder)) else "nothing was running")
+    typer.echo("ended" if down(find_app(folder)) else "nothing was running")
 
 
 @flower.command()
@@ -104,17 +117,18 @@ def status(
     folder: App,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show the SuperLink, the nodes and the runs; exit status 0 only if everything is there for a run."""
-    from fedblade.flower import app_place, status_of
+    """Show the SuperLink, the nodes and the runs; exit status 0 only if a run could start now."""
+    from fedblade.flower.app_folder import find_app
+    from fedblade.flower.federation_status import status_of
 
-    found = status_of(app_place(folder))
+    status = status_of(find_app(folder))
     if json:
         import json as writer
 
-        typer.echo(writer.dumps(asdict(found), indent=2))
+        typer.echo(writer.dumps(asdict(status), indent=2))
     else:
-        _print(found)
-    return 0 if found.ready else 1
+        _print(status)
+    return 0 if status.ready else 1
 
 
 @flower.command()
@@ -126,48 +140,49 @@ def run(
 ) -> None:
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
-    from fedblade.flower import app_place, importable, record_of
+    from fedblade.flower.app_folder import find_app
+    from fedblade.flower.local_federation import require_up
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
-    place = app_place(folder)
-    record_of(place)
+    app = find_app(folder)
+    require_up(app)
 
     from rich.console import Console
 
-    from fedblade.cli._run import _sentence
-    from fedblade.flower import follow, read_app
+    from fedblade.cli._run import result_sentence
+    from fedblade.flower.app import read_app
+    from fedblade.flower.following import follow
     from fedblade.results import RunDirectory
     from fedblade.runs import check_folder, next_run_folder, progress_listener
 
-    with importable(place.folder):
-        config, _ = read_app(place.folder)
+    config, _ = read_app(app.path)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
     with again, progress_listener(Console(), quiet=quiet) as listener:
-        summary = follow(place, config, where.resolve(), listener, resume=resume)
+        summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
-        typer.echo(_sentence(summary))
+        typer.echo(result_sentence(summary))
         typer.echo(f"report: fedblade report {where}")
     typer.echo(str(where))
 
 
-def _print(found: "Status") -> None:
+def _print(status: "Status") -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for name in ("process", "state", "clients", "port", "pid", "restarts"):
         table.add_column(name)
-    parts = [("SuperLink", found.superlink), *((f"node {node['node']}", node) for node in found.nodes)]
+    parts = [("SuperLink", status.superlink), *((f"node {node['node']}", node) for node in status.nodes)]
     for name, part in parts:
         facts = (part["state"], part.get("clients"), part["port"], part["pid"], part["restarts"])
         table.add_row(name, *("" if fact is None else str(fact) for fact in facts))
     console = Console()
     console.print(table)
-    for each in found.runs:
-        details = f" ({each['details']})" if each["details"] else ""
-        console.print(f"run {each['run']}: {each['status']}{details}", markup=False, highlight=False, soft_wrap=True)
-    if found.problem:
-        console.print(found.problem, markup=False, highlight=False, soft_wrap=True)
+    for run in status.runs:
+        details = f" ({run['details']})" if run["details"] else ""
+        console.print(f"run {run['run']}: {run['status']}{details}", markup=False, highlight=False, soft_wrap=True)
+    if status.problem:
+        console.print(status.problem, markup=False, highlight=False, soft_wrap=True)

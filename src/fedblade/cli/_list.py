@@ -1,4 +1,4 @@
-"""`fedblade list`: what there is."""
+"""`fedblade list`: the parts of the library by kind, and the presets."""
 
 import json
 from typing import Annotated
@@ -52,5 +52,5 @@ def _engines() -> list[dict[str, str]]:
 def _parts(kind: str) -> list[dict[str, str]]:
     from fedblade.core import registry
 
-    found: registry.Registry = getattr(registry, kind)
-    return [{"name": entry.name, "summary": entry.summary, **entry.info} for entry in found.entries()]
+    parts: registry.Registry = getattr(registry, kind)
+    return [{"name": entry.name, "summary": entry.summary, **entry.info} for entry in parts.entries()]

@@ -1,4 +1,4 @@
-"""Entry point: errors become one line and an exit status, interruptions leave a resumable run."""
+"""Entry point: an error becomes one line and an exit status, and a signal leaves a run that can go on."""
 
 import re
 import signal
@@ -70,21 +70,22 @@ def options(
 
 
 def main() -> None:
-    """Run the command line and leave with a status: 0 done, 1 failed, 2 a mistake of the user's, 128+n a signal."""
-    arguments = [each for each in sys.argv[1:] if each != "--debug"]
+    """Run the command line. Exit status: 0 done, 1 the run failed, 2 a mistake of the user, 128+n a signal."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
-    sys.exit(_status(arguments, debug))
+    sys.exit(exit_status(arguments, debug=debug))
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    """Stop once, cleanly; a second signal ends the process at once, which a run survives too."""
+    """Stop cleanly at the first signal. A second one ends the process at once; the run can go on from its files."""
     signal.signal(number, signal.SIG_DFL)
     raise Stopped(number)
 
 
-def _status(arguments: list[str], debug: bool) -> int:
+def exit_status(arguments: list[str], *, debug: bool) -> int:
+    """Run one command, and print one line if it fails; `debug` adds the traceback."""
     try:
         result: Any = app(arguments, standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -92,18 +93,19 @@ def _status(arguments: list[str], debug: bool) -> int:
         print(stopped.advice(arguments), file=sys.stderr)
         return 128 + stopped.number
     except click.ClickException as error:
-        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
-        return _fail(f"{error.format_message()} Try '{place} --help'.", error.exit_code, debug)
+        used = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
+        return _print_error(f"{error.format_message()} Try '{used} --help'.", error.exit_code, debug=debug)
     except FedbladeError as error:
-        return _fail(str(error), error.exit_status, debug)
+        return _print_error(str(error), error.exit_status, debug=debug)
     except Exception as error:
-        return _fail(f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where.", 1, debug)
+        message = f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where."
+        return _print_error(message, 1, debug=debug)
 
 
-def _fail(message: str, status: int, debug: bool) -> int:
+def _print_error(message: str, status: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    # Both click and typer add the same suggestion.
+    # Both click and typer add the same suggestion to a message.
     once = re.sub(r"( Did you mean [^?]*\?)\1+", r"\1", " ".join(message.split()))
     print(f"error: {once}", file=sys.stderr)
     return status

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become overrides."""
+"""Options that several commands share, and how they become overrides of a configuration."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,20 +10,20 @@ Source = Annotated[
     str | None, typer.Argument(metavar="[PRESET or CONFIG.toml]", help="Preset or file; quickstart if left out.")
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given many times.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 ]
 Where = Annotated[
     list[str] | None,
     typer.Option(
-        "--where", metavar="COLUMN=VALUE", help="Choose cells by a column or a variant; may be given many times."
+        "--where", metavar="COLUMN=VALUE", help="Choose cells of a grid by a column or a variant; may be repeated."
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder of the results.")]
 Engine = Annotated[
-    str | None, typer.Option("--engine", help="How clients are run: auto, or one of `fedblade list engines`.")
+    str | None, typer.Option("--engine", help="How clients are computed: auto, or one of `fedblade list engines`.")
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of every random draw.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
 def _checked_threshold(value: float | None) -> float | None:
@@ -44,18 +44,18 @@ Threshold = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 
 
-def warn_of_losses(folders: Sequence[Path]) -> None:
-    """Say on standard error what the runs' files hold that cannot be read, if there is anything."""
+def warn_of_unreadable(folders: Sequence[Path]) -> None:
+    """Print on standard error what cannot be read in the files of the runs, if anything."""
     from fedblade.results import read_runs, unreadable_note
 
-    said = unreadable_note(read_runs(folders))
-    if said:
-        typer.echo(f"watch out: {said}", err=True)
+    note = unreadable_note(read_runs(folders))
+    if note:
+        typer.echo(f"watch out: {note}", err=True)
 
 
 def overrides(assignments: list[str] | None, **shortcuts: Any) -> dict[str, Any]:
-    """`--set` assignments and the options that stand for one, as a table of overrides."""
+    """The assignments of `--set`, and options such as `--seed` that stand for an assignment, as overrides."""
     from fedblade.config.overrides import parse_assignment
 
-    table = dict(parse_assignment(each) for each in assignments or ())
+    table = dict(parse_assignment(assignment) for assignment in assignments or ())
     return table | {key: value for key, value in shortcuts.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`fedblade partition`: who holds what, and how hard that makes training."""
+"""`fedblade partition`: which client has which classes, and how hard that makes training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from fedblade.partitions import Parts
 
-_MOST_ROWS, _MOST_CLASSES = 30, 12
-_SAVE = "Write which samples each client holds; partition=file reads it."
+_MOST_CLIENTS, _MOST_CLASSES = 30, 12
+_SAVE = "Write which samples every client has; partition=file reads it."
 _COMPARE = "Measure every Dirichlet split of the same data, clients and alpha."
 
 
@@ -26,8 +26,11 @@ def partition(
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help=_SAVE)] = None,
     compare: Annotated[bool, typer.Option("--compare", help=_COMPARE)] = False,
 ) -> None:
-    """Show how the training data are split: samples per client and class, and how hard that makes training."""
-    from fedblade.cli._variants import compare_variants, refuse_knobs
+    """Show how the training data are split: samples per client and class, and how hard that makes training.
+
+    Without a preset or file, the split is that of the preset quickstart.
+    """
+    from fedblade.cli._dirichlet_splits import compare_splits, refuse_knobs
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
@@ -38,19 +41,19 @@ def partition(
     config, _ = load_config(source, changes, where or ())
     if compare:
         refuse_knobs(config, changes)
-        compare_variants(config, config.dataset.make())
+        compare_splits(config, config.dataset.make())
         return
     dataset = config.dataset.make()
     split = split_clients(config, dataset).train
-    _show(split, config.federation.clients_per_round)
+    _print_split(split, config.federation.clients_per_round)
     if plot is not None:
         counts = split.short_table()
-        some = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
-        title = f"{config.partition.name}, seed {config.split_seed}{some}"
+        shown = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
+        title = f"{config.partition.name}, seed {config.split_seed}{shown}"
         picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
         typer.echo(str(write_file(plot, picture)))
     if save is not None:
-        # The file includes the samples that are held out for tests: a run that reads the file holds them out again.
+        # The file includes the clients' test samples: a run that reads the file holds them out again.
         save_split(save, split_training_data(config, dataset))
         typer.echo(str(save))
 
@@ -67,8 +70,8 @@ def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None
             raise Misconfigured(f"{option} is for one split, but --compare shows several. Leave one of them out.")
 
 
-def _show(split: "Parts", cohort: int) -> None:
-    """Print the table of clients, what they hold together, and what that means for cohorts of `cohort` clients."""
+def _print_split(split: "Parts", cohort: int) -> None:
+    """Print the table of clients, a sentence on all clients, and what the split means for cohorts of this size."""
     from rich.console import Console
 
     from fedblade.partitions import LACKS, hardness
@@ -83,39 +86,39 @@ def _show(split: "Parts", cohort: int) -> None:
 
 
 def _summary(split: "Parts", classes: list[int]) -> str:
-    """One sentence about the clients; `classes` says how many each has, or each of the first."""
+    """One sentence about the clients; `classes` are the numbers of classes of the first clients, or of all."""
     from fedblade.core.words import plural
 
     sizes = split.sizes()
-    some = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
+    counted = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
     how = "drawn when asked for, clients overlap" if split.on_demand else plural(split.draws, "draw")
     return (
         f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
-        f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{some}, {how}"
+        f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{counted}, {how}"
     )
 
 
 def _table(split: "Parts") -> "Table":
-    """Samples per client and class; long tables are cut and say so."""
+    """Samples per client and class; a long table is cut, and its caption says so."""
     from rich.table import Table
 
-    table = Table(show_edge=False, pad_edge=False, caption=_cut(split))
+    table = Table(show_edge=False, pad_edge=False, caption=_caption(split))
     shown = min(split.num_classes, _MOST_CLASSES)
     for heading in ("client", "all", *(str(label) for label in range(shown))):
         table.add_column(heading, justify="right")
-    for client in range(min(split.num_clients, _MOST_ROWS)):
+    for client in range(min(split.num_clients, _MOST_CLIENTS)):
         counts = split.counts(client, 0)
         table.add_row(str(client), str(counts.sum()), *(str(n) if n else "·" for n in counts[:shown]))
     return table
 
 
-def _cut(split: "Parts") -> str | None:
+def _caption(split: "Parts") -> str | None:
     from fedblade.partitions import MOST_DRAWN
 
-    parts = []
-    if split.num_clients > _MOST_ROWS:
-        parts.append(f"{split.num_clients - _MOST_ROWS} more clients")
+    hidden = []
+    if split.num_clients > _MOST_CLIENTS:
+        hidden.append(f"{split.num_clients - _MOST_CLIENTS} more clients")
     if split.num_classes > _MOST_CLASSES:
-        parts.append(f"{split.num_classes - _MOST_CLASSES} more classes")
+        hidden.append(f"{split.num_classes - _MOST_CLASSES} more classes")
     shown = f"the first {MOST_DRAWN}" if split.on_demand and split.num_clients > MOST_DRAWN else "all"
-    return f"and {' and '.join(parts)}; --plot shows {shown}" if parts else None
+    return f"and {' and '.join(hidden)}; --plot shows {shown}" if hidden else None

@@ -11,7 +11,8 @@ from fedblade.cli import _options as opt
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Runs, or folders that hold runs.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The page; report.html in the first folder.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="File of the page; report.html in the first folder if left out."),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", metavar="DIR", help="Also write figures and tables for a paper.")
@@ -25,14 +26,14 @@ def report(
     ] = None,
     threshold: opt.Threshold = None,
 ) -> None:
-    """Write a report that opens offline in a browser; the last line printed is its path."""
+    """Write a report that opens offline in a browser. The last line printed is its path."""
     from fedblade.core.errors import Misconfigured
     from fedblade.figures import write_figures, write_tables
     from fedblade.report import build_report
 
     if paper is not None and figures is None:
-        raise Misconfigured(f"--paper {paper} draws a figure, and there is no folder for it. Add --figures DIR.")
-    opt.warn_of_losses(folders)
+        raise Misconfigured(f"--paper {paper} draws a figure and needs a folder for it. Add --figures DIR.")
+    opt.warn_of_unreadable(folders)
     written = []
     if figures is not None:
         kinds = [kind.strip() for kind in formats.split(",") if kind.strip()]

@@ -24,34 +24,37 @@ def run(
     device: opt.Device = None,
     seed: opt.Seed = None,
     quiet: opt.Quiet = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Write where the time goes, and a trace.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Write how long every stage takes, and a trace.")] = False,
 ) -> None:
-    """Train once; the last line printed is the folder of the run."""
+    """Train once. The last line printed is the folder of the run.
+
+    Without a preset or file, the preset quickstart runs. A preset that is a grid needs --where.
+    """
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
     from fedblade.runs import RunJob, follow_run, next_run_folder, progress_listener, requested_config
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
-    def asked() -> "RunConfig":
+    def requested() -> "RunConfig":
         if resume and out is None:
             raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
         changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
         return requested_config(source, changes, where or (), out=out, resume=resume)
 
     ranks = join_ranks()
-    if ranks is not None and not ranks.leads:
+    if ranks is not None and not ranks.is_rank_0:
         _follow(lambda: follow_run(ranks, out))
-    config = agreed_config(ranks, asked)
+    config = agreed_config(ranks, requested)
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, progress_listener(Console(), quiet=quiet) as listener, _telling_of_the_loss():
+    with again, progress_listener(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
         job = RunJob(config, folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
         result = job.execute()
     if not quiet and result.profile is not None:
         typer.echo(result.profile.report())
     if not quiet:
-        typer.echo(_sentence(result.summary))
+        typer.echo(result_sentence(result.summary))
         typer.echo(f"report: fedblade report {folder}")
     typer.echo(str(folder))
 
@@ -73,8 +76,8 @@ def _follow(work: "Callable[[], object]") -> NoReturn:
 
 
 @contextmanager
-def _telling_of_the_loss() -> "Iterator[None]":
-    """Of a lost rank and the signal that torchrun sends because of it, the loss is what a user must know."""
+def _lost_rank_before_signal() -> "Iterator[None]":
+    """Report a lost rank and not the signal that torchrun sends because of it."""
     from fedblade.core.errors import RunFailed
 
     try:
@@ -85,18 +88,18 @@ def _telling_of_the_loss() -> "Iterator[None]":
         raise
 
 
-def _sentence(summary: dict[str, Any]) -> str:
-    """What came out, in one line."""
+def result_sentence(summary: dict[str, Any]) -> str:
+    """The result of a run in one line; personal models and warnings follow on further lines."""
 
     def percent(key: str) -> str:
         value = summary.get(key)
         return "not measured" if value is None else f"{value:.2f} %"
 
     from fedblade.core.words import plural
-    from fedblade.results import over_last
+    from fedblade.results import over_last_rounds
 
     kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
-    last = over_last([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
+    last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
         f"{percent('last10_accuracy')} ({kind}), {plural(summary['rounds'], 'round')} in "

@@ -1,4 +1,4 @@
-"""Being stopped by a signal, and the command that goes on from there."""
+"""A command that a signal stops, and the command that continues it."""
 
 import os
 import shlex
@@ -8,29 +8,29 @@ from pathlib import Path
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived. Not an `Exception`, so that nothing but the run's own clean-up catches it.
+    """SIGINT or SIGTERM arrived. Not an `Exception`, so that no `except Exception` stops the signal.
 
-    `options` are what the command must be given, besides what it was, to go on with what it was doing.
+    `added_options` are the options that, added to the stopped command, make it continue; None if it cannot continue.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-        self.options: list[str] | None = None
+        self.added_options: list[str] | None = None
 
     def advice(self, arguments: Sequence[str]) -> str:
-        """One line that names the command to go on with, given the one that was stopped."""
-        if self.options is None:
+        """One line with the command that continues; `arguments` are those of the stopped command."""
+        if self.added_options is None:
             return "stopped"
         with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
-        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *arguments, *self.options])}"
+        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *arguments, *self.added_options])}"
 
 
 @contextmanager
 def resumable(folder: Path, *, given: bool, options: Sequence[str] = ()) -> Iterator[None]:
-    """Within, a signal is told how to go on: the same command with `options`, and with the folder unless `given`."""
+    """Work that can continue in `folder`: by the same command with `options`, and with --out unless it was `given`."""
     try:
         yield
     except Stopped as stopped:
-        stopped.options = [*options, *(() if given else ("--out", str(folder)))]
+        stopped.added_options = [*options, *(() if given else ("--out", str(folder)))]
         raise

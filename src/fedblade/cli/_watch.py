@@ -1,4 +1,4 @@
-"""`fedblade watch`: runs while they go on, in the terminal or on a page."""
+"""`fedblade watch`: the state of runs while they go on, in the terminal or on a page."""
 
 import signal
 from pathlib import Path
@@ -30,7 +30,7 @@ def watch(
     from fedblade.core.errors import Misconfigured
 
     if port and not web:
-        raise Misconfigured(f"--port {port} is the port of the page, and no page was asked for. Add --web.")
+        raise Misconfigured(f"--port {port} is the port of a page, and without --web there is no page. Add --web.")
     try:
         _serve(folder, port) if web else _show(folder)
     except Stopped as stopped:

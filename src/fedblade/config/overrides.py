@@ -76,7 +76,7 @@ def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[s
 
 
 def _unknown(config: Mapping[str, Any], key: str, known: list[str]) -> str:
-    """The error for an unknown key. If no setting has a similar name, it was probably meant as a knob of the method."""
+    """The error for an unknown key. If no setting has a similar name, the key is taken for a knob of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")
     if method and dot and section == "method":

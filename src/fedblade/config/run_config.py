@@ -48,7 +48,8 @@ class ChosenPart:
         """Build the part. `args` are the arguments of its function besides the knobs."""
         if self.entry is None:
             raise Misconfigured(
-                f"this run had its {self.kind} passed from Python; pass it to fedblade.run again to go on with it."
+                f"this run got its {self.kind} from Python as an object. "
+                f"To go on, pass the object to fedblade.run again."
             )
         return self.entry.make(*args, **self.knobs)
 

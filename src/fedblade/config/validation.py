@@ -17,10 +17,10 @@ from fedblade.core.errors import Misconfigured, nearest
 M = TypeVar("M", bound=BaseModel)
 
 
-def check_keys(path: str, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
+def check_keys(path: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
     """Refuse unknown keys, and name the nearest valid key."""
     valid = list(allowed)
-    for key in given:
+    for key in table:
         if key not in valid:
             where = f"{path}.{key}" if path else key
             raise Misconfigured(f"unknown key '{where}'.{nearest(key, valid)}")

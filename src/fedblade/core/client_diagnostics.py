@@ -1,4 +1,4 @@
-"""What diagnostics see of clients after their local training: sums beside the method's own, which nobody sends."""
+"""Diagnostics of clients after their local training: sums beside the method's sums, which are not sent."""
 
 import time
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from fedblade.core.tree import Tree
 
 @dataclass(frozen=True)
 class DiagnosticRequest:
-    """What is asked of the cohort: sums of every client, sums of the one with the lowest id alone, and the samples.
+    """What diagnostics ask of the cohort: sums of every client, and sums of the client with the lowest id.
 
     Passes that are `measured` go over the samples at `indices` with the client's trained model.
     """
@@ -30,7 +30,7 @@ class DiagnosticRequest:
 
 @dataclass(frozen=True)
 class DiagnosticSums:
-    """What was seen, added up over clients, and the seconds it took: they are not part of training."""
+    """Sums for diagnostics, added up over clients, and the seconds they took, which do not count as training."""
 
     every: Sums = field(default_factory=Sums)
     first: Sums = field(default_factory=Sums)
@@ -40,15 +40,15 @@ class DiagnosticSums:
         return DiagnosticSums(self.every + other.every, self.first + other.first, self.seconds + other.seconds)
 
     def totals(self) -> Mapping[str, Tree]:
-        """Every sum by its name; none if nobody trained."""
+        """Every sum by its name; empty if no client trained."""
         return {**self.every.trees, **self.first.trees}
 
 
 class Clock:
-    """Seconds since it was made, what a GPU still has to do included."""
+    """Seconds since the clock was made; work that a GPU still has to do is waited for."""
 
-    def __init__(self, where: Tensor) -> None:
-        self._where = where
+    def __init__(self, on_device: Tensor) -> None:
+        self._tensor = on_device
         self._began = self._now()
 
     def seconds(self) -> float:
@@ -56,20 +56,20 @@ class Clock:
         return self._now() - self._began
 
     def _now(self) -> float:
-        if self._where.is_cuda:
-            torch.cuda.synchronize(self._where.device)
+        if self._tensor.is_cuda:
+            torch.cuda.synchronize(self._tensor.device)
         return time.perf_counter()
 
 
 def measured_passes(sums: tuple[Sum, ...]) -> list[DataPass]:
-    """The passes over measured samples that the sums need, each once."""
-    return list({each.name: each for declared in sums for each in declared.measured}.values())
+    """The passes over measured samples that the sums need, each name once."""
+    return list({data_pass.name: data_pass for declared in sums for data_pass in declared.measured}.values())
 
 
 def diagnose_client(
     problem: Problem, received: Received, model: LocalModel, diagnostics: DiagnosticRequest, *, first: bool
 ) -> DiagnosticSums:
-    """What one client adds after its training; `first` says that it is the cohort's first."""
+    """What one client adds after its training; `first` says that it has the lowest id of the cohort."""
     clock = Clock(diagnostics.indices)
     task, sums = received.task, diagnostics.every + (diagnostics.first if first else ())
     measured = PassModel.of_client(received, model)

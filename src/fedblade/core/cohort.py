@@ -1,4 +1,4 @@
-"""Clients of a round, whose tasks are planned when they are reached."""
+"""The clients of a round; a client's task is planned when a loop reaches the client."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from fedblade.core.timeline import timed
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients of a round in ascending id. Going through it plans one task after another.
+    """The clients of a round in ascending id. A loop over the cohort plans one task after another.
 
-    An engine that trains clients elsewhere reads the ids alone, so that nothing is planned, and no data are needed,
-    where nothing is trained. `phases` are other ones than the method's, counted from `first_epoch` on.
+    An engine that trains clients elsewhere reads the ids only. Then nothing is planned and no data are needed here.
+    `phases` replace the method's phases; their epochs are counted from `first_epoch` on.
     """
 
     planner: Planner
@@ -32,5 +32,5 @@ class Cohort:
             yield task
 
     def only(self, clients: Sequence[int]) -> "Cohort":
-        """The part of it with these clients, in ascending id."""
+        """The part of the cohort with these clients, in ascending id."""
         return replace(self, clients=tuple(sorted(clients)))

@@ -1,7 +1,7 @@
 """Errors that say what was given, what was expected and what to do.
 
-Two families decide the exit status of the command line: a mistake of the user's (`Misconfigured`, status 2)
-and a run that broke (`RunFailed`, status 1). Everything else is a bug and keeps its traceback.
+Two families decide the exit status of the command line: a mistake in the request (`Misconfigured`, status 2) and a run
+that failed (`RunFailed`, status 1). Everything else is a bug and keeps its traceback.
 """
 
 import difflib
@@ -15,7 +15,7 @@ class FedbladeError(Exception):
 
 
 class Misconfigured(FedbladeError):
-    """The request cannot be carried out as written; the message says how to mend it."""
+    """The request cannot be carried out as written; the message says how to change it."""
 
     exit_status = 2
 
@@ -32,7 +32,7 @@ class MissingExtra(Misconfigured):
 
 
 class RunFailed(FedbladeError):
-    """A run that started could not go on; what it had reached is kept."""
+    """A run that started could not go on; everything up to the last checkpoint is kept."""
 
 
 class NonFinite(RunFailed):
@@ -40,16 +40,16 @@ class NonFinite(RunFailed):
 
 
 class CorruptFile(RunFailed):
-    """A file of a run is torn or was changed by something else."""
+    """A file of a run is incomplete or was changed by another program."""
 
 
 _MOST_OPTIONS = 12
 
 
 def nearest(given: str, options: Iterable[str], first: Sequence[str] = ()) -> str:
-    """A hint ` Did you mean 'x'?` with the closest option, or some options when nothing is close.
+    """A hint ` Did you mean 'x'?` with the closest option, or a few options if none is close.
 
-    Each option is named once, those of `first` before the others.
+    The options of `first` come before the others.
     """
     names = [*first, *sorted(set(options).difference(first))]
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)

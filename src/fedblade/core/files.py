@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Files that are written as a whole or not at all."""
 
 import os
 import secrets
@@ -11,9 +11,9 @@ BINARY = getattr(os, "O_BINARY", 0)
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write so that a reader sees the old file or the new one, never a part, even after a power cut."""
+    """Write a file so that a reader sees the old or the new content, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
-    # Not mkstemp: its files are for the owner only, and results are meant to be shared as the user's umask says.
+    # Not mkstemp: only the owner can read its files, and results get the permissions of the user's umask.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)
     try:
@@ -29,7 +29,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def write_file(target: Path, content: bytes | str) -> Path:
-    """Write a whole file that the user asked for, making its folder where needed, and return its path."""
+    """Write a file that the user asked for, make its folder if there is none, and return its path."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, content)
@@ -39,7 +39,7 @@ def write_file(target: Path, content: bytes | str) -> Path:
 
 
 def cannot_write(path: Path, error: OSError) -> RunFailed:
-    """The error for a file of a run that the disk refused."""
+    """The error for a file of a run that could not be written."""
     return RunFailed(
         f"cannot write '{path}': {error.strerror or error}. "
         f"Free some space, then go on with --resume; everything up to the last checkpoint is kept."
@@ -47,7 +47,7 @@ def cannot_write(path: Path, error: OSError) -> RunFailed:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut; Windows opens no folders, and needs no such call."""
+    """Write the folder to disk, so that the new name survives a power cut. Windows needs no such call."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)

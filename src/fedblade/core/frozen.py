@@ -1,4 +1,4 @@
-"""Layers of a body that stay as they are: parameters with `requires_grad=False`, and statistics among them."""
+"""Frozen layers of a body: parameters with `requires_grad=False`, and the statistics of frozen normalisation layers."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _NormBase
 class FrozenNorm(nn.Module):
     """A normalisation layer with stored statistics μ, σ²: γ·(x − μ)/sqrt(σ² + ε) + β, in training too.
 
-    Its tensors are parameters without a gradient and keep their names, so that they are treated as all frozen
-    parameters are, and a file with them fits the layer before it was frozen.
+    Its tensors are parameters without a gradient, like all frozen parameters. They keep their names, so that a file of
+    the original layer's tensors can be loaded.
     """
 
     running_mean: Tensor
@@ -30,7 +30,7 @@ class FrozenNorm(nn.Module):
                 self.register_parameter(name, None)
 
     def reset_parameters(self) -> None:
-        """Nothing is drawn anew here; modules that reset their layers may call it."""
+        """Does nothing: frozen tensors are not drawn anew when a module resets its layers."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Normalised inputs [batch, channels, …]."""
@@ -47,25 +47,25 @@ def freeze_norms(body: nn.Module) -> nn.Module:
     """
     if isinstance(body, _NormBase):
         return FrozenNorm(body) if _has_statistics(body) and _is_frozen(body) else body
-    made: dict[_NormBase, FrozenNorm] = {}
-    for holder, name, layer in list(_norms(body)):
-        if _is_frozen(layer if any(True for _ in layer.parameters()) else holder):
-            made.setdefault(layer, FrozenNorm(layer))
-            holder.register_module(name, made[layer])
+    frozen: dict[_NormBase, FrozenNorm] = {}
+    for parent, name, layer in list(_norms(body)):
+        if _is_frozen(layer if any(True for _ in layer.parameters()) else parent):
+            frozen.setdefault(layer, FrozenNorm(layer))
+            parent.register_module(name, frozen[layer])
     return body
 
 
 def frozen_parameters(body: nn.Module) -> dict[str, Tensor]:
-    """The parameters that are never trained, by name; tied ones under their first name."""
+    """The parameters that are never trained, by name; tied parameters have the name of the first."""
     return {name: leaf for name, leaf in body.named_parameters() if not leaf.requires_grad}
 
 
 def _norms(body: nn.Module) -> Iterator[tuple[nn.Module, str, _NormBase]]:
-    """Normalisation layers with statistics: the module that holds each, its name there, and the layer."""
-    for holder in body.modules():
-        for name, layer in holder._modules.items():
+    """Normalisation layers with statistics: the parent module, the layer's name there, and the layer."""
+    for parent in body.modules():
+        for name, layer in parent._modules.items():
             if isinstance(layer, _NormBase) and _has_statistics(layer):
-                yield holder, name, layer
+                yield parent, name, layer
 
 
 def _has_statistics(layer: _NormBase) -> bool:

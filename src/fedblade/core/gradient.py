@@ -1,4 +1,4 @@
-"""The gradient of one local step: forward, teachers, terms, backward, and looking ahead."""
+"""The gradient of one local step: forward pass, teachers, terms, backward pass, and look-ahead."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from fedblade.core.views import StepView, Tap, Teacher, TeacherOutput
 
 @dataclass(frozen=True)
 class Rate:
-    """Settings of SGD for some parameters; `lr` None is the round's rate."""
+    """Settings of SGD for some parameters; `lr` None means the round's learning rate."""
 
     lr: float | None
     momentum: float
@@ -29,7 +29,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class Work:
-    """A phase made ready: its terms, the names it trains, and the optimiser for each of them."""
+    """A phase made ready: its terms, the names of trained parameters, and their optimiser settings.
+
+    `first` are the terms of a look-ahead's first gradient.
+    """
 
     phase: Phase
     terms: tuple[AnyTerm, ...]
@@ -39,7 +42,7 @@ class Work:
 
 
 def prepare(problem: Problem, phase: Phase, params: Tree) -> Work:
-    """What a phase does to a model with these parameters."""
+    """The work of a phase on a model with these parameters."""
     terms = active(problem.method.losses if phase.losses is None else phase.losses)
     look = phase.lookahead
     trained = problem.network.names_in(phase.trains, params) | frozenset(phase.frees)
@@ -53,7 +56,7 @@ def prepare(problem: Problem, phase: Phase, params: Tree) -> Work:
 
 
 def _rates(problem: Problem, phase: Phase, names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Rate], ...]:
-    """Names with the same settings together, in the order of the parameters."""
+    """Parameter names grouped by their optimiser settings, in the order of the parameters."""
     chosen: dict[Rate, list[str]] = {}
     special = {
         name: sgd for group, sgd in phase.group_sgd.items() for name in problem.network.names_in((group,), names)
@@ -74,7 +77,7 @@ def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, 
 
 
 class GradientEngine(Protocol):
-    """How gradients are taken: for one client, or for many at once."""
+    """How gradients are computed: for one client, or for many at once."""
 
     def compute(
         self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
@@ -82,10 +85,10 @@ class GradientEngine(Protocol):
         """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
 
     def move(self, look: Lookahead, view: MoveView) -> Tree:
-        """Where a look-ahead takes the second gradient."""
+        """The parameters at which a look-ahead computes the second gradient."""
 
     def clip(self, gradient: Tree, limit: float) -> Tree:
-        """The gradient, shortened where its norm over all tensors is above the limit."""
+        """The gradient, scaled down to the limit if its norm over all tensors is larger."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,11 @@ class OneClient:
         return result
 
     def move(self, look: Lookahead, view: MoveView) -> Tree:
-        """Where a look-ahead takes the second gradient."""
+        """The parameters at which a look-ahead computes the second gradient."""
         return look.move(view)
 
     def clip(self, gradient: Tree, limit: float) -> Tree:
-        """The gradient, shortened to `limit` if it is longer, as torch does it."""
+        """The gradient, scaled down to norm `limit` if it is larger, as torch does it."""
         factor = (limit / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
         return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
 
@@ -152,7 +155,7 @@ def step_gradient(
 
 
 def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:
-    """The momentum of the trained parameters after a gradient has entered it in place, without weight decay."""
+    """Add a gradient to the momentum in place, without weight decay; returns that of the trained parameters."""
     for names, sgd in work.rates:
         for name in names:
             momentum[name].mul_(sgd.momentum).add_(gradient[name])
@@ -160,7 +163,7 @@ def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:
 
 
 def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
-    """Add a term that is given by its gradient; names that are not trained are left out."""
+    """Add `weight` times a term's gradient in place; names that are not trained are left out."""
     for name, leaf in tree_select(extra, gradient).items():
         gradient[name] = gradient[name].add(leaf, alpha=weight)
 

@@ -1,5 +1,6 @@
 """Listeners of a run: objects that are told of every round while the run goes on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,3 +39,35 @@ class RunListener:
 
     def on_note(self, text: str) -> None:
         """A note for the user, such as an assumption about the data or the model."""
+
+
+class ListenerGroup(RunListener):
+    """Passes every call on to all listeners, in their order."""
+
+    def __init__(self, listeners: Sequence[RunListener]) -> None:
+        self._listeners = tuple(listeners)
+
+    def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
+        """Pass the call on."""
+        for listener in self._listeners:
+            listener.on_start(run, history)
+
+    def on_client(self, round_: int, client: int) -> None:
+        """Pass the call on."""
+        for listener in self._listeners:
+            listener.on_client(round_, client)
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Pass the call on."""
+        for listener in self._listeners:
+            listener.on_round(record)
+
+    def on_personal_model(self, done: int, total: int) -> None:
+        """Pass the call on."""
+        for listener in self._listeners:
+            listener.on_personal_model(done, total)
+
+    def on_note(self, text: str) -> None:
+        """Pass the call on."""
+        for listener in self._listeners:
+            listener.on_note(text)

@@ -19,7 +19,7 @@ from fedblade.core.views import EndView, Head, StepView
 
 
 def _check_balance(terms: tuple[AnyTerm, ...]) -> None:
-    """A balanced strength is a share of the supervised pull, so there must be one."""
+    """Refuse balanced terms without a supervised term, which their strength is a share of."""
     balanced = [t.name for t in active(terms) if isinstance(t, FeatureTerm) and t.balance is not None]
     if balanced and not any(isinstance(t, Term) and t.supervised for t in terms):
         raise Misconfigured(
@@ -30,7 +30,7 @@ def _check_balance(terms: tuple[AnyTerm, ...]) -> None:
 
 @dataclass(frozen=True)
 class InitView:
-    """What initial state is made from: the model's first tensors, its sizes, and the streams of the run's seed."""
+    """What initial state is made from: the initial model, its sizes, and the streams of the run's seed."""
 
     params: Tree
     dim: int
@@ -73,16 +73,17 @@ class Exchange:
 
 
 Stages = tuple[tuple[Phase, ...], ...]
-"""Training of a client's own model after the run; it is measured after each stage."""
+"""Training of a client's personal model after the run; the model is measured after each stage."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A client's own model: where it is, how it predicts, and how it is tuned before it is measured.
+    """A client's personal model: where it is, how it predicts, and how it is tuned before it is measured.
 
-    `state` names the client state that holds it; None means the global model with the client's parts in place. `logits`
-    is the client's prediction, None the head's. `tuning` has the stages of the protocols `ft`, `pers_etf` and `gapa`
-    where they differ from the protocol's rule; `finetune` the phases of fine-tuning, None the method's own.
+    `state` names the client state with the model; None means the global model with the client's personal parts.
+    `logits` is the client's prediction; None means the head's. `tuning` has the stages of the protocols `ft`,
+    `pers_etf` and `gapa` where they differ from the protocol's rule. `finetune` has the phases of fine-tuning; None
+    means the method's phases.
     """
 
     state: str | None = None
@@ -93,14 +94,14 @@ class Own:
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method. It holds no tensor and no loop; engines give it a client axis.
+    """A federated method. It has no tensor and no loop; engines give it a client axis.
 
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
     statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client. `drafts`
-    names models that a phase's `track` trains beside the received one: each starts a round as the received model,
-    later phases see it in `view.client`, and nobody keeps it. `participation` "all" trains every client in every
-    round. `noise` uniform numbers per sample are drawn for each step. `clip` is the largest gradient norm of a local
-    step where the run sets none. `evaluated` gives the model to measure and save where it is not the one to train on.
+    names models that a phase's `track` trains beside the received model: a draft starts every round as the received
+    model, later phases see it in `view.client`, and no client keeps it. `participation` "all" trains every client in
+    every round. `noise` uniform numbers per sample are drawn for each step. `clip` is the largest gradient norm of a
+    local step if the run sets none. `evaluated` returns the state to measure and save, if it is not the trained one.
     `gauges` are numbers of the server state that the history shows each round.
     """
 

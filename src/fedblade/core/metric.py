@@ -1,4 +1,7 @@
-"""A metric is sums that merge by addition, and a finaliser: it works stacked, distributed and deployed."""
+"""A metric: sums over samples or clients, and a function that makes numbers of their totals.
+
+Sums merge by addition, so that a metric works with every engine.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,22 +11,22 @@ from fedblade.core.fields import Field
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
 
-Found = dict[str, Any]
-"""Numbers for the history, and nested lists of numbers (spectra, matrices) that go to a file of their own."""
+MetricResult = dict[str, Any]
+"""By name: numbers for the history, and nested lists of numbers (spectra, matrices) for `diagnostics.jsonl`."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What to add up, and how to turn the totals into named numbers and lists.
+    """What to add up, and how the totals become named numbers and lists.
 
-    `passes` go over the measured samples with the global model. `local` is what each client of the cohort adds after
-    its local training; with `of = "first"` only the one with the lowest id does. `finish` gets the totals of both by
-    name; a metric with `local` is left out of rounds in which nobody trained. `fields` describe the numbers it writes,
-    for reports, figures and `fedblade watch`; a number without a field is shown under its name.
+    `passes` are sums over the test samples by the global model. `local` are sums over the clients of the round after
+    their local training; with `clients="first"` only the client with the lowest id takes part. `finish` gets the totals
+    of both by name. A metric with `local` is left out of rounds in which no client trained. `fields` describe the
+    numbers for the report, the figures and `fedblade watch`; a number without a field is shown under its name.
     """
 
     passes: tuple[DataPass, ...]
-    finish: Callable[[Mapping[str, Tree]], Found]
+    finish: Callable[[Mapping[str, Tree]], MetricResult]
     local: tuple[Sum, ...] = ()
-    of: Literal["all", "first"] = "all"
+    clients: Literal["all", "first"] = "all"
     fields: tuple[Field, ...] = ()

@@ -1,4 +1,4 @@
-"""Layers between extractor and head that a method or a model setting asks for."""
+"""Layers between the body and the head that a method or a model setting asks for."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Neck:
-    """Layers behind the extractor, which become part of it: linear to `width`, after a hidden layer with ReLU if asked.
+    """Layers behind the body, which become part of it: a linear layer to `width`, after a hidden layer if asked.
 
-    `hidden` is the width of that layer as a multiple of the extractor's; `norm` "batch" ends with a BatchNorm.
+    `hidden` is the width of a hidden layer with ReLU, as a multiple of the body's width; None means no hidden layer.
+    With `norm` "batch" a BatchNorm comes last.
     """
 
     width: int
@@ -19,7 +20,7 @@ class Neck:
 
 
 class Wrapper(nn.Module):
-    """A module of this library around one of the user's, whose class is the name that messages use."""
+    """A module of this library around a module of the user's; messages use the name of the user's class."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -52,6 +53,6 @@ def class_name(body: nn.Module) -> str:
 
 
 def stages_of(body: nn.Module) -> tuple[str, ...]:
-    """Names of the submodules that a body offers to be tapped; none if it does not say."""
+    """Names of the submodules whose outputs can be tapped, from the body's attribute `stages`; none without it."""
     named = getattr(body, "stages", ())
-    return tuple(named) if isinstance(named, tuple | list) and all(isinstance(each, str) for each in named) else ()
+    return tuple(named) if isinstance(named, tuple | list) and all(isinstance(name, str) for name in named) else ()

@@ -1,4 +1,4 @@
-"""A body (any module that maps inputs to features) composed with a method's head, called with explicit tensors."""
+"""A body (any module that maps inputs to features) and a method's head, called with explicit tensors."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -18,12 +18,12 @@ BODY = "body."
 
 @dataclass(frozen=True)
 class Network:
-    """Extractor and head. The module is only a template for `functional_call`; every tensor is passed in.
+    """Body and head. The module is only a template for `functional_call`; every tensor is passed in.
 
     `skips_singletons` says that the body cannot train on one sample (batch statistics of one value).
     `autocast` is the reduced type of the body's forward pass, or None; `tied` says that layers share tensors.
     `stages` names the submodules of the body whose outputs can be tapped. `frozen` names the parameters of the body
-    that are never trained: they are fixed tensors, and `complete` puts them beside the others.
+    that are never trained: they are fixed tensors, and `complete` adds them to the parameters.
     """
 
     body: nn.Module
@@ -37,7 +37,7 @@ class Network:
     frozen: frozenset[str] = frozenset()
 
     def complete(self, params: Tree, fixed: Tree) -> Tree:
-        """`params` and the frozen parameters of the body, which are among the fixed tensors: what the body needs."""
+        """All parameters of the body: `params` and the frozen ones, which are among the fixed tensors."""
         return {name: fixed[name] for name in self.frozen} | params if self.frozen else params
 
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
@@ -51,17 +51,17 @@ class Network:
     def tapped(
         self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool, tap: Tap
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Features, and the output of each stage averaged over positions [batch, channels] if they are tapped."""
+        """Features, and the outputs of the stages, averaged over positions [batch, channels], if they are tapped."""
         if tap == "none":
             return self._forward(params, buffers, inputs, training=training), ()
-        seen: list[Tensor] = []
+        outputs: list[Tensor] = []
 
         def keep(_module: nn.Module, _args: object, output: Tensor) -> None:
-            seen.append(_over_positions(output.relu() if tap == "relu" else output).to(inputs.dtype))
+            outputs.append(_over_positions(output.relu() if tap == "relu" else output).to(inputs.dtype))
 
         hooks = [self.body.get_submodule(name).register_forward_hook(keep) for name in self.stages]
         try:
-            return self._forward(params, buffers, inputs, training=training), tuple(seen)
+            return self._forward(params, buffers, inputs, training=training), tuple(outputs)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -88,7 +88,7 @@ class Network:
         return norm_names(self.body) & {f"{BODY}{name}" for name, _ in self.body.named_buffers()}
 
     def names_in(self, groups: tuple[str, ...], names: Iterable[str]) -> frozenset[str]:
-        """Names of the tensors that belong to any of `groups`; a neck is part of `body`, `norm` lies within it."""
+        """Names of the tensors that belong to any of `groups`; necks and normalisation layers are parts of `body`."""
         norm = norm_names(self.body) if "norm" in groups else frozenset()
         prefixes = {*groups, "neck"} if "body" in groups else set(groups)
         return frozenset(name for name in names if name.partition(".")[0] in prefixes or name in norm)

@@ -1,4 +1,4 @@
-"""How a network is made: the body with its necks, the head's first tensors, and what the body can take."""
+"""How a network is made: the body with its necks, the head's initial tensors, and checks of the body."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,27 +88,27 @@ def _build_body(
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
-    """Seed torch's global generator for modules that are made within, and put it back.
+    """Seed torch's global generator for modules that are made inside, and restore it afterwards.
 
-    Weights are drawn in float32 whatever the caller's default, so that they depend on the seed alone.
+    Weights are drawn in float32 whatever the caller's default type is, so that they depend on the seed alone.
     """
-    usual = torch.get_default_dtype()
+    default = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.float32)
         try:
             yield
         finally:
-            torch.set_default_dtype(usual)
+            torch.set_default_dtype(default)
 
 
 def _tree(named: Iterable[tuple[str, Tensor]]) -> Tree:
-    """Copies of a body's tensors, under their names in the trees."""
+    """Copies of a body's tensors, under their names in trees."""
     return {f"{BODY}{name}": leaf.detach().clone() for name, leaf in named}
 
 
 def _check_groups(params: Tree) -> None:
-    """A head's parameter outside the known groups would never be trained."""
+    """Refuse a head's parameter outside the known groups, which would never be trained."""
     for name in params:
         if name.partition(".")[0] not in HEAD_GROUPS:
             raise Misconfigured(
@@ -127,7 +127,7 @@ def _use_batch_statistics(body: nn.Module) -> None:
 
 @torch.no_grad()
 def _probe_width(body: nn.Module, example: Tensor) -> int:
-    """Width of the features, found by a forward pass that also tells whether the inputs fit the model."""
+    """Width of the features, from a forward pass; an error says if the inputs do not fit the model."""
     body.eval()
     name, shape = class_name(body), tuple(example.shape[1:])
     try:
@@ -138,9 +138,9 @@ def _probe_width(body: nn.Module, example: Tensor) -> int:
             f"model {name} cannot take inputs of shape {shape}: {reason}. Choose another model or reshape the data."
         ) from error
     if not isinstance(features, Tensor) or features.dim() != 2:
-        got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        returned = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise Misconfigured(
-            f"model {name} returned {got} for a batch of 2 inputs of shape {shape}; expected features [2, dim]. "
+            f"model {name} returned {returned} for a batch of 2 inputs of shape {shape}; expected features [2, dim]. "
             f"Flatten or pool its output."
         )
     return features.shape[1]

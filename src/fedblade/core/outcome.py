@@ -1,4 +1,4 @@
-"""What remains of a client's round: its sums, the state it keeps, and its log."""
+"""The result of a client's round: its sums, the state it keeps, and its log."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from fedblade.core.tree import State, Tree
 
 @dataclass(frozen=True)
 class StepLog:
-    """Totals over steps, mergeable by addition: `count_*` are counts, the rest is divided by its step count."""
+    """Totals over steps, which can be added up: `count_*` are counts, other totals are divided by their steps."""
 
     totals: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class StepLog:
         return any(self.steps.values())
 
     def means(self) -> dict[str, float]:
-        """Counts as integers, everything else as a mean per step."""
+        """Counts as integers, all other numbers as means per step."""
         return {
             n: int(total) if n.startswith("count_") else total / max(self.steps[n], 1)
             for n, total in self.totals.items()
@@ -58,7 +58,7 @@ class StepLog:
 class LocalResult:
     """A client's sums (None if it made no step), the state it keeps, its log and the size of its upload.
 
-    `observed` is what diagnostics saw of it; it is not sent.
+    `observed` has the sums for diagnostics, which are not sent.
     """
 
     sums: Sums | None
@@ -72,25 +72,25 @@ def train_client(
     problem: Problem,
     server: ServerState,
     task: ClientTask,
-    own: State | None,
+    state: State | None,
     lr: float,
     diagnostics: DiagnosticRequest | None = None,
     *,
     first: bool = False,
 ) -> LocalResult:
-    """One client's round, from the model it receives to what it sends. A client that makes no step sends nothing.
+    """One client's round, from the model it receives to its sums. A client that makes no step sends nothing.
 
-    `diagnostics` is what diagnostics ask, `first` says that the client is the cohort's first.
+    `first` says that the client has the lowest id of the cohort, which matters to `diagnostics`.
     """
     # A caller's no_grad or inference_mode must not switch training off.
     with torch.inference_mode(False), torch.enable_grad():
         with timed("load"):
-            received = receive(problem, server, task, own, lr)
+            received = receive(problem, server, task, state, lr)
         with timed("train"):
             model, trace = train(problem, received)
             log = _summarise(trace, task)
     if task.num_steps == 0:
-        return LocalResult(None, own or {}, log, 0)
+        return LocalResult(None, state or {}, log, 0)
     with timed("sums"):
         result = finish(problem, received, model, log, client_passes(problem, received, model, problem.method.sums))
     if diagnostics is None:
@@ -102,7 +102,7 @@ def train_client(
 def finish(
     problem: Problem, received: Received, model: LocalModel, log: StepLog, passes: Mapping[str, Tree]
 ) -> LocalResult:
-    """What a trained client sends and keeps."""
+    """The sums and the state of a trained client."""
     task, declared = received.task, problem.method.sums
     view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
     sums = Sums.of(declared, view, task.client)
@@ -115,15 +115,15 @@ def adapt_client(
     problem: Problem,
     server: ServerState,
     task: ClientTask,
-    own: State | None,
+    state: State | None,
     lr: float,
     phases: tuple[Phase, ...],
 ) -> LocalResult:
-    """Train a client's own model on `phases` and send nothing; the state that results holds all of the model.
+    """Train a client's personal model on `phases` and send nothing; the resulting state has all tensors of the model.
 
-    Each time starts with a fresh optimiser. Without a step the model is the one that would have been tuned.
+    Momentum starts from zero. A client without a step keeps the model that it would have started from.
     """
-    problem, kept = with_fresh_optimiser(problem, own)
+    problem, kept = with_fresh_optimiser(problem, state)
     with torch.inference_mode(False), torch.enable_grad():
         received = receive(problem, server, task, kept, lr, phases)
         model, trace = train(problem, received, phases)
@@ -133,20 +133,20 @@ def adapt_client(
     return LocalResult(None, tuned(problem, received, model, phases), log, 0)
 
 
-def with_fresh_optimiser(problem: Problem, own: State | None) -> tuple[Problem, State]:
+def with_fresh_optimiser(problem: Problem, state: State | None) -> tuple[Problem, State]:
     """The problem and a client's state without momentum from earlier training."""
-    kept = {name: tree for name, tree in (own or {}).items() if name != MOMENTUM}
+    kept = {name: tree for name, tree in (state or {}).items() if name != MOMENTUM}
     return replace(problem, settings=replace(problem.settings, persist=False)), kept
 
 
-def untuned(problem: Problem, own: State) -> State:
-    """The state of a client that had no step to tune with: its model is the one it would have started from."""
+def untuned(problem: Problem, state: State) -> State:
+    """The state of a client that makes no step of tuning: its model is the one it would have started from."""
     renewed = {problem.method.own.state} & problem.method.client_update.keys()
-    return {name: tree for name, tree in own.items() if name not in renewed}
+    return {name: tree for name, tree in state.items() if name not in renewed}
 
 
 def tuned(problem: Problem, received: Received, model: LocalModel, phases: Sequence[Phase]) -> State:
-    """A client's state with all of the model it has tuned."""
+    """A client's state with all tensors of the model it has tuned."""
     view = end_view(problem, received, model, {}, client_numbers(problem, received.task, phases))
     state = kept_state(problem, received, model, updates(problem, view), frozenset())
     refuse_non_finite_state(state, received.task)
@@ -154,15 +154,15 @@ def tuned(problem: Problem, received: Received, model: LocalModel, phases: Seque
 
 
 def collect_client(
-    problem: Problem, server: ServerState, task: ClientTask, own: State | None, sums: tuple[Sum, ...]
+    problem: Problem, server: ServerState, task: ClientTask, state: State | None, sums: tuple[Sum, ...]
 ) -> LocalResult:
-    """A client's part in an exchange: sums made with the model it holds, without training."""
-    received = receive(problem, server, task, own, lr=0.0)
+    """A client's part in an exchange: sums made with its present model, without training."""
+    received = receive(problem, server, task, state, lr=0.0)
     model = LocalModel(received.anchor, received.buffers, {})
     passes = client_passes(problem, received, model, sums)
     view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
     made = Sums.of(sums, view, task.client)
-    return LocalResult(made, own or {}, StepLog(), _upload_bytes(problem, task, sums, made))
+    return LocalResult(made, state or {}, StepLog(), _upload_bytes(problem, task, sums, made))
 
 
 def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...], sums: Sums) -> int:
@@ -170,12 +170,12 @@ def _upload_bytes(problem: Problem, task: ClientTask, declared: tuple[Sum, ...],
 
 
 def _summarise(trace: Trace, task: ClientTask) -> StepLog:
-    """Totals of a client's steps; a loss that is not finite stops the run and names the first step and term."""
+    """Totals of a client's steps; a number that is not finite stops the run."""
     return summarise_group([{name: value[None] for name, value in entry.items()} for entry in trace], [task])
 
 
 def summarise_group(trace: Trace, tasks: Sequence[ClientTask]) -> StepLog:
-    """Totals of the steps of clients side by side; an entry of the trace holds the first clients of `tasks`."""
+    """Totals of the steps of clients side by side; an entry of the trace has the first clients of `tasks`."""
     totals = {
         "count_skipped_singletons": float(sum(task.skipped_singletons for task in tasks)),
         "count_idle_clients": float(sum(task.num_steps == 0 for task in tasks)),

@@ -1,4 +1,4 @@
-"""Phases: stretches of local training, as data."""
+"""Phases: parts of local training, as data."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from fedblade.core.terms import AnyTerm
 from fedblade.core.tree import Tree
 
 ALL_GROUPS = ("body", "projector", "head", "scale", "personal_head")
-"""Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` is what normalisation layers hold."""
+"""Parameter groups, by the first part of a name; a neck belongs to `body`. `norm` has the normalisation layers."""
 
 GROUPS = (*ALL_GROUPS, "norm")
 
 
 def check_names(where: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse a name that does not exist, with the nearest that does."""
+    """Refuse a name that is not known; the error suggests the nearest known name."""
     options = tuple(known)
     for name in given:
         if name not in options:
@@ -35,7 +35,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class MoveView:
-    """What a look-ahead sees: the trained parameters, where they started the round, a gradient and the run's rate."""
+    """What a look-ahead sees: the trained parameters, the received ones, a gradient and the run's learning rate."""
 
     params: Tree
     anchor: Tree
@@ -45,11 +45,11 @@ class MoveView:
 
 @dataclass(frozen=True)
 class Lookahead:
-    """Take a step's gradient elsewhere: differentiate `losses` at w, `move` there, differentiate the phase's losses.
+    """A step with two gradients: of `losses` at w, and of the phase's losses at the point that `move` returns.
 
-    `losses` None means the phase's own. With `fresh_batch` the second gradient is taken on a batch of its own, so that
-    a step uses two. Statistics of normalisation layers are updated by the first pass alone. With `momentum` the first
-    gradient enters the step's momentum, and `move` sees that momentum in place of the gradient.
+    The step uses the second gradient. `losses` None means the phase's losses. With `fresh_batch` the second gradient is
+    taken on a second batch. Only the first pass updates the statistics of normalisation layers. With `momentum` the
+    first gradient is added to the momentum, and `move` sees the momentum instead of the gradient.
     """
 
     move: Callable[[MoveView], Tree]
@@ -60,13 +60,13 @@ class Lookahead:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: which groups train, for how long (None: the run's epochs) and on which losses.
+    """A part of local training: which groups train, for how long (None: the run's epochs) and on which losses.
 
-    `losses` None means the method's own. `steps` ends the phase early. `sgd` changes the optimiser for all groups,
-    `group_sgd` for single ones. With `carries_momentum` the momentum of the phase before goes on. A phase with a
-    `track` trains the model in the client state, or the draft, of that name instead of the one that was received; it
-    sees the batches that this model would see alone. `frees` names fixed tensors that train too and then belong to the
-    client. With `statistics` "keep" normalisation layers work as in evaluation.
+    `losses` None means the method's losses. `steps` ends the phase early. `sgd` changes the optimiser for all groups,
+    `group_sgd` for single groups. With `carries_momentum` the phase starts with the momentum of the phase before. A
+    phase with a `track` trains the model in the client state, or the draft, of that name instead of the received model;
+    the phase sees the batches that this model would see alone. `frees` names fixed tensors that train too and then
+    belong to the client. With `statistics` "keep" normalisation layers work as in evaluation.
     """
 
     trains: tuple[str, ...] = ALL_GROUPS

@@ -1,6 +1,6 @@
-"""A round's plan as data: who trains, on which batches, with which augmentation draws.
+"""A round's plan as data: which clients train, on which batches, with which augmentation draws.
 
-Everything is drawn from (seed, round, client), never from a position in a cohort, so engines, chunk sizes and restarts
+Everything is drawn from (seed, round, client), never from a position in a cohort. So engines, group sizes and restarts
 cannot change what a client sees.
 """
 
@@ -31,15 +31,15 @@ class Shards(Protocol):
         """Training samples per class [classes]."""
 
     def removed(self, client: int, round_index: int) -> int | None:
-        """The class that the client holds and has to do without in this round, if there is one."""
+        """The class whose samples the client has and may not use in this round, if there is one."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sample indices of one step and the draws for each sample: for the augmentation, and those the method asked for.
+    """Sample indices of one step, and draws for each sample: `draws` for the augmentation, `noise` for the method.
 
-    `then` is the second batch of a step that takes two. Engines may put a client axis in front, [clients, batch]; then
-    `mask` is 1 for samples that are not padding (None: all), and clients that have no step left are not in it.
+    `then` is the second batch of a step that takes two. Engines may put a client axis in front, [clients, batch]. Then
+    `mask` is 1 for real samples and 0 for padding (None: all are real), and clients without a step left are missing.
     """
 
     indices: Tensor
@@ -57,11 +57,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """All a client needs to know for one round. `phases` holds the batches of each training phase in order.
+    """The work of one client in one round. `phases` has the batches of each training phase in order.
 
-    Batches and `counts` are on the CPU until an engine moves them, so that many clients can be moved at once. What only
-    some rounds need is drawn when it is first asked for. `erased` is a class that the client holds and has to do
-    without in this round.
+    Batches and `counts` are on the CPU until an engine moves them, so that many clients can be moved at once. Numbers
+    that only some rounds need are drawn at their first use. `erased` is a class whose samples the client has and may
+    not use in this round.
     """
 
     client: int
@@ -78,17 +78,17 @@ class ClientTask:
 
     @cached_property
     def indices(self) -> Tensor:
-        """All its samples in a fixed shuffle, because batch statistics need mixed classes in a pass."""
+        """All samples of the client in a fixed random order, because batch statistics need mixed classes in a pass."""
         return self.draw_indices()
 
     @cached_property
     def pass_draws(self) -> Tensor | None:
-        """Draws for augmented passes over `indices`; None where there is none."""
+        """Draws for augmented passes over `indices`, if there are any."""
         return self.draw_pass()
 
     @cached_property
     def seed(self) -> int:
-        """For layers that draw by themselves, such as dropout."""
+        """The seed for layers that draw numbers themselves, such as dropout."""
         return self.draw_seed()
 
     @property
@@ -116,8 +116,8 @@ def draw_cohorts(streams: Streams, eligible: IntArray, per_round: int, rounds: i
 class Planner:
     """Turns (round, client) into a task.
 
-    `mean_samples` is the population's mean number of samples per client: weights by samples are relative to it, so
-    that clients of equal size weigh exactly 1, as with uniform weights.
+    `mean_samples` is the mean number of samples over all clients. Weights by samples are relative to it, so that
+    clients of equal size weigh exactly 1, as with uniform weights.
     """
 
     streams: Streams
@@ -188,7 +188,7 @@ class Planner:
         return batches
 
     def _epoch(self, held: IntArray, round_: int, client: int, epoch: int) -> list[Batch]:
-        """Shuffled batches of one epoch; a short last batch is kept, dropped or filled from the start."""
+        """Shuffled batches of one epoch; a short last batch is kept, dropped or filled with the first samples."""
         order = _tensor(held[self.streams.numpy(Stream.BATCHES, round_, client, epoch).permutation(len(held))])
         draws = self._draws(Stream.AUGMENTATION, self.num_draws, len(held), round_, client, epoch)
         noise = self._draws(Stream.METHOD, self.noise, len(held), round_, client, epoch)
@@ -234,12 +234,12 @@ def _tensor(array: IntArray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
 
 
-def _cut(rows: Tensor | None, part: slice) -> Tensor | None:
-    return None if rows is None else rows[part]
+def _cut(draws: Tensor | None, part: slice) -> Tensor | None:
+    return None if draws is None else draws[part]
 
 
 def _pairs(batches: list[Batch]) -> list[Batch]:
-    """Two batches for each step; a lone batch serves twice, an odd last one is left out."""
+    """Two batches for each step: one batch alone is used twice, and an odd last batch is left out."""
     if len(batches) == 1:
         return [replace(batches[0], then=batches[0])]
     return [replace(first, then=second) for first, second in zip(batches[::2], batches[1::2], strict=False)]

@@ -14,12 +14,12 @@ from fedblade.core.state import ServerState
 from fedblade.core.tree import State, Tree, tree_clone, tree_select
 
 PERSONAL, BUFFERS, MOMENTUM = "_personal", "_buffers", "_momentum"
-"""Names under which a client keeps its own parameters, statistics and momentum beside the method's state."""
+"""Names under which a client keeps personal parameters, statistics and momentum beside the method's state."""
 
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """Optimiser settings of the run; the rate comes with each round."""
+    """Optimiser settings of the run; the learning rate comes with each round."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -29,7 +29,7 @@ class LocalSettings:
 
 @dataclass(frozen=True)
 class Problem:
-    """Method, network, training data, optimiser, and the start that all state is derived from."""
+    """Method, network, training data, optimiser settings, and the initial view that all state is made from."""
 
     method: Method
     network: Network
@@ -39,14 +39,14 @@ class Problem:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """Names of the parameters and statistics that travel."""
+        """Names of the parameters and statistics that travel between server and clients."""
         buffers = self.network.buffer_names if self.method.buffers == "average" else frozenset()
         names = frozenset(self.start.params) | buffers
         return names - self.network.names_in(self.method.personal, names)
 
     @cached_property
     def uploaded(self) -> frozenset[str]:
-        """The shared names that clients change: parameters which no phase trains only travel down."""
+        """The shared names that clients send; parameters that no phase trains are only received."""
         groups = tuple({group for phase in self.method.phases if phase.track is None for group in phase.trains})
         untrained = frozenset(self.start.params) - self.network.names_in(groups, self.start.params)
         return self.shared - untrained
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Received:
-    """What a client holds when its round begins and does not change: the anchor is its model at that moment."""
+    """What a client has when its round begins; nothing of it changes. `anchor` is the client's model at that moment."""
 
     task: ClientTask
     anchor: Tree
@@ -68,7 +68,7 @@ class Received:
 
 @dataclass
 class LocalModel:
-    """The tensors of a model that a client changes while it trains; `tracks` are the models of its state beside it."""
+    """The tensors that change while a client trains a model; `tracks` are models that it trains beside this one."""
 
     params: Tree
     buffers: Tree
@@ -76,7 +76,7 @@ class LocalModel:
     tracks: dict[str, "LocalModel"] = field(default_factory=dict)
 
     def first(self, clients: int) -> "LocalModel":
-        """Views of the first so many clients, where there is a client axis."""
+        """Views of the first clients; the tensors must have a client axis."""
         params, buffers, momentum = (
             {name: leaf[:clients] for name, leaf in tree.items()} for tree in (self.params, self.buffers, self.momentum)
         )
@@ -87,38 +87,40 @@ def receive(
     problem: Problem,
     server: ServerState,
     task: ClientTask,
-    own: State | None,
+    state: State | None,
     lr: float,
     phases: tuple[Phase, ...] | None = None,
 ) -> Received:
-    """The global model with the client's own parts put in place, and the states of both sides.
+    """The global model with the client's personal parts, and the states of server and client.
 
     Fixed tensors that `phases` (None: the method's) free are among the parameters.
     """
-    own = own or {}
+    kept = state or {}
     method = problem.method
     freed = {name for phase in (method.phases if phases is None else phases) for name in phase.frees}
     return Received(
         task=task.on(problem.samples.labels.device),
-        anchor=tree_clone(server.params | tree_select(server.fixed, freed) | own.get(PERSONAL, {})),
-        buffers=tree_clone(server.buffers | own.get(BUFFERS, {})),
+        anchor=tree_clone(server.params | tree_select(server.fixed, freed) | kept.get(PERSONAL, {})),
+        buffers=tree_clone(server.buffers | kept.get(BUFFERS, {})),
         fixed=server.fixed,
         server={name: server.extra[name] for name in method.sent},
-        client={name: own[name] if name in own else init(problem.start) for name, init in method.client_state.items()},
-        momentum=own.get(MOMENTUM),
+        client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},
+        momentum=kept.get(MOMENTUM),
         lr=lr,
     )
 
 
-def own_model(problem: Problem, server: ServerState, own: State | None) -> tuple[Tree, Tree, Tree]:
-    """Parameters, statistics and fixed tensors of a client's own model.
+def personal_model(problem: Problem, server: ServerState, state: State | None) -> tuple[Tree, Tree, Tree]:
+    """Parameters, statistics and fixed tensors of a client's personal model.
 
-    A client that has kept nothing yet has the global model, or the first one of a model that trains beside it.
+    A client without a state has the global model, or the initial model of the track that trains its personal model.
     """
-    own, method = own or {}, problem.method
+    kept, method = state or {}, problem.method
     name = method.own.state
-    beside = name is not None and name not in own and any(phase.track == name for phase in method.phases)
-    kept = method.client_state[name](problem.start) if name is not None and beside else own.get(name or "", {})
-    mine = own.get(PERSONAL, {}) | own.get(BUFFERS, {}) | kept
-    params, buffers, fixed = (tree | tree_select(mine, tree) for tree in (server.params, server.buffers, server.fixed))
+    if name is not None and name not in kept and any(phase.track == name for phase in method.phases):
+        tensors = method.client_state[name](problem.start)
+    else:
+        tensors = kept.get(name or "", {})
+    own = kept.get(PERSONAL, {}) | kept.get(BUFFERS, {}) | tensors
+    params, buffers, fixed = (tree | tree_select(own, tree) for tree in (server.params, server.buffers, server.fixed))
     return params, buffers, fixed

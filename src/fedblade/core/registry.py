@@ -1,8 +1,8 @@
 """One registry per kind of part: methods, losses, heads, models, datasets, partitions, metrics, engines.
 
-A part is a function whose signature is its configuration schema. Built-in parts are found in their package, parts
-of other packages through the entry-point group `fedblade.plugins`, and parts in a user's own file or module by
-reference: `path/to/file.py:name` or `package.module:name`.
+A part is a function whose signature is its configuration schema. The registry finds built-in parts in their package
+and parts of other packages through the entry-point group `fedblade.plugins`. A part in a user's file or module has a
+reference as its name: `path/to/file.py:name` or `package.module:name`.
 """
 
 import importlib
@@ -29,9 +29,9 @@ ENTRY_POINT_GROUP = "fedblade.plugins"
 class Entry:
     """A registered part: its name, the function that makes it, facts about it, and its revision.
 
-    `revision` counts the changes of the part's results (rounding aside). A run stores the revisions of the parts it
-    uses, so that results of an older revision are never taken for today's. Where a change concerns some values of the
-    knobs alone, `revision` is a function of the knobs.
+    `revision` counts the changes of the part's results, rounding aside. A run stores the revisions of its parts, so
+    that results of an older revision are never taken for results of this one. If a change concerns only some values of
+    the knobs, `revision` is a function of the knobs.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Entry:
         return (inspect.getdoc(self.make) or "").partition("\n")[0]
 
     def knobs(self) -> dict[str, inspect.Parameter]:
-        """Parameters a user may set: those that carry a default, in order, annotations resolved."""
+        """Parameters that a user may set: those with a default, in order, with resolved annotations."""
         signature = inspect.signature(self.make, eval_str=True)
         return {n: p for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
 
@@ -64,7 +64,7 @@ class Registry:
         self._loaded = False
 
     def register(self, name: str | None = None, *, revision: Revision = 0, **info: str) -> Callable[[F], F]:
-        """Decorator that files a function under its own name, or under `name`.
+        """Decorator that registers a function under its own name, or under `name`.
 
         Raise `revision` by one with every change of the part's results; see `Entry`.
         """
@@ -83,7 +83,7 @@ class Registry:
         return add
 
     def get(self, name: str) -> Entry:
-        """The part called `name`, or the one a reference `file.py:name` / `module:name` points to."""
+        """The part called `name`, or the part that a reference `file.py:name` or `module:name` points to."""
         self._load()
         if name in self._entries:
             return self._entries[name]
@@ -103,7 +103,7 @@ class Registry:
     def _load(self) -> None:
         if self._loaded:
             return
-        # Set first, because a part may ask for other parts while it is imported.
+        # Before the imports, because a part may ask for other parts while it is imported.
         self._loaded = True
         try:
             package = importlib.import_module(self._package)
@@ -115,17 +115,17 @@ class Registry:
         load_plugins()
 
     def _by_reference(self, reference: str) -> Entry:
-        place, _, attribute = reference.rpartition(":")
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place, self.kind)
+        source, _, attribute = reference.rpartition(":")
+        module = _import_file(Path(source)) if source.endswith(".py") else _import_module(source, self.kind)
         make = getattr(module, attribute, None)
         if not callable(make):
-            found = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-            raise Misconfigured(f"'{place}' has no {self.kind} '{attribute}'.{nearest(attribute, found)}")
+            functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+            raise Misconfigured(f"'{source}' has no {self.kind} '{attribute}'.{nearest(attribute, functions)}")
         return Entry(reference, make)
 
 
 def _origin(make: Callable[..., Any]) -> tuple[str, str]:
-    """Where a function is written, so that re-importing its file is not a clash."""
+    """Where a function is defined, so that importing its file again is no conflict."""
     return inspect.getsourcefile(make) or make.__module__, make.__qualname__
 
 
@@ -158,7 +158,9 @@ def _import_file(path: Path) -> Any:
         del sys.modules[name]
         if not isinstance(error, Exception) or isinstance(error, FedbladeError):
             raise
-        raise Misconfigured(f"'{path}' cannot be imported: {type(error).__name__}: {error}. Mend the file.") from error
+        raise Misconfigured(
+            f"'{path}' cannot be imported: {type(error).__name__}: {error}. Correct the file."
+        ) from error
     return module
 
 
@@ -166,7 +168,7 @@ _plugins_loaded = False
 
 
 def load_plugins() -> None:
-    """Import what installed packages announce under the entry-point group, once."""
+    """Import the plugins of installed packages from the entry-point group, once."""
     global _plugins_loaded
     if _plugins_loaded:
         return

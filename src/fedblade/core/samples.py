@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Augment(Protocol):
-    """Random changes of stored inputs, driven by uniform draws that the plan makes: equal draws, equal images."""
+    """Random changes of stored inputs, made from the plan's uniform draws: equal draws give equal inputs."""
 
     @property
     def num_draws(self) -> int:
@@ -19,7 +19,7 @@ class Augment(Protocol):
 
 
 class Reader(Protocol):
-    """Inputs that the host reads anew at each use, because reading draws random numbers: equal draws, equal inputs."""
+    """Inputs that the host reads anew at each use, because reading is random: equal draws give equal inputs."""
 
     @property
     def num_draws(self) -> int:
@@ -34,8 +34,8 @@ class Samples:
     """Inputs and labels on a device. Inputs stay in their stored type; a batch is augmented, then normalised.
 
     `shift` and `scale` broadcast over one input: a batch is (inputs - shift) * scale in `dtype`. A `margin` of pixels
-    on every side is for the augmentation alone; without draws it is cut off. Where there is a `reader`, batches with
-    draws are read by it on the host, and `inputs` serve what has no draws: evaluation and passes without augmentation.
+    on every side is for the augmentation only; without draws it is cut off. If there is a `reader`, it reads batches
+    with draws on the host. `inputs` are then for batches without draws: evaluation and passes without augmentation.
     """
 
     inputs: Tensor

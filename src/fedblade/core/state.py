@@ -1,4 +1,4 @@
-"""Server state, and the stores that keep clients' state between rounds."""
+"""Server state, and the stores that keep the states of clients between rounds."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ _WRITERS = 4
 
 @dataclass(frozen=True)
 class ServerState:
-    """The global model and whatever else the server carries from round to round.
+    """The global model and the method's server state (`extra`), from round to round.
 
     `round` counts finished rounds, `fixed` holds the tensors that never change.
     """
@@ -40,7 +40,7 @@ class ServerState:
         )
 
     def unmoved(self, start: "ServerState") -> frozenset[str]:
-        """Names of the fixed tensors that are as they were at the start, and need not be sent to who made them too."""
+        """Names of the fixed tensors that have not changed since the start; a node that made them needs no copy."""
         return frozenset(
             name
             for name, leaf in self.fixed.items()
@@ -49,13 +49,13 @@ class ServerState:
 
     def restored(self, flat: Mapping[str, Any], round_: int) -> "ServerState":
         """This state with the tensors of `flat`, which must have the same names, on this state's devices."""
-        own = self.flat()
-        if own.keys() != flat.keys():
-            raise KeyError(f"checkpoint and method differ in {sorted(own.keys() ^ flat.keys())[:4]}")
-        for name, leaf in own.items():
+        expected = self.flat()
+        if expected.keys() != flat.keys():
+            raise KeyError(f"checkpoint and method differ in {sorted(expected.keys() ^ flat.keys())[:4]}")
+        for name, leaf in expected.items():
             if leaf.shape != flat[name].shape or leaf.dtype != flat[name].dtype:
                 raise KeyError(f"checkpoint and method differ in the shape or type of '{name}'")
-        moved = {name: flat[name].to(leaf.device) for name, leaf in own.items()}
+        moved = {name: flat[name].to(leaf.device) for name, leaf in expected.items()}
         parts = unflatten(moved)
         return ServerState(
             params=parts.get("params", {}),
@@ -81,19 +81,19 @@ def unflatten(flat: Mapping[str, Any]) -> State:
 
 
 class ClientStore(Protocol):
-    """Keeps the state of clients between their participations."""
+    """Keeps the state of clients between the rounds they take part in."""
 
     def get(self, client: int, before_round: int) -> State | None:
-        """The newest state a client saved in a round earlier than `before_round`, or None."""
+        """The newest state that was saved for a client before round `before_round`, or None."""
 
     def put(self, client: int, round_: int, state: State) -> None:
-        """Save the state a client has after `round_`."""
+        """Save the state of a client after `round_`."""
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Save the states of many clients; all of them are saved when this returns."""
+        """Save the states of many clients; all are saved when this returns."""
 
     def forget_before(self, round_: int) -> None:
-        """Promise that nobody will ask for a state older than the newest one before `round_`."""
+        """Allow the store to forget states older than the newest one before `round_`."""
 
 
 class MemoryStore:
@@ -116,15 +116,15 @@ class MemoryStore:
             self.put(client, round_, state)
 
     def forget_before(self, round_: int) -> None:
-        """Nothing older than the newest is kept anyway."""
+        """Does nothing: only the newest state is kept."""
 
 
 class DiskStore:
-    """Client state on disk, one file per client and participation.
+    """Client state on disk, one file per client and round that it took part in.
 
-    A run that resumes from round r reads the newest file before r, so files that a killed process wrote later do no
-    harm; they are overwritten with the same tensors. Memory does not grow with the number of clients, and only the
-    folder of the client that reads or writes is ever looked through.
+    A run that resumes from round r reads the newest file before r. Files that a killed process wrote later do no harm:
+    they are overwritten with the same tensors. Memory does not grow with the number of clients, and a call lists the
+    folder of one client only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,29 +145,29 @@ class DiskStore:
         return unflatten(tensors)
 
     def has(self, client: int, round_: int) -> bool:
-        """Whether the state that a client had after exactly this round is here."""
+        """Whether there is a state that the client saved after exactly this round."""
         return self._path(client, round_).is_file()
 
     def put(self, client: int, round_: int, state: State) -> None:
-        """Write the state after `round_` and drop files that no checkpoint can need or a killed process left."""
+        """Write the state after `round_`; remove files that no checkpoint needs or that a killed process left."""
         path = self._path(client, round_)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(path, error) from error
         write_tensors(path, flatten(state))
-        needless = [self._path(client, r) for r in self._rounds(client) if r < self._keep_from][:-1]
-        for old in (*needless, *path.parent.glob(".*.tmp")):
+        outdated = [self._path(client, r) for r in self._rounds(client) if r < self._keep_from][:-1]
+        for old in (*outdated, *path.parent.glob(".*.tmp")):
             old.unlink(missing_ok=True)
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Write the states in a few threads: hashing, writing and waiting for the disk leave one another alone."""
+        """Write the states in a few threads, because hashing, writing and waiting for the disk can overlap."""
         with ThreadPoolExecutor(_WRITERS) as writers:
             for written in [writers.submit(self.put, client, round_, state) for client, state in states.items()]:
                 written.result()
 
     def forget_before(self, round_: int) -> None:
-        """Files older than the newest before `round_` may go when their client next writes."""
+        """Files older than the newest before `round_` are removed when their client next writes."""
         self._keep_from = round_
 
     def _path(self, client: int, round_: int) -> Path:

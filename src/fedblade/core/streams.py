@@ -28,7 +28,7 @@ class Stream(StrEnum):
     EVALUATION_ORDER = "eval"
     """The order of the test samples."""
     MEASURED_CLIENTS = "measured"
-    """The clients whose own models are measured, where there are too many to measure all."""
+    """The clients whose personal models are measured, where there are too many to measure all."""
     INIT = "init"
     """Initial weights: key 0 for the body, key 1 for the head."""
     ETF = "etf"

@@ -1,7 +1,7 @@
 """Named sums: all that leaves a client.
 
-A payload is a tree already multiplied by its weight, so the server only adds and then divides. Streaming, all-reduce
-and secure aggregation therefore need no method code.
+A payload is a tree that is already multiplied by the client's weight, so that the server only adds and then divides.
+Therefore streaming, all-reduce and secure aggregation need no method code.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,23 +22,24 @@ _MERGE: Mapping[Reduce, Callable[..., Tensor]] = {
     "each": lambda a, b: torch.cat([a, b]),
 }
 _OVER_CLIENTS: Mapping[Reduce, Callable[[Tensor], Tensor]] = {
-    "sum": lambda rows: rows.sum(0),
-    "max": lambda rows: rows.amax(0),
-    "each": lambda rows: rows,
+    "sum": lambda by_client: by_client.sum(0),
+    "max": lambda by_client: by_client.amax(0),
+    "each": lambda by_client: by_client,
 }
 
 
 @dataclass(frozen=True)
 class DataPass:
-    """A pass over a data set in evaluation mode whose per-batch trees are added in float64.
+    """A pass over a data set in evaluation mode; the trees that `of` returns for the batches are added in float64.
 
-    The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees the samples
-    as training does, with draws of its own. `of` must leave out what `view.mask` masks: engines pad batches. With
-    `by_round` it may read `view.round`; engines may capture a pass that does not for all rounds. With `anchored` the
-    view's `teachers` have what the received model says of the batch, under `Teacher()`; only sums' passes may.
+    The same mechanism makes prototypes on a client and metrics on a test set. An `augmented` pass sees augmented
+    samples as training does, with draws of its own. `of` must leave out samples that `view.mask` masks, because engines
+    pad batches. With `by_round` it may read `view.round`; without it engines may capture the pass once for all rounds.
+    With `anchored` the view's `teachers` have the output of the received model under `Teacher()`; only passes of sums
+    may ask for it.
 
-    Totals that another machine has measured are believed only if no entry passes `bound`, if those of a leaf `count`
-    are whole numbers from 0 on, and if `check` has nothing to say against them.
+    Totals from another machine are accepted only if no entry exceeds `bound`, if the entries of a leaf `count` are
+    whole numbers from 0 on, and if `check` returns no objection.
     """
 
     name: str
@@ -54,12 +55,12 @@ class DataPass:
 class Sum:
     """One named payload: `of(view)` gives a client's contribution.
 
-    `bound` is the largest absolute value an entry may reach, for fixed-point secure sums. With `by_class` the first
-    axis is the class and rows of classes the client does not hold are zero, so they cost no bytes. `reduce="max"` is
+    `bound` is the largest absolute value of an entry, for fixed-point secure sums. With `by_class` the first axis is
+    the class, and entries of classes that the client has no samples of are zero and cost no bytes. `reduce="max"` is
     for counters that are not additive. `reduce="each"` keeps the clients apart on a new first axis, in ascending client
-    id: a method that needs it shows single clients to the server, and secure sums refuse it.
+    id. Such a sum shows single clients to the server, and secure sums refuse it.
 
-    `passes` go over the client's training data. `measured` is for diagnostics alone: passes of the client's trained
+    `passes` go over the client's training data. `measured` is for diagnostics only: passes of the client's trained
     model over the samples that the global model is measured on.
     """
 
@@ -74,30 +75,29 @@ class Sum:
 
 @dataclass(frozen=True)
 class Sums:
-    """Payloads of one client or of many, added in float64; adding is all that can be done to them."""
+    """Payloads of one client or of many, added in float64."""
 
     trees: Mapping[str, Tree] = field(default_factory=dict)
     reduce: Mapping[str, Reduce] = field(default_factory=dict)
 
     @staticmethod
     def of(declared: Iterable[Sum], view: EndView, client: int) -> "Sums":
-        """What one client sends, checked for NaN and infinity before it can touch anything."""
+        """The payload of one client; NaN and infinity raise an error."""
         chosen = tuple(declared)
         trees = contributions(chosen, view)
         refuse_non_finite_sums(trees, client, view.round)
-        apart = {
-            each.name: tree_map(lambda leaf: leaf[None], trees[each.name]) for each in chosen if each.reduce == "each"
-        }
-        return Sums(trees | apart, {each.name: each.reduce for each in chosen})
+        kept_apart = [sum_.name for sum_ in chosen if sum_.reduce == "each"]
+        trees |= {name: tree_map(lambda leaf: leaf[None], trees[name]) for name in kept_apart}
+        return Sums(trees, {sum_.name: sum_.reduce for sum_ in chosen})
 
     @staticmethod
-    def over(declared: Iterable[Sum], rows: Mapping[str, Tree]) -> "Sums":
-        """What clients send together, from their contributions [clients, …]."""
-        reduce = {each.name: each.reduce for each in declared}
-        return Sums({name: tree_map(_OVER_CLIENTS[reduce[name]], tree) for name, tree in rows.items()}, reduce)
+    def over(declared: Iterable[Sum], by_client: Mapping[str, Tree]) -> "Sums":
+        """The payloads of many clients added up, from their contributions [clients, …]."""
+        reduce = {sum_.name: sum_.reduce for sum_ in declared}
+        return Sums({name: tree_map(_OVER_CLIENTS[reduce[name]], tree) for name, tree in by_client.items()}, reduce)
 
     def arranged(self, order: Sequence[int]) -> "Sums":
-        """The same with the rows of clients that are kept apart in this order."""
+        """The same sums; where clients are kept apart, they are put in this order."""
         trees = {
             name: tree_map(lambda leaf: leaf[list(order)], tree) if self.reduce[name] == "each" else tree
             for name, tree in self.trees.items()
@@ -129,17 +129,17 @@ class Sums:
 
 def contributions(declared: Iterable[Sum], view: EndView) -> dict[str, Tree]:
     """What one client adds to each sum, in float64."""
-    return {each.name: tree_map(_as_float64, each.of(view)) for each in declared}
+    return {sum_.name: tree_map(_as_float64, sum_.of(view)) for sum_ in declared}
 
 
 def payload_bytes(declared: Iterable[Sum], sums: Sums, held_classes: int, float_bytes: int) -> int:
-    """Bytes a client uploads: every number at the model's precision, rows of classes it lacks left out."""
+    """Bytes of a client's upload: every number in the model's precision, without the classes that the client lacks."""
     total = 0
-    for each in declared:
-        for leaf in sums[each.name].values():
-            classes = leaf.shape[int(each.reduce == "each") :][:1]
-            rows = held_classes / classes[0] if each.by_class and classes else 1.0
-            total += round(leaf.numel() * rows) * float_bytes
+    for sum_ in declared:
+        for leaf in sums[sum_.name].values():
+            classes = leaf.shape[int(sum_.reduce == "each") :][:1]
+            share = held_classes / classes[0] if sum_.by_class and classes else 1.0
+            total += round(leaf.numel() * share) * float_bytes
     return total
 
 
@@ -148,5 +148,5 @@ def _as_float64(leaf: Tensor) -> Tensor:
 
 
 def own_weight(view: EndView) -> Tree:
-    """a_k, by which most payloads of a client are multiplied and the server divides."""
+    """The client's weight a_k. Most payloads are multiplied by it, and the server divides by the sum of weights."""
     return {"weight": torch.as_tensor(view.weight, dtype=torch.float64)}

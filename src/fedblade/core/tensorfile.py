@@ -14,11 +14,11 @@ from fedblade.core.files import cannot_write, write_atomic
 from fedblade.core.tree import Tree, tree_digest
 
 _HEADER = "fedblade"
-"""The one metadata key: the format writes several in random order, and equal contents must be equal bytes."""
+"""The only metadata key: the format writes several keys in random order, and equal contents must give equal bytes."""
 
 
 def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
-    """Save a tree with JSON metadata and a digest of its contents; `RunFailed` if it cannot be written.
+    """Save a tree with JSON metadata and a digest of both; raises `RunFailed` if the file cannot be written.
 
     The same tensors and metadata give the same bytes.
     """
@@ -31,15 +31,15 @@ def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None 
 
 
 def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
-    """Load a tree and its metadata; a torn or altered file raises `CorruptFile`."""
+    """Load a tree and its metadata; an incomplete or changed file raises `CorruptFile`."""
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = dict(json.loads((file.metadata() or {}).get(_HEADER, "{}")))
-            # Cloned into torch's own memory: kernels round differently on buffers that are aligned differently.
+            # Cloned into memory of torch, because kernels round differently on memory of another alignment.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise
-    except Exception as error:  # safetensors raises its own error types for torn files
+    except Exception as error:  # safetensors has error types of its own for incomplete files
         raise CorruptFile(f"'{path}' cannot be read ({error})") from error
     facts: dict[str, Any] = header.get("facts", {})
     if header.get("digest") != _digest(tensors, facts):
@@ -56,8 +56,8 @@ def _unshared(tensors: Tree) -> Tree:
     seen: set[int] = set()
     plain: Tree = {}
     for name, leaf in tensors.items():
-        own = leaf.detach().cpu().contiguous()
-        place = own.untyped_storage().data_ptr()
-        plain[name] = own.clone() if place in seen else own
-        seen.add(place)
+        tensor = leaf.detach().cpu().contiguous()
+        address = tensor.untyped_storage().data_ptr()
+        plain[name] = tensor.clone() if address in seen else tensor
+        seen.add(address)
     return plain

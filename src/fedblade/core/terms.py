@@ -1,7 +1,7 @@
 """Loss terms and how they add up to the local objective.
 
-A `Term` is a scalar of the step; a `FeatureTerm` depends on the features alone, which lets its strength be balanced
-against the supervised pull; a `GradientTerm` adds a tree to the gradient without building a graph.
+A `Term` is a scalar of the step. A `FeatureTerm` depends on the features only, so that its strength can be balanced
+against the gradient of the supervised terms. A `GradientTerm` adds a tree to the gradient without building a graph.
 """
 
 import math
@@ -20,14 +20,14 @@ from fedblade.core.views import StepView, Tap, Teacher
 
 @dataclass(frozen=True)
 class TermValue:
-    """A term's value and what it wants logged: `count_*` entries are added up, others averaged over steps."""
+    """A term's value and its logs: `count_*` entries are added up over steps, other entries are averaged."""
 
     value: Tensor
     logs: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def check_weight(name: str, given: float) -> None:
-    """Refuse a weight that would make a reward of a loss, or that is not finite; `name` is what the user calls it."""
+    """Refuse a weight that is negative or not finite; `name` is the user's name for it."""
     if not 0 <= given < math.inf:
         raise Misconfigured(f"{name}={given!r}: expected a number from 0 on; 0 leaves the term out.")
 
@@ -36,8 +36,8 @@ def check_weight(name: str, given: float) -> None:
 class Term(ABC):
     """A scalar loss, multiplied by `weight`.
 
-    `taps` asks for the outputs of the body's stages, as they are or rectified; `teachers` are the frozen models that
-    the term compares with. A term whose value depends on `view.round` says so in `by_round`.
+    `taps` asks for the outputs of the body's stages, with or without a ReLU. `teachers` are the frozen models that the
+    term compares with. A term that reads `view.round` must have `by_round = True`.
     """
 
     name: ClassVar[str]
@@ -55,7 +55,7 @@ class Term(ABC):
 
     @property
     def teachers(self) -> tuple[Teacher, ...]:
-        """The teachers whose view of the batch the term reads."""
+        """The teachers whose output for the batch the term reads."""
         return ()
 
     @abstractmethod
@@ -67,8 +67,8 @@ class Term(ABC):
 class FeatureTerm(ABC):
     """A scalar loss of the features [batch, dim] alone.
 
-    With `balance` ρ the weight only says whether the term is on; its strength in each step is
-    λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, a constant for the gradient.
+    With `balance` ρ the weight only switches the term on or off. Its strength in each step is
+    λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, which the gradient takes as a constant.
     """
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class FeatureTerm(ABC):
 class GradientTerm(ABC):
     """A term given by its gradient with respect to the parameters, multiplied by `weight`.
 
-    One that reads `view.round` says so in `by_round`.
+    A term that reads `view.round` must have `by_round = True`.
     """
 
     name: ClassVar[str]
@@ -106,14 +106,14 @@ class GradientTerm(ABC):
 
     @abstractmethod
     def gradient(self, view: StepView) -> Tree:
-        """What to add to the gradient; names that are left out are unchanged."""
+        """The tree to add to the gradient; names that it lacks are unchanged."""
 
 
 AnyTerm: TypeAlias = Term | FeatureTerm | GradientTerm
 
 
 def active(terms: Sequence[AnyTerm]) -> tuple[AnyTerm, ...]:
-    """The terms that contribute, so that a term of weight zero equals its absence bit for bit."""
+    """The terms that contribute, so that a term of weight zero and no term at all give equal results bit for bit."""
     return tuple(t for t in terms if (t.is_on if isinstance(t, FeatureTerm) else t.weight != 0))
 
 
@@ -140,15 +140,15 @@ class Added:
 
 
 Evaluate = Callable[[Sequence[AnyTerm], Tensor], Added]
-"""Adds up some of the terms at given features."""
+"""Adds up the given terms at the given features."""
 
 
 def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate, leaves: Tree) -> StepGradient:
-    """Gradient of Σ weight·term with respect to `leaves`, the features being a function of them.
+    """Gradient of Σ weight·term with respect to `leaves`; the features are a function of the leaves.
 
-    With balanced terms the graph is cut at the features: their strength needs gradients there, and what they add is a
-    change of the gradient that flows on into the body. Nothing is computed twice. Features may have a client axis
-    [clients, batch, dim] in front; no client's leaves reach another's terms.
+    With balanced terms the graph is cut at the features: their strength needs the gradients there, and they add to the
+    gradient that goes on into the body. Nothing is computed twice. Features may have a client axis in front,
+    [clients, batch, dim]; no client's terms depend on another client's leaves.
     """
     balanced = [term for term in terms if isinstance(term, FeatureTerm) and term.balance is not None]
     if not balanced:
@@ -159,12 +159,12 @@ def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate
     cut = features.detach().requires_grad_()
     added = evaluate([term for term in terms if term not in balanced], cut)
     at_features, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
-    pull = _grad(added.supervised, [cut])[0]
+    supervised = _grad(added.supervised, [cut])[0]
     for term in balanced:
         alone = evaluate([replace(term, weight=1.0, balance=None)], cut)
-        own = _grad(alone.total, [cut])[0]
-        strength = _strength(term, pull, own)
-        at_features = at_features + strength[..., None, None] * own
+        gradient_alone = _grad(alone.total, [cut])[0]
+        strength = _strength(term, supervised, gradient_alone)
+        at_features = at_features + strength[..., None, None] * gradient_alone
         _record(added.values, term.name, alone.total.detach())
         _log(added.logs, {**alone.logs, "lambda_eff": strength})
     through = _grad(features, list(leaves.values()), at_features)
@@ -173,7 +173,7 @@ def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate
 
 
 def _refuse_detached(added: Added, leaves: Tree) -> None:
-    """A loss that reaches no parameter at all is a broken model or term, not a gradient of zero."""
+    """Refuse a loss that depends on no trained parameter: its gradient of zero would hide a broken model or term."""
     if added.values and leaves and not added.total.requires_grad:
         raise Misconfigured(
             f"the terms {', '.join(added.values)} do not depend on any trained parameter. "
@@ -181,10 +181,10 @@ def _refuse_detached(added: Added, leaves: Tree) -> None:
         )
 
 
-def _strength(term: FeatureTerm, pull: Tensor, own: Tensor) -> Tensor:
-    """Strength λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖, a constant of the step; 0 where the term has no gradient."""
-    norm, pulling = (torch.linalg.vector_norm(at_features, dim=(-2, -1)) for at_features in (own, pull))
-    return torch.where(norm > 0, (term.balance or 0.0) * pulling / (norm + 1e-12), torch.zeros_like(norm))
+def _strength(term: FeatureTerm, supervised: Tensor, gradient: Tensor) -> Tensor:
+    """Strength λ = ρ·‖∂L_sup/∂z‖ / ‖∂L/∂z‖ of a term in this step; 0 if the term's gradient is 0."""
+    norm, supervised_norm = (torch.linalg.vector_norm(tensor, dim=(-2, -1)) for tensor in (gradient, supervised))
+    return torch.where(norm > 0, (term.balance or 0.0) * supervised_norm / (norm + 1e-12), torch.zeros_like(norm))
 
 
 def add_up(terms: Sequence[AnyTerm], view: StepView) -> Added:
@@ -205,7 +205,7 @@ def add_up(terms: Sequence[AnyTerm], view: StepView) -> Added:
 
 
 def _log(logs: dict[str, Tensor], entries: Mapping[str, Tensor]) -> None:
-    """Add a term's log: counters of one name are added up, everything else is kept apart."""
+    """Add a term's log: counters of one name are added up, other entries of one name are kept apart."""
     for name, value in entries.items():
         if name.startswith("count_") and name in logs:
             logs[name] = logs[name] + value
@@ -214,7 +214,7 @@ def _log(logs: dict[str, Tensor], entries: Mapping[str, Tensor]) -> None:
 
 
 def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
-    """Enter a value; the second of a name is called `name_2`, so that neither hides the other."""
+    """Enter a value; the second value of a name is called `name_2`, so that neither hides the other."""
     number = 1
     while (key := name if number == 1 else f"{name}_{number}") in table:
         number += 1

@@ -1,7 +1,7 @@
-"""Where the time of a run goes: named stages, which cost next to nothing until somebody listens.
+"""Where the time of a run goes: named stages, which cost next to nothing unless a `Timeline` listens.
 
-Code marks what it does with `with timed("train"):`. A `Timeline` that listens takes the time of every stage, less that
-of the stages inside it, so that the stages add up to the whole. Each thread has a timeline of its own, or none.
+Code marks a stage with `with timed("train"):`. A `Timeline` that listens measures the time of every stage without the
+stages inside it, so that the stages add up to the whole run. Each thread has a timeline of its own, or none.
 """
 
 import time
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 import torch
 
 RECORDING = "recording"
-"""What a profile itself takes."""
+"""The time that a profile itself takes."""
 STAGES = ("prepare", "plan", "load", "train", "sums", "server", "evaluate", "save", RECORDING)
-"""The stages of a run. `load` is receiving the model and the client's state, `sums` what a client sends and keeps."""
+"""The stages of a run. `load` receives the model and the client's state, `sums` makes what a client sends and keeps."""
 OTHER = "other"
-"""What is left of a run and its rounds outside of all stages."""
+"""The time of a run outside of all stages."""
 MOST_SPANS = 50_000
-"""Spans that are kept one by one; totals count all."""
+"""Spans that are stored one by one; totals count all spans."""
 
 _NOBODY: AbstractContextManager[None] = nullcontext()
 _listening: ContextVar["Timeline | None"] = ContextVar("timeline", default=None)
 
 
 def timed(name: str, round_: int | None = None) -> AbstractContextManager[None]:
-    """The time inside belongs to `name`, and to round `round_` (from 1) if one begins here."""
+    """Count the time inside for the stage `name`, and for round `round_` (from 1) if a round begins here."""
     timeline = _listening.get()
     return _NOBODY if timeline is None else timeline.timed(name, round_)
 
 
 def wait_for(device: torch.device) -> None:
-    """From here on stages end only when the work given to `device` is done, if anybody listens."""
+    """From here on a stage ends only when the work on `device` is done, if a timeline listens."""
     timeline = _listening.get()
     if timeline is not None:
         timeline.device = device
@@ -41,7 +41,7 @@ def wait_for(device: torch.device) -> None:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time in nanoseconds of `time.perf_counter_ns`, and the round it lies in."""
+    """A span of time in nanoseconds of `time.perf_counter_ns`, and its round."""
 
     name: str
     start_ns: int
@@ -50,7 +50,7 @@ class Span:
 
 
 class Timeline:
-    """Takes the time of stages while it listens, waiting for `device` at each boundary so that no work is missed."""
+    """Measures stages while it listens; waits for `device` at the start and end of a stage, so that its work counts."""
 
     def __init__(self) -> None:
         self.device: torch.device | None = None
@@ -62,7 +62,7 @@ class Timeline:
 
     @contextmanager
     def listen(self) -> Iterator[None]:
-        """Take the time of every stage until the end; what no stage claims is `other`."""
+        """Measure every stage until the end; time outside of all stages is `other`."""
         token = _listening.set(self)
         try:
             with self.timed("run"):
@@ -72,7 +72,7 @@ class Timeline:
 
     @contextmanager
     def timed(self, name: str, round_: int | None = None) -> Iterator[None]:
-        """Take the time of one stage."""
+        """Measure one stage."""
         outer = self._round
         if round_ is not None:
             self.begin_round(round_)
@@ -97,19 +97,19 @@ class Timeline:
         return sorted(number for number in self._totals_ns if number is not None)
 
     def seconds(self, round_: int | None = None) -> dict[str, float]:
-        """Seconds of each stage that took any, in one round or (None) in all of the run."""
+        """Seconds of each stage that took time, in one round or (None) in the whole run."""
         chosen = [self._totals_ns[round_]] if round_ is not None else list(self._totals_ns.values())
-        named = {name: sum(each.get(name, 0) for each in chosen) for name in (*STAGES, OTHER)}
-        return {name: taken / 1e9 for name, taken in named.items() if taken}
+        named = {name: sum(totals.get(name, 0) for totals in chosen) for name in (*STAGES, OTHER)}
+        return {name: nanoseconds / 1e9 for name, nanoseconds in named.items() if nanoseconds}
 
     def begin_round(self, round_: int) -> None:
-        """A round is about to begin; for those who do more than take the time."""
+        """Called before a round begins; subclasses may do more than measure time."""
 
     def end_stage(self) -> None:
-        """A stage has ended."""
+        """Called after a stage has ended."""
 
     def end_round(self) -> None:
-        """A round has ended."""
+        """Called after a round has ended."""
 
     def _now(self) -> int:
         if self.device is not None and self.device.type == "cuda":

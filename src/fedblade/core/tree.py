@@ -1,4 +1,4 @@
-"""Trees: flat dictionaries from dotted names to tensors, and the arithmetic methods are written in."""
+"""Trees: flat dictionaries from dotted names to tensors, and the arithmetic that methods use."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ def tree_clone(tree: Mapping[str, Tensor]) -> Tree:
 
 
 def tree_select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
-    """The leaves called `names`, in the order of the tree."""
+    """The leaves with these names, in the order of the tree."""
     wanted = frozenset(names)
     return {name: leaf for name, leaf in tree.items() if name in wanted}
 

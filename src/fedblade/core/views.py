@@ -1,6 +1,6 @@
-"""What method code may look at: one client and one batch (`StepView`), or one client after training (`EndView`).
+"""What method code may see: one client and one batch (`StepView`), or one client after training (`EndView`).
 
-Neither reaches a loader, a device, a loop or another client, so every engine can provide them in its own way.
+Neither gives access to a loader, a device, a loop or another client, so that every engine can provide them.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from fedblade.core.streams import Streams
 from fedblade.core.tree import State, Tree
 
 Tap = Literal["none", "plain", "relu"]
-"""Whether the outputs of the body's stages are wanted, and whether they pass a ReLU before they are averaged."""
+"""Whether a term reads the outputs of the body's stages, and whether a ReLU comes before they are averaged."""
 
 
 @dataclass(frozen=True)
 class HeadOutput:
-    """What a head makes of features.
+    """The output of a head for features.
 
     `logits [batch, classes]` rank the classes; `projected [batch, space]` is the vector compared with the class
     vectors before any normalisation (the projector's output, or the features where there is no projector).
@@ -32,7 +32,7 @@ class HeadOutput:
 
 @dataclass(frozen=True)
 class HeadTensors:
-    """Tensors a head starts with: `params` are trained and averaged, `fixed` are sent once and never change."""
+    """Initial tensors of a head: `params` are trained and averaged, `fixed` are sent once and never change."""
 
     params: Tree
     fixed: Tree
@@ -49,7 +49,7 @@ class Head(ABC):
         """Initial tensors in float32, drawn from the head's own streams."""
 
     def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:  # noqa: ARG002 - affine heads use it
-        """Initial tensors with which the logits are W z + b, `weight [classes, dim]`; None if the head cannot do so."""
+        """Initial tensors with which the logits are W z + b, `weight [classes, dim]`; None if there are none."""
         return None
 
     @abstractmethod
@@ -65,16 +65,16 @@ class Head(ABC):
         return output.logits
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:  # noqa: ARG002 - heads with bounds use it
-        """Bring `params` back into their bounds in place, after a step; returns counters."""
+        """Move `params` into their bounds in place, after a step; returns counters."""
         return {}
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A frozen model that is fed the student's batch: the received one, or the one in the client state named `of`.
+    """A frozen model that sees the student's batch: the received model, or the model in the client state named `of`.
 
-    `norm` "eval" normalises with its running statistics, "batch" with those of the batch, as the student does; neither
-    changes its buffers.
+    `norm` "eval" normalises with the teacher's running statistics, "batch" with the statistics of the batch, as the
+    student does. The teacher's buffers do not change.
     """
 
     of: str = "anchor"
@@ -87,7 +87,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class TeacherOutput:
-    """What a teacher makes of the batch, without a graph: features, the head's output and its raw logits."""
+    """A teacher's output for the batch, without a graph: features, the head's output and its raw logits."""
 
     features: Tensor
     output: HeadOutput
@@ -98,10 +98,10 @@ class TeacherOutput:
 class StepView:
     """One client and one batch, as a loss term sees it.
 
-    `anchor` is the model received this round, `counts [classes]` the client's training samples per class, `server`
-    the state the server sent, `client` the client's own. `mask [batch]` is 1 for real samples; None means all are.
-    `teachers` holds what the terms' teachers say of the batch, `stages` the outputs of the body's stages, averaged over
-    positions, if a term taps them, `noise [batch, n]` the uniform draws the method asked for.
+    `anchor` is the model received this round, `counts [classes]` the client's training samples per class, `server` the
+    state that the server sent, `client` the client's state. `mask [batch]` is 1 for real samples; None means that all
+    are. `teachers` has the outputs of the terms' teachers, `stages` the outputs of the body's stages, averaged over
+    positions, if a term taps them, and `noise [batch, n]` the uniform draws that the method asked for.
     """
 
     params: Tree
@@ -135,12 +135,12 @@ class StepView:
 class EndView:
     """One client after its local work, as a sum sees it.
 
-    `passes` holds what the declared passes over the client's data added up. `weight` is the client's aggregation
-    weight (0 if it made no step), `num_steps` counts the steps of the received model, `effective_steps` corrects them
-    for momentum, `population` is the number of all clients, `shared` the names of the parameters and statistics that
-    travel up: those that are neither personal nor left untrained. Numbers that differ between clients are tensors where
-    an engine looks at many clients at once: compute with them, do not branch on them. `erased` is the class that the
-    client holds and did without in this round, -1 if there is none.
+    `passes` has the totals of the declared passes over the client's data. `weight` is the client's aggregation weight
+    (0 if it made no step), `num_steps` counts the steps of the received model, `effective_steps` corrects them for
+    momentum, `population` is the number of all clients. `shared` has the names of the parameters and statistics that
+    clients send: those that are neither personal nor untrained. Numbers that differ between clients are tensors if an
+    engine computes many clients at once: compute with them, do not branch on them. `erased` is the class whose samples
+    the client has and did not use in this round, -1 if there is none.
     """
 
     params: Tree

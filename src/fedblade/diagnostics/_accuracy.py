@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -41,7 +41,7 @@ def _sum(values: Tensor, real: Tensor) -> Tensor:
     return torch.where(real, values.to(torch.float64), 0.0).sum()
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PASS.name]
     return {
         "test_accuracy": float(100 * sums["correct"] / sums["count"]),

@@ -1,116 +1,90 @@
 """How local training changes test samples of the classes that a client has, and of the classes that it lacks."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView, StepView, Teacher
 from fedblade.diagnostics._batch import class_sums, members, real_samples
+from fedblade.diagnostics._side_fields import OBSERVED, both_sides
 from fedblade.diagnostics._vectors import angle, class_vectors, quotient
 from fedblade.heads import normalise
 
-SIDES = ("observed", "unobserved", "erased")
+SIDES = (*OBSERVED, "erased")
 
-
-_LACKED = "The same for classes of which the client has no sample, on the same scale."
-_COSINE, _DEGREES = (-1.0, 1.0), (0.0, 180.0)
-
-
-def _field(
-    name: str, label: str, unit: str, reading: str, bounds: tuple[float | None, float | None], *, main: bool = True
-) -> Field:
-    quantity, _, side = name.rpartition("_")
-    degrees = unit == "degrees"
-    return Field(
-        name,
-        label,
-        unit,
-        reading,
-        *bounds,
-        short=quantity.replace("_", " ") + (" (°)" if degrees else ""),
-        variant=side,
-        number_format=".1f" if degrees else ".2f",
-        subject="clients",
-        main=main,
-    )
-
-
+_ALIGNMENT = Field(
+    "alignment_{}",
+    "Alignment",
+    "cosine",
+    "The mean cosine between what the classifier receives of a test sample and the classifier's vector of its class, "
+    "in the clients' models after local training: of the features, or, with methods that have a projection, of the "
+    "projected ones. 1 means that they point exactly where the classifier looks.",
+    -1.0,
+    1.0,
+    "alignment",
+    number_format=".2f",
+    subject="clients",
+)
+_GAP = Field(
+    "alignment_gap_{}",
+    "Change of alignment",
+    "cosine",
+    "How much local training changed the alignment against the model that the client received. Below 0, the alignment "
+    "got worse.",
+    short="alignment gap",
+    number_format=".2f",
+    subject="clients",
+)
 _ALIGNMENT_FIELDS = (
-    _field(
-        "alignment_erased",
-        "Alignment, classes a client has lost",
-        "cosine",
-        "How well what the classifier receives (features, projected where the method has a projection) still points at "
-        "its vector of a class that was taken from the client.",
-        _COSINE,
+    replace(
+        _ALIGNMENT,
+        name="alignment_erased",
+        label="Alignment: classes a client has lost",
+        reading="How well what the classifier receives (features, projected where the method has a projection) still "
+        "points at its vector of a class that was taken from the client. 1 means that it points there exactly.",
+        variant="erased",
     ),
-    _field(
-        "alignment_gap_erased",
-        "Change of alignment, classes a client has lost",
-        "cosine",
-        "How much local training without these classes changed that alignment against the model the client received. "
-        "Below 0, it got worse.",
-        (None, None),
+    replace(
+        _GAP,
+        name="alignment_gap_erased",
+        label="Change of alignment: classes a client has lost",
+        reading="How much local training without a class that was taken from the client changed the alignment of this "
+        "class. Below 0, the alignment got worse.",
+        variant="erased",
     ),
-    _field(
-        "alignment_observed",
-        "Alignment: classes a client has",
-        "cosine",
-        "The mean cosine between what the classifier receives of a test sample and the classifier's vector of its "
-        "class, in the clients' models after local training: of the features, or, with methods that have a projection, "
-        "of the projected ones. 1 means that they point exactly where the classifier looks.",
-        _COSINE,
-    ),
-    _field("alignment_unobserved", "Alignment: classes it lacks", "cosine", _LACKED, _COSINE),
-    _field(
-        "alignment_gap_observed",
-        "Change of alignment: classes a client has",
-        "cosine",
-        "How much local training changed that alignment against the model the client received. Below 0, it got worse.",
-        (None, None),
-    ),
-    _field("alignment_gap_unobserved", "Change of alignment: classes it lacks", "cosine", _LACKED, (None, None)),
+    *both_sides(_ALIGNMENT, OBSERVED),
+    *both_sides(_GAP, OBSERVED),
 )
-_DRIFT_FIELDS = (
-    _field(
-        "feature_distance_observed",
-        "Movement of features: classes a client has",
-        "distance",
-        "How far the features of a test sample move while the client trains, from the received model to the returned.",
-        (None, None),
-        main=False,
-    ),
-    _field(
-        "feature_distance_unobserved",
-        "Movement of features: classes it lacks",
-        "distance",
-        _LACKED,
-        (None, None),
-        main=False,
-    ),
-    _field(
-        "feature_angle_observed",
-        "Turning of features: classes a client has",
-        "degrees",
-        "The angle by which the features of a test sample turn during local training.",
-        _DEGREES,
-        main=False,
-    ),
-    _field(
-        "feature_angle_unobserved",
-        "Turning of features: classes it lacks",
-        "degrees",
-        _LACKED,
-        _DEGREES,
-        main=False,
-    ),
+_DISTANCE = Field(
+    "feature_distance_{}",
+    "Movement of features",
+    "distance",
+    "How far the features of a test sample move during local training.",
+    short="feature distance",
+    number_format=".2f",
+    subject="clients",
+    main=False,
 )
+_ANGLE = Field(
+    "feature_angle_{}",
+    "Turning of features",
+    "degrees",
+    "The angle by which the features of a test sample turn during local training.",
+    0.0,
+    180.0,
+    "feature angle (°)",
+    number_format=".1f",
+    subject="clients",
+    main=False,
+)
+_DRIFT_FIELDS = (*both_sides(_DISTANCE, OBSERVED), *both_sides(_ANGLE, OBSERVED))
 
 
 @metrics.register("alignment", paper="FedDr+, Figures 2 and 5")
@@ -122,7 +96,9 @@ def alignment() -> Metric:
     The gap subtracts the same cosine in the model that the client received, with the class vectors of that model. NaN
     if no client counts; there are no numbers of erased classes if no class was removed.
     """
-    return Metric((), _finish(_ALIGNMENT, ("alignment", "alignment_gap")), (_ALIGNMENT,), fields=_ALIGNMENT_FIELDS)
+    return Metric(
+        (), _finish(_ALIGNMENT_SUM, ("alignment", "alignment_gap")), (_ALIGNMENT_SUM,), fields=_ALIGNMENT_FIELDS
+    )
 
 
 @metrics.register("feature_drift", paper="FedDr+, Figure 4")
@@ -173,12 +149,12 @@ def _by_side(data_pass: DataPass, bound: float) -> Sum:
     return Sum(f"{data_pass.name}_means", side_means, bound, measured=(data_pass,))
 
 
-_ALIGNMENT = _by_side(DataPass("alignment", _of_alignment, anchored=True), 2.0)
+_ALIGNMENT_SUM = _by_side(DataPass("alignment", _of_alignment, anchored=True), 2.0)
 _FEATURE_DRIFT = _by_side(DataPass("feature_drift", _of_feature_drift, anchored=True), 1e6)
 
 
-def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tree]], Found]:
-    def finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tree]], MetricResult]:
+    def finish(totals: Mapping[str, Tree]) -> MetricResult:
         sums = totals[declared.name]
         return {
             f"{name}_{side}": quotient(sums["means"][row, number], sums["clients"][row])

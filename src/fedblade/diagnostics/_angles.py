@@ -1,78 +1,64 @@
 """Angles between classes that a client has, and between those it lacks: class vectors and class means."""
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView, StepView
 from fedblade.diagnostics._batch import class_sums
+from fedblade.diagnostics._side_fields import EXISTING, both_sides
 from fedblade.diagnostics._vectors import CLASS_VECTORS, angle_matrix, class_vectors, pair_shares, quotient
 from fedblade.heads import normalise
 
-SIDES = ("existing", "missing")
-Subject = Literal["model", "clients"]
-
-
-def _angle_field(name: str, label: str, reading: str, *, main: bool = False, subject: Subject = "clients") -> Field:
-    short = {"local": "angle, local heads (°)", "global": "angle, global head (°)"}
-    parts = name.split("_")
-    return Field(
-        name,
-        label,
-        "degrees",
-        reading,
-        0.0,
-        180.0,
-        short.get(parts[-1], "angle, class means (°)"),
-        variant=next(part for part in parts if part in (*SIDES, "all")),
-        number_format=".1f",
-        subject=subject,
-        main=main,
-    )
-
-
-_LACKED = "The same for classes of which the client has no sample, on the same scale."
-_CLASSIFIER_FIELDS = (
-    _angle_field(
-        "angle_existing_local",
-        "Angles of local classifiers: classes a client has",
-        "The mean angle between the classifier's vectors of two classes, after local training. Small angles mean that "
-        "the classifier hardly tells the classes apart.",
-        main=True,
-    ),
-    _angle_field("angle_missing_local", "Angles of local classifiers: classes it lacks", _LACKED, main=True),
-    _angle_field(
-        "angle_existing_global",
-        "Angles of the averaged classifier: classes a client has",
-        "The mean angle between the classifier's vectors of two classes in the averaged model, for the classes each "
-        "client of the round has.",
-        subject="model",
-    ),
-    _angle_field(
-        "angle_missing_global", "Angles of the averaged classifier: classes it lacks", _LACKED, subject="model"
-    ),
+_LOCAL_HEADS = Field(
+    "angle_{}_local",
+    "Angles of local classifiers",
+    "degrees",
+    "The mean angle between the classifier's vectors of two classes, after local training. Small angles mean that the "
+    "classifier hardly tells the classes apart.",
+    0.0,
+    180.0,
+    "angle, local heads (°)",
+    number_format=".1f",
+    subject="clients",
 )
-_MEAN_FIELDS = (
-    _angle_field(
-        "class_mean_angle_existing",
-        "Angles of class means: classes a client has",
-        "The mean angle between the mean features of two classes; wider is better separated.",
-    ),
-    _angle_field("class_mean_angle_missing", "Angles of class means: classes it lacks", _LACKED),
-    _angle_field(
-        "class_mean_angle_all",
-        "Angles of class means: all classes",
-        "The mean angle between the mean features of any two classes in the measured model.",
-        subject="model",
-    ),
+_GLOBAL_HEAD = replace(
+    _LOCAL_HEADS,
+    name="angle_{}_global",
+    label="Angles of the averaged classifier",
+    reading="The mean angle between the averaged classifier's vectors of two classes, a mean over the clients of the "
+    "round. Small angles mean that the classifier hardly tells the classes apart.",
+    short="angle, global head (°)",
+    subject="model",
+    main=False,
 )
+_CLASS_MEANS = replace(
+    _LOCAL_HEADS,
+    name="class_mean_angle_{}",
+    label="Angles of class means",
+    reading="The mean angle between the mean features of two classes, in the clients' models after local training. "
+    "Wider angles mean that the classes are better separated.",
+    short="angle, class means (°)",
+    main=False,
+)
+_ALL_CLASS_MEANS = replace(
+    _CLASS_MEANS,
+    name="class_mean_angle_all",
+    label="Angles of class means: all classes",
+    reading="The mean angle between the mean features of two classes, in the model that is measured. Wider angles mean "
+    "that the classes are better separated.",
+    variant="all",
+    subject="model",
+)
+_CLASSIFIER_FIELDS = (*both_sides(_LOCAL_HEADS, EXISTING), *both_sides(_GLOBAL_HEAD, EXISTING))
+_MEAN_FIELDS = (*both_sides(_CLASS_MEANS, EXISTING), _ALL_CLASS_MEANS)
 
 
 @metrics.register("classifier_angles", paper="FedGELA, Figures 2 and 5")
@@ -132,20 +118,21 @@ _CLASSIFIERS = Sum("classifier_angles", _of_classifiers, bound=180.0)
 _MEANS = Sum("class_mean_angles", _of_means, bound=180.0, measured=(_CLASS_DIRECTIONS,))
 
 
-def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
+def _finish_classifiers(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_CLASSIFIERS.name], totals[CLASS_VECTORS.name]
     together = (sums["shares"] * angle_matrix(measured["total"] / measured["count"])).sum((-2, -1))
     return {
         f"angle_{side}_{where}": quotient(angles[row], sums["clients"][row])
         for where, angles in (("local", sums["angle"]), ("global", together))
-        for row, side in enumerate(SIDES)
+        for row, side in enumerate(EXISTING)
     }
 
 
-def _finish_means(totals: Mapping[str, Tree]) -> Found:
+def _finish_means(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_MEANS.name], totals[_CLASS_DIRECTIONS.name]
     shares = pair_shares((measured["count"] > 0).to(torch.float64))
     sides = {
-        f"class_mean_angle_{side}": quotient(sums["angle"][row], sums["clients"][row]) for row, side in enumerate(SIDES)
+        f"class_mean_angle_{side}": quotient(sums["angle"][row], sums["clients"][row])
+        for row, side in enumerate(EXISTING)
     }
     return sides | {"class_mean_angle_all": quotient((shares * angle_matrix(measured["sum"])).sum(), shares.sum())}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -77,7 +77,7 @@ def _error(sums: Tree) -> float:
     return float((sums["correct"] - sums["confidence"]).abs().sum() / sums["count"].sum())
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PASS.name]
     return {
         "ece": _error(sums),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -45,7 +45,7 @@ def _of(view: StepView) -> Tree:
     return class_sums(view, view.features)
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PASS.name]
     present = torch.nonzero(sums["count"] > 0).squeeze(1)
     cosines = sums["sum"].new_full((len(sums["count"]),) * 2, math.nan)

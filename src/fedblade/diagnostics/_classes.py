@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -28,14 +28,14 @@ _FIELDS = (
         "The worst tenth of the clients",
         "accuracy, worst tenth of clients (%)",
         "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with "
-        "its mix of labels can expect of these accuracies by class.",
+        "its mix of labels can expect of the accuracies by class.",
     ),
     _percent_field(
         "client_accuracy_mean",
         "Mean accuracy over clients",
         "accuracy, mean over clients (%)",
-        "Every client counts the same here, however many samples it has. Estimated from its mix of labels, as for the "
-        "worst tenth.",
+        "Every client counts the same, however many samples it has. Estimated: what a client with its mix of labels "
+        "can expect of the accuracies by class.",
     ),
 )
 """The run computes the two accuracies over clients, from `class_accuracy` and the clients' labels."""
@@ -57,7 +57,7 @@ def _of(view: StepView) -> Tree:
     return {"confusion": members(view.labels, num_classes, real).mT @ predicted}
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     confusion = totals[_PASS.name]["confusion"]
     accuracy = as_lists(100 * confusion.diagonal() / confusion.sum(1))
     return {

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
@@ -76,13 +76,13 @@ _PROTOTYPES = Sum("unit_prototypes", _of_prototypes, bound=1.0, passes=(_CLASS_F
 _CLASSIFIERS = Sum("unit_classifiers", _of_classifiers, bound=1.0)
 
 
-def _finish_prototypes(totals: Mapping[str, Tree]) -> Found:
+def _finish_prototypes(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PROTOTYPES.name]
     cosines = _cosine(sums)[sums["clients"] > 1]
     return {"prototype_consistency": float(cosines.mean()) if len(cosines) else math.nan}
 
 
-def _finish_classifiers(totals: Mapping[str, Tree]) -> Found:
+def _finish_classifiers(totals: Mapping[str, Tree]) -> MetricResult:
     return {"classifier_consistency": float(_cosine(totals[_CLASSIFIERS.name]))}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
@@ -86,7 +86,7 @@ def _flat(tree: Tree, names: list[str]) -> torch.Tensor:
 _UPDATES = Sum("updates", _of_updates, bound=1e6)
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_UPDATES.name]
     if "direction" not in sums:
         return dict.fromkeys(("drift_norm", "drift_relative", "update_cosine"), math.nan)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
@@ -43,7 +43,7 @@ def local_spectrum() -> Metric:
 
     The client is the one with the lowest number in the cohort.
     """
-    return Metric((), _finish_spectrum, (_MOMENTS,), of="first")
+    return Metric((), _finish_spectrum, (_MOMENTS,), clients="first")
 
 
 @metrics.register("spectrum_ratio", paper="FedDecorr, Eq. 1")
@@ -53,7 +53,7 @@ def spectrum_ratio_metric() -> Metric:
     `spectrum_ratio_floored` counts the eigenvalues of both spectra that are raised to 1e-12. See
     `diagnostics.spectrum_ratio`.
     """
-    return Metric((_PASS,), _finish_ratio, (_MOMENTS,), of="first", fields=_RATIO_FIELDS)
+    return Metric((_PASS,), _finish_ratio, (_MOMENTS,), clients="first", fields=_RATIO_FIELDS)
 
 
 def _of(view: EndView) -> Tree:
@@ -68,10 +68,10 @@ def _spectrum(tree: Tree) -> Tensor:
     return eigenvalues(Moments.from_tree(tree), "covariance")
 
 
-def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
+def _finish_spectrum(totals: Mapping[str, Tree]) -> MetricResult:
     return {"local_spectrum": _spectrum(totals[_MOMENTS.name]).tolist()}
 
 
-def _finish_ratio(totals: Mapping[str, Tree]) -> Found:
+def _finish_ratio(totals: Mapping[str, Tree]) -> MetricResult:
     spectra = _spectrum(totals[_MOMENTS.name]), _spectrum(totals[_PASS.name])
     return {"spectrum_ratio": spectrum_ratio(*spectra), "spectrum_ratio_floored": float(num_floored(*spectra))}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -47,7 +47,7 @@ _FIELDS = (
         "nc_error_centred",
         "Neural-collapse error, centred",
         "nc_error, centred",
-        "The same error when prototypes are seen from the centre of all. Lower is better.",
+        "The neural-collapse error when prototypes are seen from the centre of all prototypes. Lower is better.",
         short="neural-collapse error, centred",
         main=False,
     ),
@@ -69,7 +69,7 @@ def _of(view: StepView) -> Tree:
     return class_sums(view, normalise(projected) if projects else projected)
 
 
-def _finish(totals: Mapping[str, Tree]) -> Found:
+def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     return _errors(means_of_present(totals[_PASS.name]))
 
 

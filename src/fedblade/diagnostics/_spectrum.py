@@ -10,7 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.fields import Field
-from fedblade.core.metric import Found, Metric
+from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.tree import Tree
 from fedblade.diagnostics._batch import as_lists
@@ -103,7 +103,7 @@ def spectrum_metric() -> Metric:
     return Metric((moments_pass("feature"),), _finish_spectrum, fields=_SPECTRUM_FIELDS)
 
 
-def _finish_spectrum(totals: Mapping[str, Tree]) -> Found:
+def _finish_spectrum(totals: Mapping[str, Tree]) -> MetricResult:
     moments = Moments.from_tree(totals[moments_pass("feature").name])
     values, variances = eigenvalues(moments, "covariance"), moments.covariance().diagonal()
     significant = torch.where(values.isnan(), math.nan, (values > math.exp(SIGNIFICANT)).double())
@@ -142,15 +142,16 @@ _PROJECTED_FIELDS = (
         "erank_proj",
         "Effective rank after the projection",
         "effective rank, projected",
-        "The same for the features as the classifier receives them, after the projection of methods that have one. A "
-        "projection may have fewer dimensions, so set methods with one only against each other.",
+        "The effective rank of the features as the classifier receives them, after the projection of methods that have "
+        "one. A projection may have fewer dimensions, so set methods with one only against each other.",
         main=True,
     ),
     _rank_field(
         "erank_proj_correlation",
         "Effective rank, projected, correlation",
         "effective rank of correlation, projected",
-        "The same for the features as the classifier receives them, after the projection of methods that have one.",
+        "The effective rank after the projection of methods that have one, when every projected feature is first "
+        "brought to the same variance. Higher means less collapse.",
         main=False,
     ),
 )
@@ -171,7 +172,7 @@ def erank_proj() -> Metric:
 def _erank(space: Space, key: str, fields: tuple[Field, ...]) -> Metric:
     data_pass = moments_pass(space)
 
-    def finish(totals: Mapping[str, Tree]) -> Found:
+    def finish(totals: Mapping[str, Tree]) -> MetricResult:
         moments = Moments.from_tree(totals[data_pass.name])
         return {
             key: entropy_rank(eigenvalues(moments, "covariance")),

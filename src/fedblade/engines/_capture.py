@@ -19,8 +19,8 @@ class HiddenRound:
 
     def _refuse(self, *_: object) -> Any:
         raise Misconfigured(
-            "a term or pass reads view.round without by_round = True, and is captured for all rounds. "
-            "Give it by_round = True."
+            "a term or pass reads view.round, but is captured once for all rounds. "
+            "Give the term or pass by_round = True."
         )
 
     __int__ = __index__ = __float__ = __bool__ = __hash__ = _refuse

@@ -19,7 +19,7 @@ from fedblade.core.metric import Metric
 from fedblade.core.outcome import StepLog, collect_client, finish
 from fedblade.core.passes import PassData, PassModel, client_passes, run_passes
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import LocalModel, own_model, receive
+from fedblade.core.problem import LocalModel, personal_model, receive
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.terms import GradientTerm, active
@@ -32,7 +32,7 @@ from fedblade.engines._group_finish import collect_group, finish_group
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import gather
 from fedblade.engines._observer import Observer
-from fedblade.engines._own_models import own_models
+from fedblade.engines._personal_models import personal_models
 from fedblade.engines.base import MeasuredClient
 
 NUM_CLIENTS = 2
@@ -88,9 +88,9 @@ class _Round:
                 with blaming("the method"):
                     self._check_exchanges()
                     if self.problem.method.own.logits is not None:
-                        self._check_own_models("the own", [DataPass("prediction", _prediction)])
+                        self._check_personal_models("the personal", [DataPass("prediction", _prediction)])
                 with blaming("a metric"):
-                    self._check_own_models("the metric", [each for metric in metrics for each in metric.passes])
+                    self._check_personal_models("the metric", [each for metric in metrics for each in metric.passes])
                     self._check_diagnostics(tuple(each for metric in metrics for each in metric.local), model)
         return states
 
@@ -164,16 +164,16 @@ class _Round:
                 continue
             self._compare_sums("the sum", made, (of_client.sums for of_client in single))
 
-    def _check_own_models(self, what: str, passes: Sequence[DataPass]) -> None:
-        """Passes with the clients' own models and predictions."""
+    def _check_personal_models(self, what: str, passes: Sequence[DataPass]) -> None:
+        """Passes with the clients' personal models and predictions."""
         problem, counts = self.problem, self.group.task.counts[0]
         clients = [MeasuredClient(task.client, None, counts) for task in self.tasks]
-        models = own_models(problem, self.server, clients, self.states)
+        models = personal_models(problem, self.server, clients, self.states)
         totals = self.passes.run(passes, models, GroupData(problem.samples, [task.indices for task in self.tasks]))
         by_client = zip(self.tasks, self.states, self.single, split_state(totals, NUM_CLIENTS), strict=True)
         for task, state, received, own_totals in by_client:
             model = PassModel(
-                *own_model(problem, self.server, state),
+                *personal_model(problem, self.server, state),
                 counts=counts,
                 server=self.server.extra,
                 client=received.client,

@@ -18,9 +18,11 @@ from fedblade.engines._layout import side_by_side
 
 @dataclass(frozen=True)
 class GroupTask:
-    """The tasks of a group, most steps first. Batches have a client axis; clients that are done are the last on it."""
+    """The task of a group, most steps first: what the local loop reads of a `ClientTask`, with a client axis.
 
-    tasks: tuple[ClientTask, ...]
+    Clients that are done are the last on the axis, and later batches leave them out.
+    """
+
     phases: tuple[tuple[Batch, ...], ...]
     counts: Tensor
     round: int
@@ -75,7 +77,7 @@ def receive_group(
         return with_client_axis(common, [state.get(name, {}) for state in kept])
 
     has_momentum = any(MOMENTUM in state for state in kept)
-    group = GroupTask(tuple(tasks), (), counts, tasks[0].round, tasks[0].seed)
+    group = GroupTask((), counts, tasks[0].round, tasks[0].seed)
     return replace(
         newcomer,
         task=group,  # type: ignore[arg-type]  # the loop reads only what both kinds of task have

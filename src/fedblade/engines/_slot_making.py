@@ -28,7 +28,7 @@ def make_slots(many: ManyClients, received: Received, like: Batch, num_slots: in
     counts = received.task.counts[:1].expand(num_slots, -1).clone()
     anchor = copies(received.anchor)
     in_slots = Received(
-        task=GroupTask((), (), counts, HIDDEN_ROUND, 0),  # type: ignore[arg-type]  # as in a group
+        task=GroupTask((), counts, HIDDEN_ROUND, 0),  # type: ignore[arg-type]  # as in a group
         anchor=anchor,
         buffers=copies(received.buffers),
         fixed=tree_map(torch.clone, received.fixed),

@@ -3,7 +3,6 @@
 `stacked.py` explains the words.
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,6 +14,7 @@ from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
+from fedblade.engines._device_memory import shrink_to
 from fedblade.engines._layout import lay_out
 from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._schedule import Schedule, SlotUse, make_schedule, num_slots_for
@@ -58,13 +58,7 @@ class SlotTrainer:
                     raise
                 self._most = max(1, min(self._most, self._memory.num_slots if self._memory else self._most) // 2)
                 self._memory = None
-            # Outside the handler: its traceback keeps tensors alive.
-            torch.cuda.empty_cache()
-            warnings.warn(
-                f"the GPU's memory was too small: from now on at most {self._most} of the clients train at a time. "
-                f"Smaller batches (local.batch_size) or autocast=bf16 need less.",
-                stacklevel=2,
-            )
+            shrink_to(self._most)
 
     def _train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
         slots, schedule = self._prepare(received, tasks)

@@ -18,7 +18,7 @@ from fedblade.core.tree import State, Tree
 OnClient = Callable[[int], None]
 """Called with a client's id when the client has finished, for progress."""
 
-OwnStates = Callable[[int], State | None]
+ClientStates = Callable[[int], State | None]
 """The state that a client keeps, by its id."""
 
 
@@ -43,7 +43,7 @@ class RoundOutcome:
 
 @dataclass(frozen=True)
 class MeasuredClient:
-    """A client whose own model is measured: its id, its state, and its training samples per class [classes]."""
+    """A client whose personal model is measured: its id, its state, and its training samples per class [classes]."""
 
     client: int
     state: State | None
@@ -81,20 +81,20 @@ class Engine(Protocol):
         self,
         server: ServerState,
         tasks: Cohort,
-        states: OwnStates,
+        states: ClientStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train each client's own model on `phases`; yield (client, its state) in any order. Nothing is aggregated."""
+        """Train personal models on `phases` and yield (client, its state) in any order; nothing is aggregated."""
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with each client's own model and prediction, over the samples at the client's indices.
+        """Run passes with each client's personal model and prediction, over the samples at the client's indices.
 
         Yields (client, totals) in the order of `clients`, and takes a few dozen clients at a time from it.
         """

@@ -1,7 +1,7 @@
-"""A cohort shared out over processes: every rank trains its share with an engine of its own, and sums are put together.
+"""A cohort shared by processes: every rank trains its share with its own engine, and rank 0 gets the sum.
 
-Rank 0 runs the rounds: it sends the state and who trains where, takes its own share, and gets the whole. The others
-serve until they are dismissed. What is measured, and own models that are tuned, are rank 0's alone.
+Rank 0 runs the rounds. It sends the server state and every rank's clients, and trains a share itself. The other ranks
+serve rank 0 until the run ends. Measuring, and tuning personal models, is done by rank 0 alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,31 +16,31 @@ from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState, unflatten
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.ranks._bytes import Json
-from fedblade.engines.ranks._part import Part
+from fedblade.engines.ranks._errors import raise_described_error
 from fedblade.engines.ranks._shares import owner
-from fedblade.engines.ranks._sums import raise_described
+from fedblade.engines.ranks._worker import RankWorker
 
 
 class DistributedEngine:
-    """Rank 0's engine: shares a cohort out, takes its own part and returns what all sent."""
+    """Rank 0's engine: shares a cohort out, trains a share and returns the outcome of all ranks."""
 
-    def __init__(self, part: Part) -> None:
-        self._part = part
-        self.name = part.engine.name
-        self.store = LeadStore(part)
+    def __init__(self, worker: RankWorker) -> None:
+        self._worker = worker
+        self.name = worker.engine.name
+        self.store = AllRanksStore(worker)
 
     def train(
         self,
         server: ServerState,
         tasks: Cohort,
-        store: ClientStore,  # noqa: ARG002 - every rank has its own
+        store: ClientStore,  # noqa: ARG002 - every rank has its own store
         lr: float,
         on_client: OnClient,
         diagnostics: DiagnosticRequest | None = None,
     ) -> RoundOutcome:
-        """Train every task from the same server state, each on its rank, and put the sums together."""
+        """Train every task from the same server state, each on its rank, and add up the outcomes."""
         request: Json = {
             "kind": "train",
             "lr": lr,
@@ -49,101 +49,103 @@ class DistributedEngine:
             "first": None,
         }
         if diagnostics is not None:
-            request["diagnostics"] = [[each.name for each in sums] for sums in (diagnostics.every, diagnostics.first)]
-            request["first"] = _first_to_step(tasks) if diagnostics.first else None
-        return self._asked(request, server, tasks, on_client)
+            request["diagnostics"] = [[sum_.name for sum_ in sums] for sums in (diagnostics.every, diagnostics.first)]
+            request["first"] = _first_stepping_client(tasks) if diagnostics.first else None
+        return self._request(request, server, tasks, on_client)
 
     def collect(
         self,
         server: ServerState,
         tasks: Cohort,
-        store: ClientStore,  # noqa: ARG002 - every rank has its own
+        store: ClientStore,  # noqa: ARG002 - every rank has its own store
         sums: tuple[Sum, ...],
     ) -> RoundOutcome:
-        """Gather an exchange's sums without training."""
-        known = [exchange.sums for exchange in self._part.problem.method.exchanges]
-        if sums not in known:
+        """Collect an exchange's sums without training."""
+        exchanges = [exchange.sums for exchange in self._worker.problem.method.exchanges]
+        if sums not in exchanges:
             raise Unsupported("other ranks can only make the sums of the method's own exchanges. Declare them there.")
-        return self._asked({"kind": "collect", "exchange": known.index(sums)}, server, tasks, lambda _: None)
+        request: Json = {"kind": "collect", "exchange": exchanges.index(sums)}
+        return self._request(request, server, tasks, lambda _: None)
 
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
     ) -> Mapping[str, Tree]:
-        """Run passes over a data set with the global model, here."""
-        return self._part.engine.measure(server, samples, indices, passes)
+        """Run passes over a data set with the global model, on rank 0."""
+        return self._worker.engine.measure(server, samples, indices, passes)
 
     def adapt(
-        self, server: ServerState, tasks: Cohort, own: OwnStates, lr: float, phases: tuple[Phase, ...]
+        self, server: ServerState, tasks: Cohort, states: ClientStates, lr: float, phases: tuple[Phase, ...]
     ) -> Iterator[tuple[int, State]]:
-        """Train own models here."""
-        return self._part.engine.adapt(server, tasks, own, lr, phases)
+        """Tune personal models, on rank 0."""
+        return self._worker.engine.adapt(server, tasks, states, lr, phases)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with the clients' own models, here."""
-        return self._part.engine.measure_own(server, clients, samples, passes)
+        """Run passes with the clients' personal models, on rank 0."""
+        return self._worker.engine.measure_personal(server, clients, samples, passes)
 
-    def _asked(self, request: Json, server: ServerState, tasks: Cohort, on_client: OnClient) -> RoundOutcome:
-        part = self._part
-        shares = part.shares(tasks)
+    def _request(self, request: Json, server: ServerState, tasks: Cohort, on_client: OnClient) -> RoundOutcome:
+        """Have all ranks carry out a request, each for its share of the clients."""
+        worker = self._worker
+        shares = worker.shares(tasks)
         request |= {"round": server.round, "cohort_round": tasks.round, "shares": shares}
-        part.ranks.busy = True
-        part.ranks.tell(request, _changing(server, part.start))
-        outcome = part.do(request, server, on_client)
-        part.ranks.busy = False
+        worker.ranks.busy = True
+        worker.ranks.broadcast(request, _changed_state(server, worker.start))
+        outcome = worker.work(request, server, on_client)
+        worker.ranks.busy = False
         for share in shares[1:]:
             for client in share:
                 on_client(client)
         return outcome
 
 
-class LeadStore:
-    """Client states as rank 0 sees them: its own, and those that other ranks keep, fetched when asked for."""
+class AllRanksStore:
+    """The clients' states as rank 0 sees them: its own, and those that other ranks keep, fetched when asked for."""
 
-    def __init__(self, part: Part) -> None:
-        self._part = part
+    def __init__(self, worker: RankWorker) -> None:
+        self._worker = worker
         self.keep_from = 0
 
     def get(self, client: int, before_round: int) -> State | None:
-        """The newest state a client saved in a round earlier than `before_round`, wherever it is."""
-        part = self._part
-        rank = owner(client, part.ranks.world) if part.owned else part.ranks.rank
-        if rank == part.ranks.rank:
-            return part.store.get(client, before_round)
-        part.ranks.busy = True
-        part.ranks.tell({"kind": "fetch", "client": client, "before_round": before_round, "rank": rank})
-        answer = part.ranks.gather({})[rank]
-        tree = {} if "error" in answer else part.ranks.receive(answer["leaves"], rank)
-        part.ranks.busy = False
+        """The newest state that a client saved in a round earlier than `before_round`, from the rank that keeps it."""
+        worker, ranks = self._worker, self._worker.ranks
+        rank = owner(client, ranks.world) if worker.owned else ranks.rank
+        if rank == ranks.rank:
+            return worker.store.get(client, before_round)
+        ranks.busy = True
+        ranks.broadcast({"kind": "fetch", "client": client, "before_round": before_round, "rank": rank})
+        answer = ranks.gather({})[rank]
+        tree = {} if "error" in answer else ranks.receive(answer["leaves"], rank)
+        ranks.busy = False
         if "error" in answer:
-            raise_described(rank, answer["error"])
-        return unflatten(tree) if answer["found"] else None
+            raise_described_error(rank, answer["error"])
+        return unflatten(tree) if answer["exists"] else None
 
     def put(self, client: int, round_: int, state: State) -> None:
-        """Save a state here."""
-        self._part.store.put(client, round_, state)
+        """Save a state on rank 0."""
+        self._worker.store.put(client, round_, state)
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Save states here."""
-        self._part.store.put_all(round_, states)
+        """Save states on rank 0."""
+        self._worker.store.put_all(round_, states)
 
     def forget_before(self, round_: int) -> None:
-        """Promise it for all ranks, which hear of it with their next share."""
+        """Allow all ranks to forget older states; the next request of rank 0 carries this to the other ranks."""
         self.keep_from = round_
-        self._part.store.forget_before(round_)
+        self._worker.store.forget_before(round_)
 
 
-def _changing(server: ServerState, start: ServerState) -> Tree:
-    """What goes out in every round: all of the state but the tensors that every rank has made itself."""
-    same = {f"fixed/{name}" for name in server.unmoved(start)}
-    return {name: leaf for name, leaf in server.flat().items() if name not in same}
+def _changed_state(server: ServerState, start: ServerState) -> Tree:
+    """The server state without the fixed tensors that are as at the start, which every rank has made itself."""
+    unchanged = {f"fixed/{name}" for name in server.unmoved(start)}
+    return {name: leaf for name, leaf in server.flat().items() if name not in unchanged}
 
 
-def _first_to_step(cohort: Cohort) -> int | None:
-    """The lowest id of the clients that train; one task is planned, more only where clients have no step."""
+def _first_stepping_client(cohort: Cohort) -> int | None:
+    """The lowest id of the clients that have a step to make; only tasks up to this client are planned."""
     return next((task.client for task in cohort if task.num_steps), None)

@@ -10,14 +10,14 @@ from fedblade.core.outcome import LocalResult, adapt_client, collect_client, tra
 from fedblade.core.passes import PASS_BATCH, Features, PassData, PassModel, run_passes
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Problem, own_model
+from fedblade.core.problem import Problem, personal_model
 from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
-from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 
 
 class SequentialEngine:
@@ -67,11 +67,11 @@ class SequentialEngine:
         self,
         server: ServerState,
         tasks: Iterable[ClientTask],
-        states: OwnStates,
+        states: ClientStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train each client's own model on `phases` and yield (client, its state); nothing is aggregated."""
+        """Train each client's personal model on `phases` and yield (client, its state); nothing is aggregated."""
         for task in tasks:
             state = self._on_device(states(task.client))
             yield task.client, adapt_client(self._problem, server, task, state, lr, phases).state
@@ -86,19 +86,19 @@ class SequentialEngine:
         data = PassData(samples, indices)
         return run_passes(passes, network, model, data, features=self._features, batch=self._pass_batch)
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with each client's own model and prediction; yields (client, totals)."""
+        """Run passes with each client's personal model and prediction; yields (client, totals)."""
         problem, method = self._problem, self._problem.method
         for measured, indices in clients:
             kept = self._on_device(measured.state) or {}
             model = PassModel(
-                *own_model(problem, server, kept),
+                *personal_model(problem, server, kept),
                 counts=measured.counts,
                 server=server.extra,
                 client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},

@@ -8,7 +8,6 @@ The modules of this engine use four words:
 - *chunk*: samples of one client that go through a pass together.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -34,14 +33,15 @@ from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
 from fedblade.engines._chunks import GroupData
 from fedblade.engines._conformance_check import check_conformance
+from fedblade.engines._device_memory import shrink_to
 from fedblade.engines._group import groups_of, receive_group, split_state, with_batches
 from fedblade.engines._group_finish import GroupResult, collect_group, finish_group, tuned_group
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._observer import Observer
-from fedblade.engines._own_models import own_models
+from fedblade.engines._personal_models import personal_models
 from fedblade.engines._slots import SlotTrainer, can_replay
-from fedblade.engines.base import MeasuredClient, OnClient, OwnStates, RoundOutcome
+from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.layers import StackedBody
 from fedblade.engines.sequential import SequentialEngine
 
@@ -124,17 +124,18 @@ class StackedEngine(SequentialEngine):
                 outcome = outcome + RoundOutcome(made, bytes_up=bytes_up)
         return outcome
 
-    def measure_own(
+    def measure_personal(
         self,
         server: ServerState,
         clients: Iterable[tuple[MeasuredClient, Tensor]],
         samples: Samples,
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
-        """Run passes with the clients' own models and predictions, a group at a time; yields (client, totals)."""
+        """Run passes with the clients' personal models and predictions, a group at a time; yields (client, totals)."""
         for group in _batched(clients, GROUP_SIZE):
             measured = [client for client, _ in group]
-            models = own_models(self._problem, server, measured, [self._on_device(client.state) for client in measured])
+            states = [self._on_device(client.state) for client in measured]
+            models = personal_models(self._problem, server, measured, states)
             totals = self._passes.run(passes, models, GroupData(samples, [indices for _, indices in group]))
             yield from zip((client.client for client in measured), split_state(totals, len(group)), strict=True)
 
@@ -142,11 +143,11 @@ class StackedEngine(SequentialEngine):
         self,
         server: ServerState,
         tasks: Iterable[ClientTask],
-        states: OwnStates,
+        states: ClientStates,
         lr: float,
         phases: tuple[Phase, ...],
     ) -> Iterator[tuple[int, State]]:
-        """Train own models on `phases`, a group at a time, and yield (client, its state); nothing is aggregated."""
+        """Train personal models on `phases`, a group at a time; yield (client, its state). Nothing is aggregated."""
         chosen = list(tasks)
         idle = [task for task in chosen if not task.num_steps]
         yield from super().adapt(server, idle, states, lr, phases)
@@ -177,9 +178,14 @@ class StackedEngine(SequentialEngine):
             return result, log, DiagnosticSums() if observer is None else observer.observe(group, received, model)
 
     def _tune(
-        self, server: ServerState, group: Sequence[ClientTask], states: OwnStates, lr: float, phases: tuple[Phase, ...]
+        self,
+        server: ServerState,
+        group: Sequence[ClientTask],
+        states: ClientStates,
+        lr: float,
+        phases: tuple[Phase, ...],
     ) -> list[State]:
-        """Train the own models of a group on `phases` and return the clients' states."""
+        """Train the personal models of a group on `phases` and return the clients' states."""
         fresh = [with_fresh_optimiser(self._problem, self._on_device(states(task.client))) for task in group]
         problem = fresh[0][0]
         received = receive_group(problem, server, group, [kept for _, kept in fresh], lr, phases)
@@ -198,14 +204,8 @@ class StackedEngine(SequentialEngine):
         else:
             yield group, result
             return
-        # Outside the handler: its traceback keeps tensors alive.
-        torch.cuda.empty_cache()
         half = self._group_size = -(-len(group) // 2)
-        warnings.warn(
-            f"the GPU's memory was too small: from now on at most {half} of the clients train at a time. "
-            f"Smaller batches (local.batch_size) or autocast=bf16 need less.",
-            stacklevel=2,
-        )
+        shrink_to(half)
         for part in (group[:half], group[half:]):
             yield from self._in_memory(part, work)
 

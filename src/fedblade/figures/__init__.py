@@ -1,8 +1,8 @@
 """Figures and tables for papers, from run folders: PDF, SVG and PNG for one and two columns, Markdown, CSV and LaTeX.
 
-Reads what runs wrote to disk and nothing else. Needs matplotlib (`pip install 'fedblade[figures]'`), imported when the
-first figure is drawn; tables do without. Of the figures of the five papers, the t-SNE map of `fe-f1` is left out: it
-needs every client's head, which runs do not store.
+The package reads only what runs wrote to disk. Figures need matplotlib (`pip install 'fedblade[figures]'`), which is
+imported when the first figure is drawn; tables need no matplotlib. Of the figures of the five papers, the t-SNE map of
+`fe-f1` is left out: it needs every client's head, which runs do not store.
 """
 
 from collections.abc import Sequence
@@ -37,11 +37,12 @@ def write_figures(
     """
     check_formats(formats)
     widths = check_columns(columns)
-    parts = general_figures() if paper is None else paper_figure(paper)
+    parts = [] if paper is None else paper_figure(paper)
     need_matplotlib()
-    everyone = group_runs(read_runs(paths))
-    groups = everyone if paper is None else choose_cells(paper, everyone)
-    drawn = {part.name: build_panels(part, groups, strict=paper is not None, among=everyone) for part in parts}
+    all_groups = group_runs(read_runs(paths))
+    groups = all_groups if paper is None else choose_cells(paper, all_groups)
+    parts = parts or general_figures(groups)
+    drawn = {part.name: build_panels(part, groups, strict=paper is not None, among=all_groups) for part in parts}
     if not any(drawn.values()):
         raise Misconfigured("the runs hold nothing to draw; expected at least one evaluated round. Run them first.")
     return [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedblade.results import Group
 
 if TYPE_CHECKING:
-    from fedblade.presets.grid import GridCell
+    from fedblade.presets.grid import Cell
 
 _SETTING = ("partition", "model", "federation.num_clients", "federation.clients_per_round", "local.epochs")
 
@@ -16,24 +16,20 @@ def choose_cells(figure: str, groups: Sequence[Group]) -> list[Group]:
 
     A run shortened by `--rounds` still belongs to its cell.
     """
-    # The presets need torch, which nothing else here does.
+    # The presets need torch, which nothing else in this package does.
     from fedblade.config.settings import lookup, setting
-    from fedblade.presets.catalogue import load_preset
+    from fedblade.presets.catalogue import load_grid
 
-    def facts(cell: "GridCell") -> dict[str, Any]:
-        own = {key: setting(cell.config, key) if "." in key else lookup(cell.config, key) for key in _SETTING}
-        return {key: lookup(cell.config, key) for key in cell.chosen} | own
+    def settings(cell: "Cell") -> dict[str, Any]:
+        chosen = {key: lookup(cell.config, key) for key in cell.chosen}
+        return chosen | {key: (setting if "." in key else lookup)(cell.config, key) for key in _SETTING}
 
-    cells = load_preset(figure).cells
-    for some in ([cell for cell in cells if not cell.unusual], cells):
-        known = [facts(cell) for cell in some]
-        if chosen := [group for group in groups if any(_fits(group, own) for own in known)]:
+    def fits(group: Group, cell: Mapping[str, Any]) -> bool:
+        return all(lookup(group.runs[0].config, key) == value for key, value in cell.items())
+
+    cells = load_grid(figure).cells
+    for candidates in ([cell for cell in cells if not cell.unusual], cells):
+        wanted = [settings(cell) for cell in candidates]
+        if chosen := [group for group in groups if any(fits(group, cell) for cell in wanted)]:
             return chosen
     return list(groups)
-
-
-def _fits(group: Group, facts: Mapping[str, Any]) -> bool:
-    # The presets need torch, which nothing else here does.
-    from fedblade.config.settings import lookup
-
-    return all(lookup(group.runs[0].config, key) == value for key, value in facts.items())

@@ -5,10 +5,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedblade.charts import LinePanel, MatrixPanel, Panel
+from fedblade.charts.palette import NEGATIVE, POSITIVE
 from fedblade.core.errors import MissingExtra
-from fedblade.figures._curves import draw_lines
-from fedblade.figures._panels import LinePanel, MatrixPanel, Panel
-from fedblade.figures._style import COLOURS, DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
+from fedblade.figures._lines import draw_lines
+from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHARE_OF_HEIGHT = 0.8
-"""How much of a panel's height upright text may take."""
+"""The share of a panel's height that upright text may take."""
 
 
 def need_matplotlib() -> Any:
@@ -29,7 +30,7 @@ def need_matplotlib() -> Any:
 
 
 def draw(panels: Sequence[Panel], width: float) -> "Figure":
-    """The panels side by side and below each other in a figure so many inches wide."""
+    """A figure of the panels in rows, `width` inches wide."""
     with need_matplotlib().rc_context(RC):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -50,7 +51,7 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
             _draw_matrices(figure, axes, [panel for panel in panels if isinstance(panel, MatrixPanel)], rows * height)
         _label(axes, panels, columns, (width / columns, height))
         figure.set_size_inches(width, round(rows * height + extra, 2))
-        # The layout is settled once, while the fonts are ours, and is the same in every format.
+        # The layout is computed once, with the fonts of this package, and is the same in every format.
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
     return figure
@@ -59,25 +60,25 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
 def _columns(panels: Sequence[Panel], width: float) -> int:
     """Panels per row; panels of one setting stay together where they fit."""
     most = 2 if width <= ONE_COLUMN else 4
-    kinds = len({panel.y_label for panel in panels})
+    kinds = len({panel.y.label for panel in panels})
     if 1 < kinds <= most and len(panels) > most:
         return kinds * (most // kinds)
     return math.ceil(len(panels) / math.ceil(len(panels) / most))
 
 
-def _panel_height(panels: Sequence[Panel], each: float) -> float:
+def _panel_height(panels: Sequence[Panel], width: float) -> float:
     if isinstance(panels[0], MatrixPanel):
-        return max(1.4, min(2.2, 0.75 * each)) if panels[0].kind == "labels" else 0.95 * each
-    return max(1.45, min(2.4, 0.68 * each))
+        return max(1.4, min(2.2, 0.75 * width)) if panels[0].kind == "labels" else 0.95 * width
+    return max(1.45, min(2.4, 0.68 * width))
 
 
 def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[MatrixPanel], height: float) -> None:
-    """Draw every panel with one scale of shades; cosines in the report's, from orange over white to blue."""
+    """Draw every panel with one scale of shades; cosines go from orange over white to blue, as on the page."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.ticker import MaxNLocator
 
     labels = panels[0].kind == "labels"
-    signed = LinearSegmentedColormap.from_list("cosines", (COLOURS[1], "#ffffff", COLOURS[0]))
+    signed = LinearSegmentedColormap.from_list("cosines", (NEGATIVE, "#ffffff", POSITIVE))
     colours = signed if panels[0].kind == "cosines" else "Blues"
     norm = _shades(panels)
     used = list(axes[: len(panels)])
@@ -89,7 +90,7 @@ def _draw_matrices(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[Ma
         ax.grid(False)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
-    shade = textwrap.fill(panels[0].shade, int(height * LETTERS_PER_INCH * _SHARE_OF_HEIGHT))
+    shade = textwrap.fill(panels[0].shade.label, int(height * LETTERS_PER_INCH * _SHARE_OF_HEIGHT))
     figure.colorbar(image, ax=used, label=shade, fraction=0.05, pad=0.02)
 
 
@@ -104,7 +105,7 @@ def _shades(panels: Sequence[MatrixPanel]) -> "Normalize":
 
 
 def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: tuple[float, float]) -> None:
-    """Titles, and axis labels where the panel to the left or below does not say the same."""
+    """Titles, and axis labels where the panel to the left or below has another label."""
     across, up = (
         int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, _SHARE_OF_HEIGHT), strict=True)
     )
@@ -114,10 +115,10 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
             # No break between a sign and its value.
             ax.set_title(textwrap.fill(panel.title.replace(" = ", "\u00a0=\u00a0"), across))
         below = panels[index + columns] if index + columns < len(panels) else None
-        if below is None or below.x_label != panel.x_label:
-            ax.set_xlabel(textwrap.fill(panel.x_label, across))
+        if below is None or below.x.label != panel.x.label:
+            ax.set_xlabel(textwrap.fill(panel.x.label, across))
         left = panels[index - 1] if index % columns else None
-        if left is None or left.y_label != panel.y_label:
-            ax.set_ylabel(textwrap.fill(panel.y_label, up))
-        if isinstance(panel, LinePanel) and isinstance(left, LinePanel) and panel.scale and panel.scale == left.scale:
+        if left is None or left.y.label != panel.y.label:
+            ax.set_ylabel(textwrap.fill(panel.y.label, up))
+        if left is not None and panel.shared and panel.shared == left.shared:
             ax.tick_params(labelleft=False)

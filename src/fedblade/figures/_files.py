@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTHS = {"1": {"1col": ONE_COLUMN}, "2": {"2col": TWO_COLUMNS}, "both": {"1col": ONE_COLUMN, "2col": TWO_COLUMNS}}
-"""Widths in inches by what `--columns` may be, each with the ending of its files."""
+"""Widths in inches by the value of `--columns` and by the ending of the files' names."""
 
 
 def check_formats(formats: Sequence[str]) -> None:
     """Refuse formats that no figure can be written in."""
-    unknown = [each for each in formats if each not in FORMATS]
+    unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         given = f"'{unknown[0]}' is no format of figures" if unknown else "no format was given"
         raise Misconfigured(f"{given}. Choose from: {', '.join(FORMATS)}.")

@@ -1,15 +1,25 @@
-"""The panels of a figure as plain values: what `_draw` puts on paper."""
+"""The panels of a figure as plain values: which runs and which numbers every panel shows."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from fedblade.charts import (
+    SMALLEST_EIGENVALUE,
+    Axis,
+    Line,
+    LinePanel,
+    Matrix,
+    MatrixPanel,
+    Panel,
+    Series,
+    class_matrix,
+    final_value,
+    group_series,
+    sweep_series,
+)
 from fedblade.core.errors import Misconfigured
-from fedblade.figures._arrays import Matrix, array_matrix
-from fedblade.figures._points import FLOOR
-from fedblade.figures._series import Series, group_series, last_value, sweep_series
 from fedblade.figures._settings import Placed, place
-from fedblade.figures._specs import Field, Part
+from fedblade.figures._specs import Number, Part
 from fedblade.results import Group
 
 _AXES = {
@@ -27,182 +37,146 @@ _MATRICES = {"cosines": ("class", "class"), "confusion": ("answer", "true class"
 _WHOLE = ("rounds", "spectrum", "classes", "stages")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line: `name` says which runs, `part` which of several fields of the panel."""
-
-    name: str
-    part: str
-    series: Series
-
-
-@dataclass(frozen=True)
-class LinePanel:
-    """Lines over one pair of axes; `log` names the axes with a logarithmic scale.
-
-    Panels of one `scale` have the same vertical axis; an empty one is nobody else's. Lines leave the panel on their way
-    to the `floor`. With `diagonal`, equal numbers across and up are marked. `names` are those of all lines that the
-    runs could have, drawn or not: a line's place among them is its colour.
-    """
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    log: str = ""
-    whole_x: bool = False
-    scale: str = ""
-    floor: float = -math.inf
-    diagonal: bool = False
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class MatrixPanel:
-    """Numbers `values [rows][columns]` as shades, None where there is none; `kind` is what they are."""
-
-    title: str
-    x_label: str
-    y_label: str
-    shade: str
-    values: Matrix
-    kind: str = "cosines"
-
-
-Panel = LinePanel | MatrixPanel
-
-
 def build_panels(
     part: Part, groups: Sequence[Group], *, strict: bool, among: Sequence[Group] | None = None
 ) -> list[Panel]:
-    """The panels the runs have numbers for, every setting with every list of fields.
+    """The panels the runs have numbers for, every setting with every list of numbers.
 
-    With `strict`, fields that no run has are an error that says how to have them. Colours are those that the groups
+    With `strict`, numbers that no run has are an error that says how to have them. Colours are those that the groups
     have `among` others, so that the same runs look the same in every figure.
     """
     placed = place(part, groups)
-    names = tuple(dict.fromkeys(each.line for each in (*place(part, among or groups), *placed)))
-    here = _present(part, placed)
-    missing = [each for each in part.required if _source(each) not in {_source(found) for found in here}]
-    if strict and missing:
-        raise Misconfigured(_complaint(part, missing))
-    kept = [panel for panel in part.panels if not set(map(_source, panel)) & set(map(_source, missing))]
-    titles = dict.fromkeys(each.panel for each in placed)
-    panels = (_panel(part, fields, title, placed) for title in titles for fields in kept)
-    return _distinct(_named(panel, names) for panel in panels if panel is not None)
-
-
-def _named(panel: Panel, names: tuple[str, ...]) -> Panel:
-    return replace(panel, names=names) if isinstance(panel, LinePanel) else panel
-
-
-def _source(wanted: Field) -> str:
-    """Fields of one metric come together: where one is undefined, the others are still drawn."""
-    return wanted.metric or wanted.key
-
-
-def _present(part: Part, placed: Sequence[Placed]) -> list[Field]:
-    def has(wanted: Field) -> bool:
-        if wanted is part.note or part.draw == "sweep":
-            return any(last_value(each.group, wanted) is not None for each in placed)
-        if part.draw in _MATRICES:
-            return any(_matrix(part.draw, each.group, wanted) is not None for each in placed)
-        return any(group_series(each.group, part.draw, wanted) is not None for each in placed)
-
+    names = tuple(dict.fromkeys(entry.line for entry in (*place(part, among or groups), *placed)))
     if part.draw == "sweep":
         _check_sweep(part, placed)
-    return [wanted for wanted in part.required if has(wanted)]
+    sources = {_source(number) for number in part.required if _is_present(part, number, placed)}
+    missing = [number for number in part.required if _source(number) not in sources]
+    if strict and missing:
+        raise Misconfigured(_complaint(part, missing))
+    part = part.described(groups)
+    kept = [numbers for numbers in part.panels if {_source(number) for number in numbers} <= sources]
+    titles = dict.fromkeys(entry.panel for entry in placed)
+    panels = (
+        _panel(part, numbers, title, [entry for entry in placed if entry.panel == title], names)
+        for title in titles
+        for numbers in kept
+    )
+    return _distinct(panel for panel in panels if panel is not None)
+
+
+def _source(number: Number) -> str:
+    """Numbers of one metric come together: where one is undefined, the others are still drawn."""
+    return number.metric or number.key
+
+
+def _is_present(part: Part, number: Number, placed: Sequence[Placed]) -> bool:
+    groups = [entry.group for entry in placed]
+    if number is part.note or part.draw == "sweep":
+        return any(final_value(group, number.key) is not None for group in groups)
+    if part.draw in _MATRICES:
+        return any(_matrix(part.draw, group) is not None for group in groups)
+    return any(_series(part, number, group) is not None for group in groups)
 
 
 def _check_sweep(part: Part, placed: Sequence[Placed]) -> None:
     """Refuse runs of which no line would have two points."""
     values: dict[tuple[str, str], set[float]] = {}
-    for each in placed:
-        if each.x is not None:
-            values.setdefault((each.panel, each.line), set()).add(each.x)
+    for entry in placed:
+        if entry.x is not None:
+            values.setdefault((entry.panel, entry.line), set()).add(entry.x)
     if max(map(len, values.values()), default=0) < 2:
-        found = sorted(set().union(*values.values()))
+        present = sorted(set().union(*values.values()))
         have = "none of these has it as a number"
-        if found:
-            have = f"these have {', '.join(f'{x:g}' for x in found)}, and no line would have two points"
+        if present:
+            have = f"these have {', '.join(f'{x:g}' for x in present)}, and no line would have two points"
         raise Misconfigured(
             f"figure '{part.name}' needs runs that differ in {part.x}; {have}. "
             f"Vary it with `fedblade sweep`, or run the preset of the figure."
         )
 
 
-def _complaint(part: Part, missing: Sequence[Field]) -> str:
-    keys = ", ".join(dict.fromkeys(each.key for each in missing))
-    sources = "; ".join(dict.fromkeys(each.source for each in missing))
+def _complaint(part: Part, missing: Sequence[Number]) -> str:
+    keys = ", ".join(dict.fromkeys(number.key for number in missing))
+    sources = "; ".join(dict.fromkeys(number.source for number in missing))
     return f"figure '{part.name}' needs {keys}, which none of the runs has. Run again with {sources}."
 
 
-def _panel(part: Part, fields: Sequence[Field], title: str, placed: Sequence[Placed]) -> Panel | None:
-    own = [each for each in placed if each.panel == title]
+def _panel(
+    part: Part, numbers: Sequence[Number], title: str, placed: Sequence[Placed], names: tuple[str, ...]
+) -> Panel | None:
     if part.draw in _MATRICES:
-        return _matrix_panel(part, fields[0], title, own)
-    lines = tuple(_lines(part, fields, own))
+        return _matrix_panel(part, numbers[0], title, placed)
+    lines = tuple(_lines(part, numbers, placed, names))
     if not lines:
         return None
+    floor = math.log(SMALLEST_EIGENVALUE) if part.draw == "spectrum" else -math.inf
     return LinePanel(
-        title=", ".join(filter(None, (title, _kind(part, fields), _noted(part, own)))),
-        x_label=part.axis or _AXES.get(part.draw) or part.x.rpartition(".")[2],
-        y_label=fields[0].label,
+        title=", ".join(filter(None, (title, _part_name(part, numbers), _noted(part, placed)))),
+        x=Axis(
+            part.axis or _AXES.get(part.draw) or part.x.rpartition(".")[2],
+            scale="log" if "x" in part.log else "linear",
+            whole=part.draw in _WHOLE,
+        ),
+        y=Axis(numbers[0].label, scale="log" if "y" in part.log else "linear", floor=floor),
+        names=names,
         lines=lines,
-        log=part.log,
-        whole_x=part.draw in _WHOLE,
-        scale=_scale(fields, own),
-        floor=math.log(FLOOR) if part.draw == "spectrum" else -math.inf,
+        shared=_shared_axis(numbers[0], placed),
         diagonal=part.draw == "reliability",
     )
 
 
-def _scale(fields: Sequence[Field], own: Sequence[Placed]) -> str:
+def _shared_axis(number: Number, placed: Sequence[Placed]) -> str:
     """Numbers of one kind are compared by eye between panels, but not between data sets, which are not equally hard."""
-    data = dict.fromkeys(each.group.runs[0].part("dataset") for each in own)
-    return f"{fields[0].scale or fields[0].label} of {', '.join(data)}"
+    data = dict.fromkeys(entry.group.runs[0].part("dataset") for entry in placed)
+    return f"{number.scale or number.label} of {', '.join(data)}"
 
 
-def _lines(part: Part, fields: Sequence[Field], own: Sequence[Placed]) -> Iterator[Line]:
-    for name in dict.fromkeys(each.line for each in own):
-        members = [each for each in own if each.line == name]
-        for wanted in fields:
-            shown = wanted.name if len(fields) > 1 else ""
+def _lines(part: Part, numbers: Sequence[Number], placed: Sequence[Placed], names: Sequence[str]) -> Iterator[Line]:
+    for name in dict.fromkeys(entry.line for entry in placed):
+        members = [entry for entry in placed if entry.line == name]
+        for number in numbers:
+            shown = number.part if len(numbers) > 1 else ""
             if part.draw == "sweep":
-                found = [sweep_series([(each.x, each.group) for each in members], wanted)]
+                series = [sweep_series([(entry.x, entry.group) for entry in members], number.key)]
             else:
-                found = [group_series(each.group, part.draw, wanted) for each in members]
-            yield from (Line(name, shown, series) for series in found if series is not None)
+                series = [_series(part, number, entry.group) for entry in members]
+            yield from (Line(names.index(name), values, shown) for values in series if values is not None)
 
 
-def _kind(part: Part, fields: Sequence[Field]) -> str:
-    """The field's name where another panel has the same label."""
-    alike = sum(panel[0].label == fields[0].label for panel in part.panels)
-    return fields[0].name if len(fields) == 1 and alike > 1 else ""
+def _series(part: Part, number: Number, group: Group) -> Series | None:
+    series = group_series(group, part.draw, number.key)
+    return group_series(group, part.draw, number.otherwise) if series is None and number.otherwise else series
 
 
-def _noted(part: Part, own: Sequence[Placed]) -> str:
-    """The value of the noted field, where it belongs to one group."""
-    value = last_value(own[0].group, part.note) if part.note is not None and len(own) == 1 else None
+def _part_name(part: Part, numbers: Sequence[Number]) -> str:
+    """The number's name where another panel has the same label."""
+    alike = sum(panel[0].label == numbers[0].label for panel in part.panels)
+    return numbers[0].part if len(numbers) == 1 and alike > 1 else ""
+
+
+def _noted(part: Part, placed: Sequence[Placed]) -> str:
+    """The last value of the noted number, where it belongs to one group."""
+    value = final_value(placed[0].group, part.note.key) if part.note is not None and len(placed) == 1 else None
     return "" if part.note is None or value is None else f"{part.note.label} = {value:.2f}"
 
 
-def _matrix_panel(part: Part, wanted: Field, title: str, own: Sequence[Placed]) -> MatrixPanel | None:
+def _matrix_panel(part: Part, number: Number, title: str, placed: Sequence[Placed]) -> MatrixPanel | None:
     """The first table of these groups; of label maps that of one seed, named where there are several."""
-    across, down = _MATRICES[part.draw]
-    for each in own:
-        values = _matrix(part.draw, each.group, wanted)
+    across, down = map(Axis, _MATRICES[part.draw])
+    for group in (entry.group for entry in placed):
+        values = _matrix(part.draw, group)
         if values is not None:
-            held = [run.seed for run in each.group.counted if run.partition is not None]
-            seed = f"seed {held[0]}" if part.draw == "labels" and len(each.group.counted) > 1 else ""
-            return MatrixPanel(", ".join(filter(None, (title, seed))), across, down, wanted.label, values, part.draw)
+            seeds = [run.seed for run in group.counted if run.partition is not None]
+            seed = f"seed {seeds[0]}" if part.draw == "labels" and len(group.counted) > 1 else ""
+            heading = ", ".join(filter(None, (title, seed)))
+            return MatrixPanel(heading, across, down, Axis(number.label), values, part.draw)
     return None
 
 
-def _matrix(draw: str, group: Group, wanted: Field) -> Matrix | None:
+def _matrix(draw: str, group: Group) -> Matrix | None:
     """Class by client of the labels, else class by class."""
     if draw != "labels":
-        return array_matrix(group, draw, wanted.key)
+        return class_matrix(group, draw)
     maps = (run.partition.counts for run in group.counted if run.partition is not None)
     return next((tuple(zip(*counts, strict=True)) for counts in maps), None)
 

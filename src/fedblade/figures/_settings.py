@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from fedblade.figures._specs import Part, variants
 from fedblade.results import (
     Group,
-    count_distinct,
+    count_configurations,
     differing_keys,
-    flatten,
+    distinguishing_keys,
+    flat_settings,
     published_names,
     setting_number,
-    telling_keys,
 )
 
 _KEYS = {"clients": "federation.num_clients", "cohort": "federation.clients_per_round", "epochs": "local.epochs"}
 _SIGNS = {"clients": "K", "cohort": "m", "epochs": "E"}
 _FACTS = ("method", "dataset", "split", "model", *_KEYS)
-# These always have a panel of their own; the others only where they tell apart what would fall together.
+# Groups that differ in one of these never share a panel, unless it tells lines apart. The other facts separate panels
+# only where groups would otherwise have the same line in the same panel.
 _SEPARATE = ("method", "dataset", "split")
 # They change which numbers were taken, or how fast, and not what was trained.
 _ASIDE = ("seed", "seeds", "id", "checkpoint", "distributed", "engine", "device", "evaluation")
@@ -35,22 +36,22 @@ class Placed:
 
 
 def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
-    """Say where each group is drawn; lines and panels are in the order of the groups."""
-    flat = [flatten(group.runs[0].config) for group in groups]
-    facts = [_facts(group, own, part) for group, own in zip(groups, flat, strict=True)]
+    """The line and the panel of every group; lines and panels are in the order of the groups."""
+    flat = [flat_settings(group.runs[0].config) for group in groups]
     kept = _at_usual(part.held, flat)
-    _add_knobs([facts[index] for index in kept], [flat[index] for index in kept], part.x)
-    facts = [facts[index] for index in kept]
+    groups, flat = [groups[index] for index in kept], [flat[index] for index in kept]
+    facts = [_facts(group, config, part) for group, config in zip(groups, flat, strict=True)]
+    _add_settings(facts, flat, part.x)
     line = _line_fact(part, facts)
     titled = _panel_facts(line, facts)
     return [
         Placed(
-            groups[index],
-            own.get(line, ""),
-            ", ".join(own[fact] for fact in titled if own[fact]),
-            setting_number(flat[index], part.x),
+            group,
+            known.get(line, ""),
+            ", ".join(known[fact] for fact in titled if known[fact]),
+            setting_number(config, part.x),
         )
-        for index, own in zip(kept, facts, strict=True)
+        for group, config, known in zip(groups, flat, facts, strict=True)
     ]
 
 
@@ -60,7 +61,7 @@ def method_name(method: str) -> str:
     base, *added = method.split("+")
     plain = base.removesuffix("-ft")
     shown = names["method"].get(plain, plain) + ("-FT" if plain != base else "")
-    return " + ".join((shown, *(names["regulariser"].get(each, each) for each in added)))
+    return " + ".join((shown, *(names["regulariser"].get(name, name) for name in added)))
 
 
 _DIRICHLETS = {"dirichlet": "", "dirichlet_clients": ", client-wise", "dirichlet_groups": ", in groups"}
@@ -101,43 +102,50 @@ def _method(method: str, flat: Mapping[str, str], part: Part) -> str:
     return part.names.get(method) or method_name(method)
 
 
-def _add_knobs(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]], x: str) -> None:
-    """Tell groups that are alike in every fact apart by the settings in which they differ."""
+def _add_settings(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]], x: str) -> None:
+    """Add settings to the methods' names of groups that are alike in every fact: those in which the groups differ."""
     alike: dict[tuple[str, ...], list[int]] = {}
-    for index, own in enumerate(facts):
-        alike.setdefault(tuple(own.values()), []).append(index)
+    for index, known in enumerate(facts):
+        alike.setdefault(tuple(known.values()), []).append(index)
     for indices in alike.values():
         plain = [{k: v for k, v in flat[i].items() if k != x and k.partition(".")[0] not in _ASIDE} for i in indices]
-        keys = telling_keys(plain, differing_keys(plain))
-        for index, own in zip(indices, plain, strict=True):
-            if keys:
-                pairs = ", ".join(f"{key.rpartition('.')[2]}={own.get(key, 'unset')}" for key in keys)
-                facts[index]["method"] += f" ({pairs})"
+        keys = distinguishing_keys(plain, differing_keys(plain))
+        for index, settings in zip(indices, plain, strict=True):
+            pairs = [f"{_short_key(key, keys)}={settings[key]}" for key in keys if key in settings]
+            facts[index]["method"] += f" ({', '.join(pairs)})" if pairs else ""
+
+
+def _short_key(key: str, keys: Sequence[str]) -> str:
+    """The last part of the key where no other key ends with it."""
+    last = key.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in keys) == 1 else key
 
 
 def _line_fact(part: Part, facts: Sequence[Mapping[str, str]]) -> str:
+    """The fact that names lines."""
     if part.lines != "auto":
         return part.lines
-    return next((fact for fact in _FACTS if len({own[fact] for own in facts}) > 1), "method")
+    return next((fact for fact in _FACTS if len({known[fact] for known in facts}) > 1), "method")
 
 
 def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
-    """Facts that title panels: those in which groups differ, unless the others already say it."""
-    chosen = [fact for fact in _SEPARATE if fact != line and len({own[fact] for own in facts}) > 1]
-    told = [line] if line in _FACTS else []
-
+    """The facts that title panels: those in which groups differ, unless the facts before them tell the groups apart."""
+    chosen = [fact for fact in _SEPARATE if fact != line and len({known[fact] for known in facts}) > 1]
+    in_lines = [line] if line in _FACTS else []
     for fact in _FACTS:
-        before = [*told, *chosen]
-        if fact not in (*chosen, line) and count_distinct(facts, [*before, fact]) > count_distinct(facts, before):
+        before = [*in_lines, *chosen]
+        if fact not in (*chosen, line) and count_configurations(facts, [*before, fact]) > count_configurations(
+            facts, before
+        ):
             chosen.append(fact)
     return chosen
 
 
-def _at_usual(held: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
-    """Groups whose held settings have the most frequent value, or are not theirs."""
+def _at_usual(keys: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
+    """The configurations in which these settings have their most frequent value or are missing."""
     kept = list(range(len(flat)))
-    for key in held:
-        values = [own[key] for own in flat if key in own]
+    for key in keys:
+        values = [config[key] for config in flat if key in config]
         if values:
             usual = statistics.mode(values)
             kept = [index for index in kept if flat[index].get(key, usual) == usual]

@@ -1,26 +1,30 @@
 """The table of figures, `figures.toml`, as values."""
 
 import functools
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
+from fedblade.charts import find_field, other_fields
 from fedblade.core.errors import Misconfigured
+from fedblade.results import Group
 
 
 @dataclass(frozen=True)
-class Field:
+class Number:
     """A number of a run: its axis label, its name beside others, and the metric or the setting that makes it.
 
-    Fields of one `scale` share their vertical axis, as those of one label do. `otherwise` is the field to take for runs
-    that do not have this one.
+    The label and the name of a number that a metric writes are known once there are runs that describe it. Numbers of
+    one `scale` share their vertical axis, as those of one label do. `otherwise` is the number to take for runs that do
+    not have this one.
     """
 
     key: str
-    label: str
-    name: str = ""
+    label: str = ""
+    part: str = ""
     metric: str = ""
     needs: str = ""
     scale: str = ""
@@ -28,8 +32,18 @@ class Field:
 
     @property
     def source(self) -> str:
-        """What a run must have had to have the field, in words."""
-        return f"evaluation.metrics = [..., {self.metric!r}]".replace("'", '"') if self.metric else self.needs
+        """What a run must have had to have the number, in words."""
+        return f'evaluation.metrics = [..., "{self.metric}"]' if self.metric else self.needs
+
+    def described(self, groups: Sequence[Group]) -> "Number":
+        """The number with the label and the name that the runs give it."""
+        description = find_field(groups, self.key) or find_field(groups, self.otherwise)
+        if self.label or description is None:
+            return self
+        unit = f" ({description.unit})" if description.unit else ""
+        label = description.short or description.label + unit
+        # matplotlib takes text between dollar signs for a formula.
+        return replace(self, label=label.replace("$", r"\$"), part=description.variant)
 
 
 @dataclass(frozen=True)
@@ -38,20 +52,25 @@ class Part:
 
     name: str
     draw: str
-    panels: tuple[tuple[Field, ...], ...]
+    panels: tuple[tuple[Number, ...], ...]
     lines: str = "auto"
     x: str = ""
     axis: str = ""
     log: str = ""
-    note: Field | None = None
+    note: Number | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     held: tuple[str, ...] = ()
-    """Settings that other parts sweep, so that they stay at their usual value here."""
+    """Settings that other parts sweep: runs of this part have their usual value."""
 
     @property
-    def required(self) -> tuple[Field, ...]:
-        """Every field of the part."""
-        return tuple(each for panel in self.panels for each in panel) + ((self.note,) if self.note else ())
+    def required(self) -> tuple[Number, ...]:
+        """Every number of the part."""
+        return tuple(number for panel in self.panels for number in panel) + ((self.note,) if self.note else ())
+
+    def described(self, groups: Sequence[Group]) -> "Part":
+        """The part with the labels that the runs give its numbers."""
+        panels = tuple(tuple(number.described(groups) for number in panel) for panel in self.panels)
+        return replace(self, panels=panels, note=self.note and self.note.described(groups))
 
 
 @dataclass(frozen=True)
@@ -63,9 +82,13 @@ class Variant:
     label: str
 
 
-def general_figures() -> list[Part]:
-    """The figures that any runs may have."""
-    return [part for name, entry in _table()["general"].items() for part in _parts(name, entry)]
+def general_figures(groups: Sequence[Group] = ()) -> list[Part]:
+    """The figures that any runs may have, then one for each field that only these runs describe."""
+    known = [part for name, entry in _table()["general"].items() for part in _parts(name, entry)]
+    keys = [other.name for other in other_fields(groups)]
+    names = ["-".join(["metric", *re.findall("[a-z0-9]+", key.lower())]) for key in keys]
+    unique = [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
+    return known + [Part(name, "rounds", ((Number(key),),)) for name, key in zip(unique, keys, strict=True)]
 
 
 def paper_figure(identity: str) -> list[Part]:
@@ -87,21 +110,24 @@ def variants() -> tuple[Variant, ...]:
     return tuple(Variant(**entry) for entry in _table()["variants"])
 
 
+def find_number(key: str) -> Number:
+    """A number by its key."""
+    metric, scale = (
+        next((name for name, keys in _table()[table].items() if key in keys), "") for table in ("metrics", "scales")
+    )
+    return Number(key, metric=metric, scale=scale, **_table()["numbers"].get(key, {}))
+
+
 @functools.cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((files("fedblade") / "figures" / "figures.toml").read_text(encoding="utf-8"))
-
-
-def find_field(key: str) -> Field:
-    """A field by its key."""
-    return Field(key, **_table()["fields"][key])
+    return tomllib.loads((files("fedblade.figures") / "figures.toml").read_text(encoding="utf-8"))
 
 
 def _parts(name: str, entry: Mapping[str, Any]) -> list[Part]:
     entries = entry.get("parts", [entry])
-    swept = [each["x"] for each in entries if "x" in each]
+    swept = [part["x"] for part in entries if "x" in part]
     names = [name] if len(entries) == 1 else [f"{name}{letter}" for letter in "abcdefgh"[: len(entries)]]
-    return [_part(own, each, swept) for own, each in zip(names, entries, strict=True)]
+    return [_part(part_name, part, swept) for part_name, part in zip(names, entries, strict=True)]
 
 
 def _part(name: str, entry: Mapping[str, Any], swept: list[str]) -> Part:
@@ -110,10 +136,10 @@ def _part(name: str, entry: Mapping[str, Any], swept: list[str]) -> Part:
     return Part(
         name=name,
         panels=tuple(
-            tuple(replace(find_field(key), otherwise=otherwise.get(key, "")) for key in keys)
+            tuple(replace(find_number(key), otherwise=otherwise.get(key, "")) for key in keys)
             for keys in entry["panels"]
         ),
-        note=find_field(entry["note"]) if "note" in entry else None,
+        note=find_number(entry["note"]) if "note" in entry else None,
         held=tuple(key for key in swept if key != entry.get("x")) if "x" in entry else (),
         **rest,
     )

@@ -1,4 +1,4 @@
-"""What figures look like: sizes, fonts, colours, and files that do not depend on the day."""
+"""Sizes, fonts, dashes and markers of figures, and metadata that does not depend on the day."""
 
 from typing import Any
 
@@ -11,9 +11,8 @@ STEPS = (1, 2, 2.5, 5, 10)
 """Multiples that ticks may stand at."""
 FORMATS = ("svg", "pdf", "png")
 
-# The palette of the report, Okabe and Ito's without its yellow. Dashes and markers tell lines apart in grey print;
-# three coprime cycles, so that a combination returns only after many lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")
+# Dashes and markers tell lines apart in grey print. The numbers of colours, dashes and markers have no common divisor,
+# so that a combination returns only after many lines.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (9, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 

@@ -1,21 +1,5 @@
-"""Deployed runs: the client half and the server half of a run as Flower apps, and what starts them."""
+"""Deployment with Flower: a run's server and nodes as Flower apps, and a local federation to try them.
 
-from fedblade.flower._app import read_app
-from fedblade.flower._follow import follow
-from fedblade.flower._place import app_place, importable
-from fedblade.flower._project import make_app
-from fedblade.flower._rehearsal import down, record_of, up
-from fedblade.flower._status import Status, status_of
-
-__all__ = [
-    "Status",
-    "app_place",
-    "down",
-    "follow",
-    "importable",
-    "make_app",
-    "read_app",
-    "record_of",
-    "status_of",
-    "up",
-]
+Public modules: `app_folder`, `app`, `new_app`, `certificates`, `local_federation`, `federation_status` and `following`
+are used by the commands of `fedblade flower`; `server_app` and `client_app` by the apps themselves.
+"""

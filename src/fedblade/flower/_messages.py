@@ -1,4 +1,4 @@
-"""Requests and replies as messages of Flower's: tensors as arrays, facts as JSON in a config record."""
+"""Requests and replies as Flower messages: tensors as arrays, facts as JSON in a config record."""
 
 import json
 from typing import Any
@@ -7,77 +7,79 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblade.core.tree import Tree
-from fedblade.engines.nodes import LONGEST, Reply, Request, Size, printable
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
+from fedblade.engines.nodes import Reply, Request, SizeLimit
 
 _TENSORS, _FACTS, _JSON = "tensors", "facts", "json"
-_MOST_FACTS = 10_000_000
-"""Characters; the longest honest facts are a greeting's: the counts of all clients of a node."""
-_HEADER = 512
-"""Bytes that an array of few axes may have besides its numbers."""
-_LEAST_SLACK = 60.0
+_MAX_FACTS = 10_000_000
+"""Characters of the facts of a message; the longest are the class counts of all clients of a node."""
+_HEADER_BYTES = 512
+"""Bytes that an array may have besides its numbers."""
+_MIN_SLACK = 60.0
 _GONE = (3, 4, 5)
-"""Flower's codes for a message, a reply or a node that is unavailable; others tell of an app that failed."""
+"""Flower's error codes for an unavailable message, reply or node; the other codes mean that an app failed."""
 MESSAGE_TYPE = "query.fedblade"
-"""One kind of message for everything; the facts say what is asked."""
+"""The type of every message; the facts say what is asked."""
 
 
 class _Oversized(Exception):
-    """A message has more or larger arrays than an answer can have; the text says the sizes."""
+    """A message has more or larger arrays than a reply can have; the text says the sizes."""
 
 
 def to_message(request: Request, seconds: float) -> Message:
-    """A request as a message to its node. Flower forgets it some time after the `seconds` in which an answer counts.
+    """A request as a message to its node. Flower keeps it for longer than the `seconds` in which a reply counts.
 
-    A reply lives no longer than its request, by the clock of the node, which may be ahead of the server's by as much as
-    that time.
+    A reply expires with its request, by the clock of the node. The extra time is how far the node's clock may be ahead
+    of the server's clock.
     """
     return Message(
         content=_content({"kind": request.kind, **request.facts}, request.tensors),
         dst_node_id=request.node,
         message_type=MESSAGE_TYPE,
-        ttl=seconds + max(seconds, _LEAST_SLACK),
+        ttl=seconds + max(seconds, _MIN_SLACK),
         group_id=str(request.facts.get("round", "")),
     )
 
 
-def asked(message: Message) -> tuple[str, dict[str, Any], Tree]:
-    """What a message asks: its kind, facts and tensors."""
+def read_request(message: Message) -> tuple[str, dict[str, Any], Tree]:
+    """The kind, the facts and the tensors of a request."""
     facts, tensors = _opened(message.content)
     return str(facts.pop("kind")), facts, tensors
 
 
-def answer(message: Message, facts: dict[str, Any], tensors: Tree) -> Message:
-    """The message that answers another."""
+def reply_message(message: Message, facts: dict[str, Any], tensors: Tree) -> Message:
+    """The message that replies to another."""
     return Message(content=_content(facts, tensors), reply_to=message)
 
 
-def to_reply(message: Message, request: str, node: int, largest: Size) -> Reply:
-    """What came back from the node that a request went to, or why nothing did.
+def to_reply(message: Message, request: str, node: int, limit: SizeLimit) -> Reply:
+    """The reply of a node to a request, or the error in its place.
 
-    A message that cannot be read, or is larger than `largest`, is an error like any other. What it says of itself is
-    not believed: whom it answers, and who sent it.
+    A message that cannot be read, or is above the size limit, becomes an error. The request and the node are given by
+    the caller, because the message could name wrong ones.
     """
     if message.has_error():
-        said = f"Flower: {message.error.reason} (code {message.error.code})"
-        return Reply(request, None if message.error.code in _GONE else node, error=printable(said, LONGEST))
+        reason = printable(f"Flower: {message.error.reason} (code {message.error.code})", REASON_CHARACTERS)
+        return Reply(request, None if message.error.code in _GONE else node, error=reason)
     if message.metadata.reply_to_message_id != request:
         return Reply(request, node, error="it says that it answers another request")
     try:
-        _check_size(message.content[_TENSORS], largest)
+        _check_size(message.content[_TENSORS], limit)
         facts, tensors = _opened(message.content)
     except _Oversized as error:
         return Reply(request, node, error=str(error))
-    except Exception as error:  # whatever a hostile message raises must not stop the run
+    except Exception as error:  # no error of a hostile message may stop the run
         return Reply(request, node, error=f"it cannot be read ({type(error).__name__})")
-    return Reply(request, node, facts, tensors, printable(str(facts["error"]), LONGEST) if "error" in facts else None)
+    failure = printable(str(facts["error"]), REASON_CHARACTERS) if "error" in facts else None
+    return Reply(request, node, facts, tensors, failure)
 
 
-def _check_size(arrays: ArrayRecord, largest: Size) -> None:
-    """Refuse arrays that are too many or too large while they are still the bytes that Flower has pulled."""
+def _check_size(arrays: ArrayRecord, limit: SizeLimit) -> None:
+    """Refuse too many or too large arrays before their bytes are read as numbers."""
     size = sum(len(array.data) for array in arrays.values())
-    if len(arrays) > largest.arrays or size > largest.bytes + _HEADER * len(arrays):
+    if len(arrays) > limit.arrays or size > limit.bytes + _HEADER_BYTES * len(arrays):
         raise _Oversized(
-            f"it has {len(arrays)} arrays in {size} bytes; an answer has at most {largest.arrays} in {largest.bytes}"
+            f"it has {len(arrays)} arrays in {size} bytes; an answer has at most {limit.arrays} in {limit.bytes}"
         )
 
 
@@ -87,10 +89,10 @@ def _content(facts: dict[str, Any], tensors: Tree) -> RecordDict:
 
 
 def _opened(content: RecordDict) -> tuple[dict[str, Any], Tree]:
-    """Facts and tensors of a message; no pickled array is ever loaded."""
+    """Facts and tensors of a message; pickled arrays are not loaded."""
     text = content[_FACTS][_JSON]
-    if not isinstance(text, str) or len(text) > _MOST_FACTS:
-        raise ValueError(f"facts are no text of at most {_MOST_FACTS} characters")
-    # Cloned into torch's own memory: kernels round differently on buffers that are aligned differently.
+    if not isinstance(text, str) or len(text) > _MAX_FACTS:
+        raise ValueError(f"the facts are not a text of at most {_MAX_FACTS} characters")
+    # The clone is in memory that torch aligns: kernels round differently on buffers with another alignment.
     tensors = {name: torch.from_numpy(array.numpy()).clone() for name, array in content[_TENSORS].items()}
     return dict(json.loads(text)), tensors

@@ -1,57 +1,61 @@
-"""A node's answers: the client half of a run, with the local loop that every engine has."""
+"""A node: answers the server's requests by training and measuring with the sequential engine."""
 
-import functools
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedblade._version import __version__
-from fedblade.config.run_config import complete_config
-from fedblade.core.client_diagnostics import DiagnosticRequest
-from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.core.state import DiskStore, ServerState, unflatten
-from fedblade.core.sums import DataPass, Sums
+from fedblade.core.state import DiskStore
+from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
+from fedblade.core.untrusted_text import short_repr
 from fedblade.engines.base import RoundOutcome
 from fedblade.engines.packing import pack
-from fedblade.flower._data import own_clients, own_dataset
-from fedblade.flower._used import UsedStore, make_run_folder
+from fedblade.flower._client_states import UsedStates, make_run_folder
+from fedblade.flower._node_setup import (
+    Facts,
+    node_setup,
+    one_client_cohort,
+    requested_diagnostics,
+    requested_passes,
+    server_state,
+)
 from fedblade.runs import (
     Setup,
     compute_settings,
-    diagnostic_request,
     measured_client,
     plan_phases,
-    prepare,
     tuning_stages,
 )
 
 Answer = tuple[dict[str, Any], Tree]
-_log = logging.getLogger(__name__)
+"""The facts and the tensors of a reply."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node's place in the federation: the clients it speaks for, its data (None: its share) and its folder."""
+    """A node of a federation: its clients, its data and the folder of its clients' states.
+
+    `data` is None if every client uses its share of the run's data set.
+    """
 
     clients: tuple[int, ...]
     data: str | None
     folder: Path
     device: str = "auto"
 
-    def answer(self, kind: str, facts: Mapping[str, Any], tensors: Tree) -> Answer:
-        """The facts and tensors that answer a request; what cannot be done raises."""
+    def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
+        """The answer to a request; raises an error if the request cannot be carried out."""
         self._check(facts["config"]["federation"]["num_clients"], facts["data"])
         if kind == "hello":
-            return {"clients": {str(client): self._held(client, facts) for client in self.clients}}, {}
+            return {"clients": {str(client): self._description(client, facts) for client in self.clients}}, {}
         client = int(facts["client"])
         if client not in self.clients:
             raise Misconfigured(f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
-        asked: Mapping[str, Callable[[Setup, int, Mapping[str, Any], Tree], Answer]] = {
+        handlers: Mapping[str, Callable[[Setup, int, Facts, Tree], Answer]] = {
             "train": self._train,
             "collect": self._collect,
             "tune": self._tune,
@@ -59,17 +63,17 @@ class Node:
         }
         setup = self._setup(facts, client)
         with compute_settings(setup):
-            found, answer = asked[kind](setup, client, facts, tensors)
+            answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
-        return found | repeated, {name: leaf.cpu() for name, leaf in answer.items()}
+        return answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
 
     def _check(self, num_clients: int, data: str) -> None:
-        """Refuse clients that the run does not have, data other than it expects, and data that clients would share."""
+        """Refuse clients that the run does not have, data that it does not expect, and data that two clients share."""
         outside = [client for client in self.clients if not 0 <= client < num_clients]
         if outside:
             raise Misconfigured(
                 f"this node speaks for client {outside[0]}, but the run has clients 0 to {num_clients - 1}. "
-                f"Mend `clients` in the node's configuration."
+                f"Correct `clients` in the node's configuration."
             )
         if data == "nodes" and self.data is None:
             raise Misconfigured(
@@ -87,8 +91,8 @@ class Node:
                 f"them. Start a node for each client."
             )
 
-    def _held(self, client: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What the server must know of a client: samples per class, what a sample looks like and how it is scaled."""
+    def _description(self, client: int, facts: Facts) -> dict[str, Any]:
+        """The client's data for the server: samples per class, and the shape, type and scaling of a sample."""
         setup = self._setup(facts, client)
         table = setup.clients.train.table()
         return {
@@ -101,142 +105,96 @@ class Node:
             "fixed": tree_digest(setup.start.fixed),
         }
 
-    def _setup(self, facts: Mapping[str, Any], client: int) -> Setup:
+    def _setup(self, facts: Facts, client: int) -> Setup:
         config = json.dumps(facts["config"], sort_keys=True)
         return node_setup(config, facts["num_classes"], self.data, self.device, None if self.data is None else client)
 
-    def _train(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+    def _train(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         store = self._store(facts, client)
-        diagnostics = _diagnostics(setup, facts)
+        diagnostics = requested_diagnostics(setup, facts)
         outcome = setup.engine.train(
-            _server(setup, facts, tensors),
-            _cohort(setup, client, facts),
+            server_state(setup, facts, tensors),
+            one_client_cohort(setup, client, facts),
             store,
             facts["lr"],
             lambda _: None,
             diagnostics,
         )
-        answer, found = pack(outcome)
-        return store.told(found), answer
+        return _packed(outcome, store)
 
-    def _collect(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
+    def _collect(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         store, names = self._store(facts, client), list(facts["sums"])
-        chosen = [each.sums for each in setup.method.exchanges if [one.name for one in each.sums] == names]
+        chosen = [exchange.sums for exchange in setup.method.exchanges if [s.name for s in exchange.sums] == names]
         if not chosen:
             raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
-        outcome = setup.engine.collect(_server(setup, facts, tensors), _cohort(setup, client, facts), store, chosen[0])
-        answer, found = pack(outcome)
-        return store.told(found), answer
+        server, cohort = server_state(setup, facts, tensors), one_client_cohort(setup, client, facts)
+        outcome = setup.engine.collect(server, cohort, store, chosen[0])
+        return _packed(outcome, store)
 
-    def _tune(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
-        """Train the client's own model on the next stage of the protocol, and keep it."""
+    def _tune(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
+        """Train the client's personal model on the next stage of the protocol, and save it."""
         stages, stage = tuning_stages(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
         if stage >= len(stages):
-            raise Misconfigured(f"own models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for.")
-        phases, tuned = stages[stage], self._tuned(facts)
-        own = _own_state(tuned, self._store(facts, client), client, stage)
+            raise Misconfigured(
+                f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
+            )
+        phases, tuned_states = stages[stage], self._tuned_states(facts)
+        state = _personal_state(tuned_states, self._store(facts, client), client, stage)
         cohort = replace(
-            _cohort(setup, client, facts),
+            one_client_cohort(setup, client, facts),
             phases=plan_phases(setup.config, phases),
             first_epoch=int(facts["first_epoch"]),
         )
-        server = _server(setup, facts, tensors)
-        ((_, state),) = setup.engine.adapt(server, cohort, lambda _: own, facts["lr"], phases)
+        server = server_state(setup, facts, tensors)
+        ((_, tuned),) = setup.engine.adapt(server, cohort, lambda _: state, facts["lr"], phases)
         make_run_folder(self._folder(facts))
-        tuned.put(client, stage, state)
-        answer, found = pack(RoundOutcome())
-        return found, answer
+        tuned_states.put(client, stage, tuned)
+        return _packed(RoundOutcome())
 
-    def _measure(self, setup: Setup, client: int, facts: Mapping[str, Any], tensors: Tree) -> Answer:
-        passes = _passes(setup, facts["passes"])
-        server = _server(setup, facts, tensors)
+    def _measure(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
+        passes = requested_passes(setup, facts["passes"])
+        server = server_state(setup, facts, tensors)
         samples, indices = setup.test, setup.test_order
         if self.data is None and "indices" in tensors:
             indices = tensors["indices"].to(indices.device)
             samples = samples if facts["part"] == "test" else setup.personal_test_samples
         if facts["own"]:
-            own = _own_state(self._tuned(facts), self._store(facts, client), client, int(facts["stage"]))
-            mine = measured_client(setup, server, client, own)
-            ((_, totals),) = setup.engine.measure_own(server, [(mine, indices)], samples, passes)
+            store, stage = self._store(facts, client), int(facts["stage"])
+            state = _personal_state(self._tuned_states(facts), store, client, stage)
+            measured = measured_client(setup, server, client, state)
+            ((_, totals),) = setup.engine.measure_personal(server, [(measured, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)
-        answer, found = pack(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
-        return found, answer
+        return _packed(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
 
-    def _tuned(self, facts: Mapping[str, Any]) -> DiskStore:
-        """The clients' own models after each stage of tuning at the end of a run."""
+    def _tuned_states(self, facts: Facts) -> DiskStore:
+        """The clients' states after each stage of tuning at the end of a run."""
         return DiskStore(self._folder(facts) / "tuned")
 
-    def _store(self, facts: Mapping[str, Any], client: int) -> UsedStore:
-        return UsedStore(self._folder(facts), client, facts)
+    def _store(self, facts: Facts, client: int) -> UsedStates:
+        return UsedStates(self._folder(facts), client, facts)
 
-    def _folder(self, facts: Mapping[str, Any]) -> Path:
-        """Where the states of a run are kept."""
+    def _folder(self, facts: Facts) -> Path:
+        """Folder of the clients' states in a run."""
         token = str(facts["token"])
         if not token.isalnum():
-            raise Misconfigured("the server calls the run by a name that is no name. Use one version everywhere.")
+            raise Misconfigured(
+                f"the server names the run {short_repr(token)}; expected letters and digits. Use one version of "
+                f"fedblade everywhere."
+            )
         return self.folder / token
 
 
-def _own_state(tuned: DiskStore, store: UsedStore, client: int, stage: int) -> State | None:
-    """What a client's own model is made of, after so many stages of tuning."""
+def _packed(outcome: RoundOutcome, store: UsedStates | None = None) -> Answer:
+    """An outcome as an answer; with a store, the answer also says what happened to the client's state."""
+    tensors, facts = pack(outcome)
+    return facts if store is None else store.add_facts(facts), tensors
+
+
+def _personal_state(tuned_states: DiskStore, store: UsedStates, client: int, stage: int) -> State | None:
+    """The state behind a client's personal model after `stage` stages of tuning."""
     if not stage:
         return store.get(client, 0)
-    if not tuned.has(client, stage - 1):
+    if not tuned_states.has(client, stage - 1):
         raise RunFailed(f"the model that client {client} tuned is gone from this node's folder.")
-    return tuned.get(client, stage)
-
-
-@functools.lru_cache(maxsize=4)
-def node_setup(config: str, num_classes: int, data: str | None, device: str, client: int | None) -> Setup:
-    """Everything a client needs, made once per process, on the node's own device; `client` is whose the data are."""
-    table: dict[str, Any] = json.loads(config)
-    own = {"engine": "sequential", "device": device, "trackers": []}
-    if data is None or client is None:
-        return prepare(complete_config(table | own))
-    # A node knows of no other client, so it cannot draw cohorts.
-    table["federation"] = table["federation"] | {"clients_per_round": 1}
-    dataset = own_dataset(data, num_classes)
-    for note in dataset.notes:
-        _log.warning(note)
-    return prepare(
-        complete_config(table | own), dataset, clients=own_clients(dataset, client, table["federation"]["num_clients"])
-    )
-
-
-def _cohort(setup: Setup, client: int, facts: Mapping[str, Any]) -> Cohort:
-    return Cohort(replace(setup.planner, mean_samples=facts["mean_samples"]), int(facts["round"]), (client,))
-
-
-def _server(setup: Setup, facts: Mapping[str, Any], tensors: Tree) -> ServerState:
-    """The server's state as it was sent."""
-    device = setup.test_order.device
-    parts = unflatten({name: leaf.to(device) for name, leaf in tensors.items() if name != "indices"})
-    sent = {name: parts.get(f"extra/{name}", {}) for name in setup.method.sent}
-    params = parts.get("params", {})
-    if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
-        raise Misconfigured("the server's model is not this node's. Use one version of fedblade everywhere.")
-    if "fixed" in facts and facts["fixed"] != tree_digest(setup.start.fixed):
-        raise Misconfigured("this node's frozen layers are not those it was greeted with. Start the node again.")
-    fixed = setup.start.fixed | parts.get("fixed", {})
-    return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
-
-
-def _diagnostics(setup: Setup, facts: Mapping[str, Any]) -> DiagnosticRequest | None:
-    """What diagnostics ask of the client, by the names of the sums."""
-    whole = diagnostic_request(setup, setup.metrics)
-    if whole is None or not (facts["every"] or facts["first"]):
-        return None
-    every, first = (
-        tuple(each for each in asked if each.name in facts[kind])
-        for asked, kind in ((whole.every, "every"), (whole.first, "first"))
-    )
-    return replace(whole, every=every, first=first if facts["is_first"] else ())
-
-
-def _passes(setup: Setup, names: Sequence[str]) -> list[DataPass]:
-    known = {each.name: each for metric in setup.metrics for each in metric.passes}
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise Misconfigured(f"this node knows no metric with the pass '{missing[0]}'. Use one version everywhere.")
-    return [known[name] for name in names]
+    return tuned_states.get(client, stage)

@@ -1,7 +1,8 @@
-"""Processes of a rehearsal: how they are started, found again and ended.
+"""Processes of a local federation: how they are started, found and ended.
 
-Every process of a rehearsal has the folder of the rehearsal in its environment, and so has every process that one of
-them starts. That finds them all, those that Flower detaches too, and no other process, whatever process ids say.
+Every process of a local federation has the federation's folder in its environment, and every process that one of them
+starts inherits it. This finds all of them, also processes that Flower detaches, and no process of anybody else, even if
+a process id is used again.
 """
 
 import contextlib
@@ -9,124 +10,131 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
-import sys
 import sysconfig
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedblade.core.errors import MissingExtra, RunFailed
-from fedblade.flower._place import Place
+from fedblade.flower.app_folder import AppFolder
 
+LOOPBACK = "127.0.0.1"
 MARK = "FEDBLADE_FLOWER"
-_QUIET = {
+"""Variable in the environment of every process of a local federation."""
+_FLOWER_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Flower reports nothing, asks for nothing and installs nothing."""
-_LOOK_SECONDS, _SHOWN_SECONDS = 0.05, 2.0
-_MOST_PASSES = 5
+"""Flower sends no statistics, looks for no updates and installs nothing."""
+_POLL_SECONDS = 0.05
+_VISIBLE_SECONDS = 2.0
+_KILL_SECONDS = 5.0
+_MAX_PASSES = 5
 GRACE_SECONDS = 10.0
-"""How long a process that was asked to end may take."""
+"""How long a process may take to end after SIGTERM."""
 
 
 class ProcessFailed(RunFailed):
-    """A process of the rehearsal did not do what it was started for; its log says more."""
+    """A process of the local federation did not start or did not end."""
 
 
 def require_flower() -> None:
-    """Refuse to go on without Flower."""
+    """Raise an error if Flower is not installed."""
     if importlib.util.find_spec("flwr") is None:
         raise MissingExtra("flwr", "flower", "deployment with Flower")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What Flower's processes find in their environment: its settings, its home, and its commands on the path."""
+    """The environment of Flower's processes: its settings, its home, and its commands on the path."""
     path = os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), os.environ.get("PATH"))))
-    return {**os.environ, **_QUIET, "FLWR_HOME": str(home), "PATH": path}
+    return {**os.environ, **_FLOWER_SETTINGS, "FLWR_HOME": str(home), "PATH": path}
 
 
 def command(name: str) -> str:
-    """Path of one of Flower's commands, that of this Python if it has one."""
+    """Path of one of Flower's commands; the command of this Python installation comes first."""
     here = Path(sysconfig.get_path("scripts")) / name
-    found = str(here) if here.is_file() else shutil.which(name)
-    if found is None:
+    path = str(here) if here.is_file() else shutil.which(name)
+    if path is None:
         raise MissingExtra("flwr", "flower", f"the command {name}")
-    return found
+    return path
 
 
-def start(place: Place, arguments: Sequence[str], log: str, home: Path) -> subprocess.Popen[bytes]:
-    """Start a process of the rehearsal, apart from this terminal, that writes to a log of its own."""
-    place.logs.mkdir(parents=True, exist_ok=True)
-    with (place.logs / log).open("ab") as file:
-        process = subprocess.Popen(  # noqa: S603 - arguments are ours
+def free_ports(count: int) -> list[int]:
+    """Different ports of this machine that are free now; all stay bound until the last is found."""
+    with contextlib.ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((LOOPBACK, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def is_open(port: int) -> bool:
+    """Whether a process listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def start(app: AppFolder, arguments: Sequence[str], log: str, home: Path) -> subprocess.Popen[bytes]:
+    """Start a process of the local federation; it is detached from this terminal and writes to a log file."""
+    app.logs.mkdir(parents=True, exist_ok=True)
+    with (app.logs / log).open("ab") as file:
+        process = subprocess.Popen(  # noqa: S603 - the arguments come from this package
             list(arguments),
-            cwd=place.folder,
-            env=environment(home) | {MARK: str(place.own)},
+            cwd=app.path,
+            env=environment(home) | {MARK: str(app.local)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # A process that has just been made shows its environment a moment later; until then nobody would know it for ours.
-    deadline = time.monotonic() + _SHOWN_SECONDS
-    while process.poll() is None and not is_running(place, process.pid) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS / 10)
+    # The environment of a new process is visible a moment later; until then `running` would not find the process.
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while process.poll() is None and not is_running(app, process.pid) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS / 10)
     return process
 
 
-def start_python(place: Place, module: str, log: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a module of ours as a process of the rehearsal."""
-    return start(place, [sys.executable, "-m", module, *arguments], log, place.home)
+def running(app: AppFolder) -> list[int]:
+    """The ids of the processes of a local federation that run now, without this process."""
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    ids = [int(folder.name) for folder in folders if int(folder.name) != os.getpid()]
+    return [process for process in ids if is_running(app, process)]
 
 
-def running(place: Place) -> list[int]:
-    """The processes of a rehearsal that run now, besides this one."""
-    mark = f"{MARK}={place.own}".encode()
-    others = [each for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
-    return [int(each.name) for each in others if mark in _environment_of(each)]
+def is_running(app: AppFolder, process: int) -> bool:
+    """Whether a process runs and belongs to the local federation."""
+    try:
+        variables = (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0")
+    except OSError:  # the process has ended, or belongs to another user
+        return False
+    return f"{MARK}={app.local}".encode() in variables
 
 
-def is_running(place: Place, process: int) -> bool:
-    """Whether a process runs and is one of the rehearsal's."""
-    return f"{MARK}={place.own}".encode() in _environment_of(Path("/proc") / str(process))
-
-
-def end(place: Place, processes: Sequence[int], grace_seconds: float) -> None:
-    """Ask processes of the rehearsal to end, and end those that still run after a while."""
-    for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 5.0)):
+def end(app: AppFolder, processes: Sequence[int], grace_seconds: float) -> None:
+    """Send SIGTERM to processes of the local federation, and SIGKILL to those that still run after a while."""
+    for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, _KILL_SECONDS)):
         for process in processes:
-            _send(place, process, number)
+            if is_running(app, process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
         deadline = time.monotonic() + seconds
-        while any(is_running(place, process) for process in processes):
+        while any(is_running(app, process) for process in processes):
             if time.monotonic() > deadline:
                 break
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         else:
             return
 
 
-def end_all(place: Place, grace_seconds: float) -> None:
-    """End every process of the rehearsal, those included that one of them starts meanwhile."""
-    for _ in range(_MOST_PASSES):
-        if not (processes := running(place)):
+def end_all(app: AppFolder, grace_seconds: float) -> None:
+    """End every process of the local federation, also processes that one of them starts meanwhile."""
+    for _ in range(_MAX_PASSES):
+        if not (processes := running(app)):
             return
-        end(place, processes, grace_seconds)
-    raise ProcessFailed(f"processes {running(place)} of '{place.folder}' do not end. End them by hand.")
-
-
-def _send(place: Place, process: int, number: signal.Signals) -> None:
-    if is_running(place, process):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
-
-
-def _environment_of(folder: Path) -> list[bytes]:
-    """The environment a process was started with; empty for one that is gone, ended or another user's."""
-    try:
-        return (folder / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+        end(app, processes, grace_seconds)
+    raise ProcessFailed(f"processes {running(app)} of '{app.path}' do not end. End them by hand.")

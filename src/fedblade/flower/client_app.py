@@ -7,7 +7,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.flower._messages import MESSAGE_TYPE, answer, asked
+from fedblade.flower._messages import MESSAGE_TYPE, read_request, reply_message
 from fedblade.flower._node import Node
 
 app = ClientApp()
@@ -15,31 +15,33 @@ app = ClientApp()
 
 @app.query(MESSAGE_TYPE.partition(".")[2])  # type: ignore[untyped-decorator]
 def reply(message: Message, context: Context) -> Message:
-    """Do what the server asks with the data of this node; a failure is told in words, and without data."""
+    """Do what the server asks with the data of this node; an error is sent as text without data."""
     try:
-        kind, facts, tensors = asked(message)
-        return answer(message, *node_of(context).answer(kind, facts, tensors))
+        kind, facts, tensors = read_request(message)
+        return reply_message(message, *node_of(context).answer(kind, facts, tensors))
     except FedbladeError as error:
         logging.getLogger(__name__).warning("request refused", exc_info=True)
-        return answer(message, {"error": str(error)}, {})
-    except Exception as error:  # what other code says may hold data, and Flower would send it
+        return reply_message(message, {"error": str(error)}, {})
+    except Exception as error:  # the text of another error may hold data, and Flower would send it
         logging.getLogger(__name__).exception("request failed")
-        return answer(message, {"error": f"the node failed with a {type(error).__name__}. Its log says more."}, {})
+        return reply_message(
+            message, {"error": f"the node failed with a {type(error).__name__}. Its log says more."}, {}
+        )
 
 
 def node_of(context: Context) -> Node:
-    """The node that a SuperNode's configuration describes: `clients`, `data`, `state-dir` and `device`.
+    """The node that a SuperNode's configuration describes by `clients`, `data`, `state-dir` and `device`.
 
-    Without `clients` the partition that Flower's simulation gives a node is its client.
+    Without `clients`, the partition number that Flower's simulation gives a node is its client.
     """
-    given = context.node_config
-    key = "clients" if "clients" in given else "partition-id"
-    if key not in given:
+    settings = context.node_config
+    key = "clients" if "clients" in settings else "partition-id"
+    if key not in settings:
         raise Misconfigured(
             "the node's configuration does not say for which clients it speaks. Start the SuperNode with "
-            "--node-config 'clients=\"0\"', with its own numbers."
+            "--node-config 'clients=\"0\"' and the numbers of its clients."
         )
-    clients = str(given[key])
+    clients = str(settings[key])
     try:
         numbers = tuple(int(client) for client in clients.split(","))
     except ValueError:
@@ -48,7 +50,7 @@ def node_of(context: Context) -> Node:
         ) from None
     return Node(
         clients=numbers,
-        data=str(given["data"]) if "data" in given else None,
-        folder=Path(str(given.get("state-dir", Path.home() / ".fedblade" / f"node-{clients}"))),
-        device=str(given.get("device", "auto")),
+        data=str(settings["data"]) if "data" in settings else None,
+        folder=Path(str(settings.get("state-dir", Path.home() / ".fedblade" / f"node-{clients}"))),
+        device=str(settings.get("device", "auto")),
     )

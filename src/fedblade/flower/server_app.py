@@ -6,17 +6,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedblade.core.errors import FedbladeError
-from fedblade.flower._app import read_app
-from fedblade.flower._post import GridPost
+from fedblade.flower._grid_transport import GridTransport
 from fedblade.flower._server import check_deployable, deployed_setup, journal_of
+from fedblade.flower.app import read_app
 from fedblade.runs import RunJob
 
 RUN_DIR, RESUME = "run-dir", "resume"
-"""Keys of the app's configuration: where the run is written, and whether it goes on."""
+"""Keys of the app's configuration: the folder of the run, and whether the run in it is resumed."""
 
 
 def server_app(folder: Path) -> ServerApp:
-    """The server of the app in a folder; what cannot be deployed is refused here."""
+    """The server of the app in a folder; refuses a configuration that cannot be deployed."""
     config, deployment = read_app(folder)
     check_deployable(config)
     app = ServerApp()
@@ -30,12 +30,12 @@ def server_app(folder: Path) -> ServerApp:
                 config,
                 out,
                 resume=bool(context.run_config[RESUME]),
-                make_setup=lambda: deployed_setup(config, deployment, GridPost(grid), out, journal),
+                make_setup=lambda: deployed_setup(config, deployment, GridTransport(grid), out, journal),
             )
             job.execute()
         except Exception as error:
             known = isinstance(error, FedbladeError)
-            reason = str(error) if known else f"a {type(error).__name__}, of which Flower's log of the run says more"
+            reason = str(error) if known else f"a {type(error).__name__}; Flower's log of the run says more"
             journal({"event": "failed", "reason": reason})
             raise
 

@@ -1,9 +1,10 @@
-"""Presets shipped with the library, as data, and configuration files of the user's.
+"""Presets that come with the library, and configuration files of users.
 
-A preset is a single run (`quickstart`), or a grid of cells behind a table or figure of a paper. Grids live in one file
-per paper; a file of the user's may hold grids too. `_grid` describes what such a file says.
+A preset is a single run (`quickstart`) or a grid of cells, such as a table or figure of a paper. There is one file of
+grids per paper; a user's file may have grids too. `fedblade.presets.grid` describes the format.
 """
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.presets.grid import WORDS, GridCell, expand, inherit
+from fedblade.presets.grid import KEYWORDS, Cell, expand, inherit
 from fedblade.presets.names import NAMES
 
 _FOLDER = resources.files("fedblade.presets") / "files"
@@ -23,13 +24,13 @@ _RESULTS = _PAPERS / "results.csv"
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A grid of cells and what it is to be compared with.
+class GridPreset:
+    """A grid of cells, and the published numbers to compare them with.
 
-    `group` names the folder of its runs, which presets of one paper share. `results` is the table of published
-    numbers, `tables` the tables of `paper` in it, `labels` what the paper calls a partition, and `unmatched` which
-    published rows have no cell, and why. `variants` are readings of the paper with the default first, and `remark` is
-    what every page of results says of them.
+    `group` names the folder of the runs, which presets of one paper share. `results` is the file of published numbers,
+    `tables` are the tables of `paper` in that file, `labels` the paper's names of partitions, and `unmatched` the
+    published numbers without a cell, with the reason. `variants` are readings of the paper, the default first, and
+    `remark` is a sentence that every page of results repeats.
     """
 
     id: str
@@ -37,7 +38,7 @@ class Preset:
     summary: str
     remark: str
     variants: Mapping[str, tuple[str, ...]]
-    cells: tuple[GridCell, ...]
+    cells: tuple[Cell, ...]
     paper: str | None
     tables: tuple[str, ...]
     results: Traversable | None
@@ -47,8 +48,8 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A file of grids: its tables, the published results beside it, and the name of its folder of runs."""
+class _GridFile:
+    """A file of grids: the folder name of its runs, its tables, and the published numbers that belong to it."""
 
     group: str
     raw: Mapping[str, Any]
@@ -57,14 +58,14 @@ class _Source:
     @property
     def presets(self) -> Mapping[str, Any]:
         """The presets by id."""
-        found: Mapping[str, Any] = self.raw["presets"]
-        return found
+        presets: Mapping[str, Any] = self.raw["presets"]
+        return presets
 
-    def preset(self, name: str) -> Preset:
-        """One preset, expanded."""
+    def preset(self, name: str) -> GridPreset:
+        """The preset of this name or alias, with its cells."""
         id_ = self.raw.get("aliases", {}).get(name, name)
         definition = inherit(id_, {**self.raw.get("blocks", {}), **self.presets})
-        return Preset(
+        return GridPreset(
             id=id_,
             group=self.group,
             summary=definition.get("summary", ""),
@@ -81,39 +82,39 @@ class _Source:
 
 
 def preset_names() -> list[str]:
-    """Names of the shipped presets, other names of the same preset included."""
+    """Names and aliases of the presets that come with the library."""
     return sorted((*_single_names(), *_shipped()))
 
 
 def preset_summary(name: str) -> str:
-    """What a shipped preset is, in one line."""
+    """One line about a preset that comes with the library."""
     if name in _single_names():
         first = (_FOLDER / f"{name}.toml").read_text(encoding="utf-8").partition("\n")[0]
         return first.lstrip("# ").strip()
-    source = _shipped()[name]
-    other = source.raw.get("aliases", {}).get(name)
-    return f"the same as {other}" if other else str(source.presets[name].get("summary", ""))
+    grids = _shipped()[name]
+    other = grids.raw.get("aliases", {}).get(name)
+    return f"the same as {other}" if other else str(grids.presets[name].get("summary", ""))
 
 
 def read_config(source: str | Path | None, where: Sequence[str] = ()) -> dict[str, Any]:
-    """Raw tables of one run: of a preset, of a TOML file, or of the quickstart when nothing is named.
+    """The raw tables of one run: of a preset, of a TOML file, or of `quickstart` if `source` is None.
 
-    Of a grid, `where` (as `column=value`) must leave one cell.
+    Of a grid, `where` (a list of `column=value`) must choose one cell.
     """
     name = "quickstart" if source is None else str(source)
     if is_grid(name):
         from fedblade.presets.published import only_cell
 
-        preset = load_preset(name)
+        preset = load_grid(name)
         cell = only_cell(preset, where, name)
         return {"id": preset.id, "seed": cell.seeds[0], "seeds": list(cell.seeds), **cell.config}
     if where:
-        raise Misconfigured(f"'{name}' is a single run, so there is nothing to choose with --where. Leave it out.")
+        raise Misconfigured(f"'{name}' is a single run, so --where has nothing to choose from. Leave --where out.")
     return _read(name)
 
 
 def is_grid(source: str | Path) -> bool:
-    """Whether a preset or file is a grid of cells rather than one run."""
+    """Whether a preset or file is a grid of cells and not a single run."""
     name = str(source)
     if name in _single_names():
         return False
@@ -123,46 +124,55 @@ def is_grid(source: str | Path) -> bool:
     return path.is_file() and _has_grid(_parse_file(path))
 
 
-def load_preset(source: str | Path) -> Preset:
+def refuse_grid(source: str | Path | None, advice: str) -> None:
+    """Refuse a grid of several cells for a command that cannot choose a cell; `{}` in `advice` becomes the source."""
+    if source is not None and is_grid(source) and len(load_grid(source).cells) > 1:
+        num_cells = len(load_grid(source).cells)
+        raise Misconfigured(f"'{source}' is a grid of {num_cells} cells. {advice.format(shlex.quote(str(source)))}")
+
+
+def load_grid(source: str | Path) -> GridPreset:
     """A grid by its id, or from a file of grids: `FILE.toml` with one preset, or `FILE.toml:ID`."""
     name = str(source)
     if name in _shipped():
         return _shipped()[name].preset(name)
     if name in _single_names():
-        raise Misconfigured(f"'{name}' is a single run and no grid. Use `fedblade run {name}`.")
+        raise Misconfigured(f"'{name}' is a single run; expected a grid. Use `fedblade run {name}`.")
     file, id_ = _file_and_id(name)
     path = Path(file)
     if path.suffix != ".toml" and not path.is_file():
         raise Misconfigured(f"unknown preset '{name}'.{nearest(name, _shipped())}")
     raw = _read(file)
     if not _has_grid(raw):
-        raise Misconfigured(f"'{name}' is a single run; expected a grid. Use `fedblade run` for it, or add [grid].")
+        raise Misconfigured(
+            f"'{name}' is a single run; expected a grid. Use `fedblade run`, or add [grid] to the file."
+        )
     if "presets" not in raw:
         raw = {"presets": {path.stem: raw}}
-    found = _Source(path.stem, raw, _results_of(raw, path))
-    chosen = id_ or (next(iter(found.presets)) if len(found.presets) == 1 else "")
-    if chosen not in found.presets and chosen not in raw.get("aliases", {}):
-        raise Misconfigured(f"'{file}' has no preset '{chosen}'.{nearest(chosen, found.presets)}")
-    return found.preset(chosen)
+    grids = _GridFile(path.stem, raw, _results_of(raw, path))
+    chosen = id_ or (next(iter(grids.presets)) if len(grids.presets) == 1 else "")
+    if chosen not in grids.presets and chosen not in raw.get("aliases", {}):
+        raise Misconfigured(f"'{file}' has no preset '{chosen}'.{nearest(chosen, grids.presets)}")
+    return grids.preset(chosen)
 
 
 def _results_of(raw: Mapping[str, Any], path: Path) -> Traversable | None:
-    """The published numbers for a file: the table it names, or the shipped one where it names a paper alone."""
+    """The published numbers of a user's file: the file that it names, or the library's if it only names a paper."""
     if "results" in raw:
         return path.parent / str(raw["results"])
     return _RESULTS if "paper" in raw else None
 
 
 @cache
-def _shipped() -> dict[str, _Source]:
-    """The file of each shipped grid, by every name the grid has."""
-    found: dict[str, _Source] = {}
-    for item in sorted(_PAPERS.iterdir(), key=lambda each: each.name):
+def _shipped() -> dict[str, _GridFile]:
+    """The files of the library's grids, by the names and aliases of the grids."""
+    files: dict[str, _GridFile] = {}
+    for item in sorted(_PAPERS.iterdir(), key=lambda item: item.name):
         if item.name.endswith(".toml") and item.name != NAMES:
             raw = _parse(item.read_text(encoding="utf-8"), item.name)
-            source = _Source(item.name.removesuffix(".toml"), raw, _RESULTS)
-            found |= dict.fromkeys((*raw["presets"], *raw.get("aliases", {})), source)
-    return found
+            grids = _GridFile(item.name.removesuffix(".toml"), raw, _RESULTS)
+            files |= dict.fromkeys((*raw["presets"], *raw.get("aliases", {})), grids)
+    return files
 
 
 def _single_names() -> list[str]:
@@ -170,17 +180,17 @@ def _single_names() -> list[str]:
 
 
 def _has_grid(raw: Mapping[str, Any]) -> bool:
-    return "presets" in raw or any(word in raw for word in WORDS if word not in ("seeds", "summary", "remark"))
+    return "presets" in raw or any(word in raw for word in KEYWORDS if word not in ("seeds", "summary", "remark"))
 
 
 def _file_and_id(name: str) -> tuple[str, str]:
-    """`FILE.toml:ID` in two; without an id the second part is empty."""
+    """The two parts of `FILE.toml:ID`; the id may be empty."""
     file, colon, id_ = name.rpartition(":")
     return (file, id_) if colon and file.endswith(".toml") else (name, "")
 
 
 def _read(name: str) -> dict[str, Any]:
-    """The tables of a single preset or of a file."""
+    """The tables of a single run of the library, or of a file."""
     if name in _single_names():
         return _parse((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"), name)
     path = Path(name)
@@ -192,7 +202,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _parse_file(path: Path) -> dict[str, Any]:
-    """The tables of a file of the user's."""
+    """The tables of a user's file."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -203,4 +213,4 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"'{name}' is not valid TOML: {error}. Mend the file.") from error
+        raise Misconfigured(f"'{name}' is not valid TOML: {error}. Correct the file.") from error

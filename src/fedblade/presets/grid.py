@@ -1,21 +1,22 @@
-"""From a preset's tables to its cells: blocks are inherited, lists of the grid multiply, cases change settings.
+"""From the tables of a grid preset to its cells.
 
-A preset is data. Its tables are those of a run's configuration, and beside them stand the words in `WORDS`:
+A grid preset is data. It has the tables of a run's configuration and the keywords of `KEYWORDS`:
 
-- `extends`: a block or preset whose tables come first; `summary`: one line for lists; `seeds`: one run each.
-- `grid`: axes, every value with every other; a list of such tables is a union. An axis is a key (`local.epochs`), a
-  section (`dataset`, `model`, `method`: its name; `partition`: its name and level, `"dirichlet 0.1"`), or any word
-  whose values are tables of settings; such a table may carry the `label` of the method. `"@name"` stands for a list
-  under `[lists]`.
-- `variants`: readings of the paper, each a word with its values, the default first: `{split = ["client-wise",
-  "class-wise"]}`. Every cell exists in every variant; `--where` chooses among them, and without it the default holds.
-- `cases`: `where` (keys or variants, and the value or values they must have) and what then holds: `set`, `columns`,
-  `measures`.
+- `extends`: a block or preset that this one starts from. `summary`: one line for lists. `seeds`: one run per seed.
+- `grid`: a table of axes. Every value of an axis is combined with every value of the others; a list of tables is the
+  union of their cells. An axis is a key (`local.epochs`), a section (`dataset`, `model`, `method` with a name,
+  `partition` with a name and a level: `"dirichlet 0.1"`), or any word whose values are tables of settings. Such a table
+  may have a `label` for the method. `"@name"` stands for the list of that name under `[lists]`.
+- `variants`: readings of the paper. A variant is a word with its values, the default first: `{split = ["client-wise",
+  "class-wise"]}`. Every cell exists in every variant; `--where` chooses, and the default holds otherwise.
+- `cases`: tables with `where` (keys or variants and the values that they must have) and the changes to the cells that
+  match: `set`, `columns`, `measures`, `label`.
 - `remark`: a sentence that every page of results repeats.
-- `tables`, `measures`, `notes`: what to join with the published results, see `_paper`; `_measure` lists the measures,
-  and without any the accuracy of the evaluation's protocol is shown.
+- `tables`, `measures`, `notes`: how cells are joined with the published results, see `fedblade.presets.published`.
+  Without `measures` a table shows the accuracy of the evaluation's protocol.
+- `baseline`: the method that speed-ups are relative to.
 
-What a grid says outranks cases, and later cases outrank earlier ones.
+The grid overrules cases, and a later case overrules an earlier one.
 """
 
 import copy
@@ -30,7 +31,7 @@ from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.nested import dotted
 from fedblade.presets._axes import Point, points
 
-WORDS: dict[str, type | tuple[type, ...]] = {
+KEYWORDS: dict[str, type | tuple[type, ...]] = {
     "extends": str,
     "summary": str,
     "remark": str,
@@ -43,17 +44,17 @@ WORDS: dict[str, type | tuple[type, ...]] = {
     "notes": dict,
     "baseline": str,
 }
-"""Words of a preset that are no settings of a run, and what they hold."""
+"""Keys of a grid preset that are no settings of a run, and the types of their values."""
 
 
 @dataclass(frozen=True)
-class GridCell:
-    """One setting of a preset: a run per seed.
+class Cell:
+    """One setting of a grid, run once per seed.
 
-    `config` holds the tables of a run; `axes` the cell's place in the grid, `columns` what it is called in published
-    results where that differs from its configuration, `measures` how each published metric is computed, `chosen` the
-    dotted keys that its place in the grid sets. `variants` says which reading of the paper it is, and `unusual` in
-    which of these words it is not the default.
+    `config` has the tables of a run, `axes` the values of the grid's axes as text, and `chosen` the dotted keys that
+    the axes set. `columns` has the columns of published results that do not follow from the configuration, `label` the
+    name of the method there, and `measures` how a published metric is computed. `variants` says which reading of the
+    paper the cell is, and `unusual` names the variants that are not the default.
     """
 
     config: Raw
@@ -67,8 +68,8 @@ class GridCell:
     unusual: frozenset[str] = frozenset()
 
 
-def expand(definition: Mapping[str, Any], lists: Mapping[str, Sequence[Any]], name: str) -> list[GridCell]:
-    """Every cell of a preset whose inheritance is resolved, in the order of its grid."""
+def expand(definition: Mapping[str, Any], lists: Mapping[str, Sequence[Any]], name: str) -> list[Cell]:
+    """Every cell of a preset that has inherited its blocks, in the order of the grid."""
     grids = definition.get("grid", {})
     tables = grids if isinstance(grids, list) else [grids]
     variants = _variants(definition.get("variants", {}), name)
@@ -81,33 +82,33 @@ def expand(definition: Mapping[str, Any], lists: Mapping[str, Sequence[Any]], na
 
 
 def inherit(name: str, definitions: Mapping[str, Mapping[str, Any]], seen: tuple[str, ...] = ()) -> Raw:
-    """A definition with what it extends below it: tables merged, cases appended, other words replaced."""
+    """A definition on top of what it extends: tables are merged, cases appended, other keywords replaced."""
     if name not in definitions:
         raise Misconfigured(f"'{seen[-1]}' extends '{name}', which does not exist.{nearest(name, definitions)}")
     if name in seen:
         raise Misconfigured(f"preset '{name}' extends itself ({' > '.join((*seen, name))}). Break the circle.")
-    own = copy.deepcopy(dict(definitions[name]))
-    known = (*WORDS, *General.model_fields, *ORDER, "methods")
-    for key, value in own.items():
+    definition = copy.deepcopy(dict(definitions[name]))
+    known = (*KEYWORDS, *General.model_fields, *ORDER, "methods")
+    for key, value in definition.items():
         if key not in known:
             raise Misconfigured(f"unknown key '{key}' in '{name}'.{nearest(key, known)}")
         tables = value if key == "cases" or (key == "grid" and isinstance(value, list)) else ()
-        if not isinstance(value, WORDS.get(key, object)) or not all(isinstance(each, dict) for each in tables):
+        if not isinstance(value, KEYWORDS.get(key, object)) or not all(isinstance(table, dict) for table in tables):
             raise Misconfigured(f"{key} = {value!r} of '{name}' has the wrong shape. See the presets of the library.")
-    parent = own.pop("extends", None)
+    parent = definition.pop("extends", None)
     if parent is None:
-        return own
+        return definition
     below = inherit(parent, definitions, (*seen, name))
-    cases = [*below.pop("cases", []), *own.pop("cases", [])]
+    cases = [*below.pop("cases", []), *definition.pop("cases", [])]
     below.pop("summary", None)
-    words = {key: own.pop(key) for key in WORDS if key in own}
-    return {**merge(below, own), **words, "cases": cases}
+    replaced = {key: definition.pop(key) for key in KEYWORDS if key in definition}
+    return {**merge(below, definition), **replaced, "cases": cases}
 
 
 def _variants(given: Mapping[str, Any], name: str) -> list[dict[str, str]]:
-    """Every choice among the variants, the default one first."""
+    """Every combination of variants, the default first."""
     for word, values in given.items():
-        if not (isinstance(values, list) and values and all(isinstance(each, str) for each in values)):
+        if not (isinstance(values, list) and values and all(isinstance(value, str) for value in values)):
             raise Misconfigured(
                 f"variants.{word} of '{name}' is {values!r}; expected a list of names, the default first."
             )
@@ -116,8 +117,8 @@ def _variants(given: Mapping[str, Any], name: str) -> list[dict[str, str]]:
     return [dict(zip(given, chosen, strict=True)) for chosen in itertools.product(*given.values())]
 
 
-def _cell(definition: Mapping[str, Any], point: Point, variants: Mapping[str, str], name: str) -> GridCell:
-    base = {key: value for key, value in definition.items() if key not in WORDS}
+def _cell(definition: Mapping[str, Any], point: Point, variants: Mapping[str, str], name: str) -> Cell:
+    base = {key: value for key, value in definition.items() if key not in KEYWORDS}
     config = merge(base, point.settings)
     columns: Raw = {}
     measures: Raw = dict(definition.get("measures", {"accuracy": setting(base, "evaluation.protocol")}))
@@ -134,7 +135,7 @@ def _cell(definition: Mapping[str, Any], point: Point, variants: Mapping[str, st
     seeds = _seeds(definition.get("seeds", (config.pop("seed", 0),)), name)
     if lookup(config, "method") is None:
         raise Misconfigured(f"a cell of '{name}' has no method. Set method.name or an axis `method`.")
-    return GridCell(
+    return Cell(
         config=config,
         seeds=seeds,
         axes={axis: str(value) for axis, value in point.axes.items()},
@@ -148,7 +149,7 @@ def _cell(definition: Mapping[str, Any], point: Point, variants: Mapping[str, st
 
 
 def _seeds(given: Sequence[Any], name: str) -> tuple[int, ...]:
-    """Seeds as they were given, if they are seeds."""
+    """Check the seeds of a preset."""
     seeds = tuple(given)
     if not seeds or any(type(seed) is not int or seed < 0 for seed in seeds) or len(set(seeds)) < len(seeds):
         raise Misconfigured(

@@ -1,4 +1,4 @@
-"""What papers call methods, models and data sets. This module imports no torch, so that pages are made quickly."""
+"""What papers call methods, models and data sets. This module imports no torch, so that reports are quick to make."""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from importlib import resources
 from typing import Any
 
 NAMES = "names.toml"
-"""The file of these names; it lies beside the presets of the papers."""
+"""The file of these names, beside the files of grids."""
 
 
 @cache
 def names_in_papers() -> Mapping[str, Mapping[str, Any]]:
-    """What papers call the parts of the library, and facts about data sets that may not be on this machine."""
+    """By kind: the names that papers use for parts of the library, and facts about data sets."""
     return tomllib.loads((resources.files("fedblade.presets") / "files" / "papers" / NAMES).read_text(encoding="utf-8"))

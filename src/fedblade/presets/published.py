@@ -1,4 +1,4 @@
-"""A preset's cells beside the published results: what each is called there, and which rows belong to it."""
+"""Published numbers, and the cells of a grid that they belong to."""
 
 import csv
 import io
@@ -10,12 +10,12 @@ from importlib.resources.abc import Traversable
 
 from fedblade.config.settings import LEVELS, lookup, setting, show
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.presets.catalogue import Preset
-from fedblade.presets.grid import GridCell
+from fedblade.presets.catalogue import GridPreset
+from fedblade.presets.grid import Cell
 from fedblade.presets.names import names_in_papers
 
 COLUMNS = ("dataset", "partition", "level", "clients", "participants", "model", "method")
-"""Columns of published results that say which cell a row is about."""
+"""Columns of published results that say which cell a number belongs to."""
 
 IN_COLUMNS = {"dataset", "partition", "model", "method", "population"}
 IN_COLUMNS |= {
@@ -23,12 +23,12 @@ IN_COLUMNS |= {
     "federation.clients_per_round",
     *(f"partition.{key}" for key in LEVELS.values()),
 }
-"""Axes of a grid that columns of published results tell."""
+"""Axes of a grid that follow from columns of published results."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published number: `mean` as a number (None where the paper has none), `std`, and remarks."""
+    """A published number: the mean (None if the paper has none), the deviation, and remarks."""
 
     columns: Mapping[str, str]
     metric: str
@@ -38,7 +38,7 @@ class Published:
 
     @property
     def text(self) -> str:
-        """The mean as the paper prints it, `200+` and `<0.9` included."""
+        """The number as the paper prints it, such as `61.2 ± 0.5`, `200+` or `<0.9`."""
         if self.mean is None:
             return "failed" if "Failed" in self.notes else "–"
         printed = f"{self.mean:g}" if self.std is None else f"{self.mean:g} ± {self.std:g}"
@@ -46,48 +46,51 @@ class Published:
 
     @property
     def bounded(self) -> bool:
-        """Whether the number is a bound, with which no difference can be formed."""
+        """Whether the number is a bound, which has no difference to ours."""
         return "censored" in self.notes or "upper bound" in self.notes
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a preset's table: a metric of a cell, or its mean over cells that the paper averages."""
+    """One line of a paper's table: a metric of a cell, or its mean over cells that the paper averages.
+
+    `extra` has variants and axes that are no columns of published results.
+    """
 
     columns: Mapping[str, str]
     extra: Mapping[str, str]
     metric: str
     measure: str
-    cells: tuple[GridCell, ...]
+    cells: tuple[Cell, ...]
     published: Published | None
 
     @property
     def facts(self) -> dict[str, str]:
-        """Everything a line can be chosen by."""
+        """Everything that `--where` can choose a line by."""
         return {**self.columns, **self.extra, "metric": self.metric}
 
 
-def columns_of(cell: GridCell, labels: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The cell's place in published results, column by column."""
+def columns_of(cell: Cell, labels: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The columns of a cell in published results."""
     config, names = cell.config, names_in_papers()
     partition = str(lookup(config, "partition"))
     knob = lookup(config, f"partition.{LEVELS[partition]}") if partition in LEVELS else None
     return {
-        "dataset": _called("dataset", str(lookup(config, "dataset"))),
+        "dataset": _name_in_papers("dataset", str(lookup(config, "dataset"))),
         "partition": partition,
         "level": "" if knob is None else show(float(knob)),
         "clients": show(setting(config, "federation.num_clients")),
         "participants": show(setting(config, "federation.clients_per_round")),
-        "model": _called("model", str(lookup(config, "model"))),
+        "model": _name_in_papers("model", str(lookup(config, "model"))),
         "method": cell.label or _method_label(str(lookup(config, "method")), names),
         **labels.get(partition, {}),
         **{key: value for key, value in cell.columns.items() if key in COLUMNS},
     }
 
 
-def lines_of(preset: Preset) -> list[Line]:
-    """Every line of a preset's table, each with the published number that belongs to it, if there is one."""
-    groups: dict[tuple[str, ...], list[GridCell]] = {}
+def lines_of(preset: GridPreset) -> list[Line]:
+    """The lines of a grid's table, with the published numbers that belong to them."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in preset.cells:
         columns = columns_of(cell, preset.labels)
         extra = [f"{axis}={value}" for axis, value in _extra(cell).items()]
@@ -97,17 +100,18 @@ def lines_of(preset: Preset) -> list[Line]:
     for cells in groups.values():
         columns, first = columns_of(cells[0], preset.labels), cells[0]
         for metric, measure in first.measures.items():
-            # A table of measures tells several rows of one cell apart by their level (the domains of a test set).
-            several = measure if isinstance(measure, Mapping) else {columns["level"]: measure}
-            for level, how in several.items():
-                own = {**columns, "level": level}
-                found = next((row for row in rows if _belongs(row, own, metric, first.columns.get("notes"))), None)
-                lines.append(Line(own, _extra(first), metric, how, tuple(cells), found))
+            # A table of measures has a line for every domain of a test set; the level names the domain.
+            by_level = measure if isinstance(measure, Mapping) else {columns["level"]: measure}
+            for level, how in by_level.items():
+                place = {**columns, "level": level}
+                notes = first.columns.get("notes")
+                number = next((row for row in rows if _belongs(row, place, metric, notes)), None)
+                lines.append(Line(place, _extra(first), metric, how, tuple(cells), number))
     return lines
 
 
-def published_rows(preset: Preset) -> list[Published]:
-    """The rows of the preset's tables, in the order in which the preset names the tables."""
+def published_rows(preset: GridPreset) -> list[Published]:
+    """The published numbers of a grid's tables, in the order of `tables`."""
     if preset.results is None:
         return []
     rows = [row for row in _results(preset.results) if row[0] == preset.paper and row[1] in preset.tables]
@@ -115,28 +119,28 @@ def published_rows(preset: Preset) -> list[Published]:
 
 
 def select(lines: Sequence[Line], where: Sequence[str]) -> list[Line]:
-    """The lines that have every wanted value; a column given twice may have either value.
+    """The lines that `where` chooses by a list of `column=value`; a column given twice may have either value.
 
-    Each choice is `column=value`. Columns are those of the published results, the keys of the preset's grid, and its
-    variants; a variant that nobody chose is the default one.
+    Columns are those of the published results, the keys of the grid and its variants. A variant that is not chosen has
+    its default.
     """
     wanted: dict[str, list[str]] = {}
     for choice in where:
         column, equals, value = choice.partition("=")
         if not equals:
             raise Misconfigured(f"--where '{choice}' is not a choice; expected column=value, such as level=0.05.")
-        wanted.setdefault(_column(column.strip(), lines), []).append(value.strip())
+        wanted.setdefault(_full_name(column.strip(), lines), []).append(value.strip())
     chosen = [line for line in lines if line.cells[0].unusual <= wanted.keys()]
     for column, values in wanted.items():
-        fitting = {id(line) for value in values for line in _having(lines, column, value)}
+        fitting = {id(line) for value in values for line in _lines_with(lines, column, value)}
         chosen = [line for line in chosen if id(line) in fitting]
     if not chosen:
         raise Misconfigured(f"no cell has {' and '.join(where)} together. Leave one of them out.")
     return chosen
 
 
-def only_cell(preset: Preset, where: Sequence[str], source: str) -> GridCell:
-    """The one cell that is left, or an error that says what to choose by; `source` is how the preset was asked for."""
+def only_cell(preset: GridPreset, where: Sequence[str], source: str) -> Cell:
+    """The one cell that `where` chooses, or an error that says how to choose; `source` is the preset in the command."""
     lines = select(lines_of(preset), where)
     cells = list({id(cell): cell for line in lines for cell in line.cells}.values())
     if len(cells) == 1:
@@ -154,7 +158,7 @@ def only_cell(preset: Preset, where: Sequence[str], source: str) -> GridCell:
     )
 
 
-def _called(kind: str, name: str) -> str:
+def _name_in_papers(kind: str, name: str) -> str:
     return str(names_in_papers()[kind].get(name, name))
 
 
@@ -163,26 +167,26 @@ def _method_label(name: str, names: Mapping[str, Mapping[str, str]]) -> str:
     tuned = base.endswith("-ft")
     base = base.removesuffix("-ft")
     label = names["method"].get(base, base) + ("-FT" if tuned else "")
-    return "+".join((label, *(names["regulariser"].get(each, each) for each in added)))
+    return "+".join((label, *(names["regulariser"].get(part, part) for part in added)))
 
 
-def _extra(cell: GridCell) -> dict[str, str]:
-    """What tells cells apart that agree in every column: the variant, other axes of the grid or else the remark."""
+def _extra(cell: Cell) -> dict[str, str]:
+    """What tells cells with the same columns apart: variants, and other axes of the grid or else the remark."""
     axes = {axis: value for axis, value in cell.axes.items() if axis not in IN_COLUMNS}
     return {**cell.variants, **(axes or {key: value for key, value in cell.columns.items() if key == "notes"})}
 
 
 def _belongs(row: Published, columns: Mapping[str, str], metric: str, notes: str | None) -> bool:
-    """Whether a row is about this cell; a column the paper leaves empty fits everything.
+    """Whether a published number belongs to a cell; a column that the paper leaves empty fits every cell.
 
-    A metric may have a remark in brackets, which tells two ways to measure one published number apart.
+    A metric may have a remark in brackets, for two ways to measure one published number.
     """
     if row.metric != metric.partition(" (")[0] or any(row.columns[c] not in ("", columns[c]) for c in COLUMNS):
         return False
     return notes is None or notes in (part.strip() for part in row.notes.split(";"))
 
 
-def _column(given: str, lines: Sequence[Line]) -> str:
+def _full_name(given: str, lines: Sequence[Line]) -> str:
     known = dict.fromkeys(column for line in lines for column in line.facts)
     short = {column.rpartition(".")[2]: column for column in known}
     if given in known or given in short:
@@ -191,29 +195,29 @@ def _column(given: str, lines: Sequence[Line]) -> str:
     raise Misconfigured(f"unknown column '{given}' in --where.{nearest(given, (*known, *short), variants)}")
 
 
-def _having(lines: Sequence[Line], column: str, value: str) -> list[Line]:
-    """Lines with this text in the column; where none has it, those whose text says the same; then names of parts."""
-    ways: tuple[Callable[[Line], bool], ...] = (
+def _lines_with(lines: Sequence[Line], column: str, value: str) -> list[Line]:
+    """The lines with this text in a column, or else with an equal number or spelling, or else with this part's name."""
+    conditions: tuple[Callable[[Line], bool], ...] = (
         lambda line: line.facts.get(column) == value,
-        lambda line: _same(line.facts.get(column, ""), value),
-        lambda line: any(_same(name, value) for name in _registered(line, column)),
+        lambda line: _equal(line.facts.get(column, ""), value),
+        lambda line: any(_equal(name, value) for name in _registered(line, column)),
     )
-    for fits in ways:
-        if found := [line for line in lines if fits(line)]:
-            return found
+    for condition in conditions:
+        if fitting := [line for line in lines if condition(line)]:
+            return fitting
     options = {line.facts[column] for line in lines if column in line.facts}
     raise Misconfigured(f"no cell has {column} = '{value}'.{nearest(value, options)}")
 
 
 def _registered(line: Line, column: str) -> set[str]:
-    """Names in the library of what the column is about; a variant of a method goes by its label only."""
+    """The library's names for what is in a column. A method with a label is found by its label only."""
     if column not in ("dataset", "model", "method"):
         return set()
     named = (cell for cell in line.cells if column != "method" or not (cell.label or "method" in cell.columns))
     return {str(lookup(cell.config, column)) for cell in named}
 
 
-def _same(known: str, given: str) -> bool:
+def _equal(known: str, given: str) -> bool:
     if known.casefold() == given.casefold():
         return True
     try:
@@ -223,7 +227,7 @@ def _same(known: str, given: str) -> bool:
 
 
 def _results(source: Traversable) -> list[tuple[str, str, Published]]:
-    """(paper, table, row) of every published number in a file."""
+    """(paper, table, number) for every published number of a file."""
     try:
         return _parse_results(source.read_text(encoding="utf-8"))
     except (OSError, KeyError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Reports from run directories: a self-contained HTML page and comparison rows.
+"""Reports from run folders: a self-contained HTML page, and label maps as SVG.
 
-Reads what a run wrote to disk and nothing else, so it works on finished, running and broken runs alike and needs
-neither the model nor the data.
+A report reads only what a run wrote to disk. So it works on finished, running and broken runs alike and needs neither
+the model nor the data.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_file
-from fedblade.report._charts import WIDE
+from fedblade.report._blocks import WIDE
 from fedblade.report._labelmap import draw_label_map
 from fedblade.report._page import page
 from fedblade.results import (
@@ -50,4 +50,4 @@ def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, titl
         raise Misconfigured(
             f"{len(class_names)} class names were given for {len(table[0])} classes. Give one name per class."
         )
-    return draw_label_map(table, class_names=class_names, title=title, width=WIDE, name="label-map", alone=True)
+    return draw_label_map(table, WIDE, name="label-map", class_names=class_names, title=title, alone=True)

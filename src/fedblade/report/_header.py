@@ -1,85 +1,77 @@
-"""The top of the page: what was compared, the headline result, and what a reader must know before trusting it."""
+"""The top of the page: what was compared, the headline result, and warnings."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from fedblade.charts import partition_text
 from fedblade.core.words import plural
-from fedblade.report._html import paragraph
-from fedblade.report._svg import escape
-from fedblade.results import NAMED, ComparisonRow, Group, RunRecord, listing, over_last, percent, unreadable_note
-
-_SETTING = (
-    "In federated learning, clients keep their samples to themselves. In each round some of them train a copy of the "
-    "model on what they have, and a server averages what they send back. When clients hold different labels, these "
-    "copies learn different things; methods differ in what they do about it."
+from fedblade.results import (
+    MOST_NAMED,
+    ComparisonRow,
+    Group,
+    RunRecord,
+    listing,
+    over_last_rounds,
+    percent,
+    unreadable_note,
 )
-_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
-
-
-def header(heading: str, groups: Sequence[Group], rows: Sequence[ComparisonRow]) -> str:
-    """Heading, headline result, facts and notices."""
-    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(groups).items())
-    warnings = "".join(f'<p class="notice" role="note">{escape(said)}</p>' for said in _notices(groups))
-    finding = _finding(rows)
-    return (
-        f'<header><p class="eyebrow">fedblade report</p><h1>{escape(heading)}</h1>'
-        f"{paragraph(finding, 'finding') if finding else ''}{paragraph(_SETTING, 'intro')}"
-        f"<dl>{facts}</dl>{warnings}</header>"
-    )
 
 
 def default_heading(groups: Sequence[Group]) -> str:
     """What is compared, and on what."""
     methods = list(dict.fromkeys(group.method for group in groups))
-    what = listing(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
+    what = listing(methods) if len(methods) <= MOST_NAMED else f"{len(methods)} methods"
     return f"{what} on {listing(_distinct(groups, lambda run: run.part('dataset')))}"
 
 
-def _notices(groups: Sequence[Group]) -> list[str]:
-    """What a reader must know before trusting the table."""
-    found = [run for group in groups for run in group.runs]
-    said = []
-    waiting = Counter(run.status for run in found if not run.finished)
+def notices(groups: Sequence[Group]) -> list[str]:
+    """Warnings that a reader needs before the table."""
+    runs = [run for group in groups for run in group.runs]
+    sentences = []
+    waiting = Counter(run.status for run in runs if not run.finished)
     if waiting:
         states = listing([f"{count} {status}" for status, count in waiting.items()])
-        said.append(
-            f"{sum(waiting.values())} of {plural(len(found), 'run')} not finished ({states}). Means use finished runs "
+        sentences.append(
+            f"{sum(waiting.values())} of {plural(len(runs), 'run')} not finished ({states}). Means use finished runs "
             "only; a group without one shows its values so far. Groups with an unfinished run are not ranked."
         )
     if len({group.setting for group in groups}) > 1:
-        said.append(
+        sentences.append(
             "The groups differ in data, partition, federation or model (see Configuration); compare accuracies only "
             "between groups that agree in these."
         )
     if len(_pictures(groups)) > 1:
-        said.append(
+        sentences.append(
             f"The runs were trained on different pictures ({listing(_pictures(groups))}); compare accuracies only "
             "between runs with the same."
         )
-    if len({run.accuracy_of for run in found}) > 1:
-        said.append("Rows marked 'personal models' average the clients' own models; the others are one global model.")
-    said.extend(_repeated_seeds(groups))
-    said.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
-    lost = unreadable_note(found)
-    said.extend([lost] if lost else [])
-    return said
+    if len({run.accuracy_of for run in runs}) > 1:
+        sentences.append(
+            "Rows marked 'personal models' average the clients' own models; the others are one global model."
+        )
+    sentences.extend(_repeated_seeds(groups))
+    sentences.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
+    unreadable = unreadable_note(runs)
+    sentences.extend([unreadable] if unreadable else [])
+    return sentences
 
 
 def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
-    said = []
+    sentences = []
     for group in groups:
         twice = [str(s) for s, n in Counter(r.seed for r in group.counted).items() if n > 1 and s is not None]
         if twice:
-            said.append(
+            sentences.append(
                 f"{group.label}: seed {listing(twice)} occurs more than once, and every run counts in the mean."
             )
-    return said
+    return sentences
 
 
-def _facts(groups: Sequence[Group]) -> dict[str, str]:
-    found = [run for group in groups for run in group.runs]
-    seeds = sorted({run.seed for run in found if run.seed is not None})
-    facts = {
+def facts(groups: Sequence[Group]) -> dict[str, str]:
+    """What was run, on what and how often."""
+    runs = [run for group in groups for run in group.runs]
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    distinct = {
         "dataset": _distinct(groups, lambda run: run.part("dataset")),
         "pictures": _pictures(groups) or [""],
         "partition": _distinct(groups, partition_text),
@@ -87,9 +79,9 @@ def _facts(groups: Sequence[Group]) -> dict[str, str]:
         "clients": _distinct(groups, _clients_text),
         "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
         "seeds": [", ".join(map(str, seeds)) or "?"],
-        "runs": [str(len(found))],
+        "runs": [str(len(runs))],
     }
-    return {name: ", ".join(values) for name, values in facts.items() if values != [""]}
+    return {name: ", ".join(values) for name, values in distinct.items() if values != [""]}
 
 
 def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
@@ -97,15 +89,8 @@ def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list
 
 
 def _pictures(groups: Sequence[Group]) -> list[str]:
-    """What samples were read from, where runs say it."""
-    return [said for said in _distinct(groups, lambda run: run.pictures) if said]
-
-
-def partition_text(run: RunRecord) -> str:
-    """The name of the split with what says how skewed it is."""
-    stored = run.config.get("partition")
-    levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
-    return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])
+    """The sources of the samples, as far as runs name them."""
+    return [source for source in _distinct(groups, lambda run: run.pictures) if source]
 
 
 def _clients_text(run: RunRecord) -> str:
@@ -116,7 +101,7 @@ def _clients_text(run: RunRecord) -> str:
     return f"{stored['num_clients']}" + (f", {chosen} per round" if chosen else "")
 
 
-def _finding(rows: Sequence[ComparisonRow]) -> str:
+def finding(rows: Sequence[ComparisonRow]) -> str:
     """The headline result in one sentence, with a warning when the seeds do not settle it; empty if not ranked."""
     first = [row for row in rows if row.rank == 1]
     second = [row for row in rows if row.rank == 2]
@@ -128,11 +113,11 @@ def _finding(rows: Sequence[ComparisonRow]) -> str:
     gap, spread = best.ranked_mean - next_best.ranked_mean, (best.ranked_std or 0.0) + (next_best.ranked_std or 0.0)
     seeds = plural(len(best.seeds), "seed")
     instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
-    over = over_last(count for row in rows for count in row.evaluations)
-    said = (
+    over = over_last_rounds(count for row in rows for count in row.evaluations)
+    sentence = (
         f"Highest mean accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
         f"{seeds}, {gap:.2f} points above {next_best.label}."
     )
     if len(best.seeds) == 1:
-        return said + " One seed cannot tell whether this would hold for another."
-    return said + (" That gap is within the spread over seeds." if gap <= spread else "")
+        return sentence + " One seed cannot tell whether this would hold for another."
+    return sentence + (" That gap is within the spread over seeds." if gap <= spread else "")

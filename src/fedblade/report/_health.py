@@ -3,9 +3,8 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from fedblade.report._html import Column, details, paragraph, table
-from fedblade.report._svg import escape
-from fedblade.results import STATES, Group
+from fedblade.report._blocks import Block, Cell, Details, Paragraph, TableBlock, columns
+from fedblade.results import STATE_COUNTERS, Group
 
 _COUNTER = "count_"
 _NOTE = (
@@ -15,36 +14,36 @@ _NOTE = (
 )
 
 
-def health(groups: Sequence[Group]) -> str:
-    """The counters that are not zero in every round, nothing where there are none."""
-    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.fields})
+def health(groups: Sequence[Group]) -> list[Block]:
+    """The counters with a value other than zero, nothing where there are none."""
+    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.numbers})
     rows = []
     for key in (key for key in keys if key.startswith(_COUNTER)):
         counted = [list(_counted(group, key)) for group in groups]
         if any(value for runs in counted for values in runs for value in values):
-            when = "last round" if key in STATES else "all rounds"
+            when = "last round" if key in STATE_COUNTERS else "all rounds"
             name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
-            rows.append([escape(name), *(_state(runs) if key in STATES else _events(runs) for runs in counted)])
+            rows.append([Cell(name), *(_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted)])
     if not rows:
-        return ""
-    columns = [Column("counter", numeric=False), *(Column(group.label) for group in groups)]
-    return details("Health counters that are not zero", table("Health counters", columns, rows) + paragraph(_NOTE))
+        return []
+    headings = ["counter", *(group.label for group in groups)]
+    listed = TableBlock("Health counters", columns(headings, ("counter",)), rows)
+    return [Details("Health counters that are not zero", [listed, Paragraph(_NOTE)])]
 
 
 def _counted(group: Group, key: str) -> Iterator[list[float]]:
-    """The values over rounds of each run that has any."""
-    per_run = ([r.fields[key] for r in run.history if key in r.fields] for run in group.runs)
+    """The values over rounds, of every run that has values."""
+    per_run = ([r.numbers[key] for r in run.history if key in r.numbers] for run in group.runs)
     return (values for values in per_run if values)
 
 
-def _events(runs: Sequence[Sequence[float]]) -> str:
-    return f"{sum(map(sum, runs)):,.0f}"
+def _events(runs: Sequence[Sequence[float]]) -> Cell:
+    return Cell(f"{sum(map(sum, runs)):,.0f}")
 
 
-def _state(runs: Sequence[Sequence[float]]) -> str:
+def _state(runs: Sequence[Sequence[float]]) -> Cell:
     """The last value, and the largest where that is more."""
     if not runs:
-        return "0"
+        return Cell("0")
     last, most = statistics.fmean(values[-1] for values in runs), max(map(max, runs))
-    shown = f"{last:,.1f}".removesuffix(".0")
-    return f"{shown}<small>at most {most:,.0f}</small>" if most > last else shown
+    return Cell(f"{last:,.1f}".removesuffix(".0"), small=f"at most {most:,.0f}" if most > last else "")

@@ -1,10 +1,11 @@
-"""Label maps: how many samples of each class each client holds."""
+"""Label maps: the number of samples by client and class."""
 
 import math
 from collections.abc import Sequence
 
+from fedblade.charts.palette import GRID, MUTED
 from fedblade.report._labelmarks import Frame, Table, key, marks
-from fedblade.report._svg import GRID, MUTED, document, shorten, stride, tag, text, text_width, upright_title
+from fedblade.report._svg import document, shorten, stride, tag, text, text_width, upright_title
 
 _MIN_CELL = 2.0
 _BARS = 40
@@ -13,11 +14,11 @@ _NAME_ROOM = 110.0
 
 def draw_label_map(
     counts: Table,
-    *,
-    class_names: Sequence[str] | None,
-    title: str | None,
     width: float,
+    *,
     name: str,
+    class_names: Sequence[str] | None = None,
+    title: str | None = None,
     alone: bool = False,
 ) -> str:
     """Clients across, classes down, samples as bubbles or shades, and a bar per client for its total."""
@@ -40,7 +41,7 @@ def draw_label_map(
 
 
 def bin_clients(counts: Table, room: int) -> tuple[list[list[float]], int]:
-    """The columns to draw, and how many clients each stands for.
+    """The columns to draw, and the number of clients in a column.
 
     Clients that do not fit are sorted by their most frequent class before neighbours are averaged: averaging
     unlike clients would make the split look more even than it is.

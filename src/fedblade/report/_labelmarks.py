@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.report._cells import runs_of
-from fedblade.report._svg import COLOURS, GRID, tag, text, text_width
+from fedblade.charts.palette import COLOURS, GRID
+from fedblade.report._svg import cell_paths, tag, text, text_width
 
 Table = Sequence[Sequence[float]]
 
@@ -17,7 +17,7 @@ _CELL = COLOURS[0]
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the cells are: origin, size of a cell, and how many there are."""
+    """The cells in pixels: their origin, the size of a cell, and the numbers of columns and rows."""
 
     left: float
     top: float
@@ -28,12 +28,12 @@ class Frame:
 
     @property
     def right(self) -> float:
-        """Where the last column ends."""
+        """The right edge of the last column."""
         return self.left + self.columns * self.cell_width
 
     @property
     def bottom(self) -> float:
-        """Where the last row ends."""
+        """The lower edge of the last row."""
         return self.top + self.rows * self.cell_height
 
     @property
@@ -102,7 +102,8 @@ def _shades(columns: Table, frame: Frame) -> str:
         class_="grid",
     )
     shades = "".join(
-        tag("path", d=drawn, stroke_opacity=level / _LEVELS) for level, drawn in runs_of(levels, frame.columns).items()
+        tag("path", d=drawn, stroke_opacity=level / _LEVELS)
+        for level, drawn in cell_paths(levels, frame.columns).items()
     )
     place = f"translate({frame.left:.2f} {frame.top:.2f}) scale({frame.cell_width:.4f} {frame.cell_height:.4f})"
     return edge + tag("g", shades, class_="shades", stroke=_CELL, shape_rendering="crispEdges", transform=place)

@@ -9,20 +9,24 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-INK, MUTED, GRID = "#1b1f24", "#57606a", "#dfe3e8"
+from fedblade.charts.palette import COLOURS, INK, MUTED
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 12
-# Okabe and Ito's palette, its yellow left out (illegible on white). Seven colours against five dash patterns:
-# the pair repeats only after 35 lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1b1f24")
+# Seven colours and five dash patterns: a pair of them repeats only after 35 lines.
 DASHES = ("none", "7 3", "2 3", "10 3 2 3", "14 4")
 _GLYPH = 0.56
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+def printable(text: object) -> str:
+    """The text with a replacement for every character that XML forbids."""
+    return _FORBIDDEN.sub("\ufffd", str(text))
+
+
 def escape(text: object) -> str:
-    """Text safe in HTML and XML, also inside attributes; characters that XML forbids are replaced."""
-    return html.escape(_FORBIDDEN.sub("\ufffd", str(text)))
+    """Text safe in HTML and XML, also inside attributes."""
+    return html.escape(printable(text))
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
@@ -55,10 +59,10 @@ def upright_title(y: float, string: object) -> str:
     return tag("text", escape(string), transform=at, text_anchor="middle", fill=MUTED, class_="muted")
 
 
-def stride(count: int, need: float) -> int:
-    """Label every how many of `count` places, where each label takes `need` places: 1, 2, 5, 10, 20, 50, ..."""
+def stride(count: int, cells: float) -> int:
+    """How many of `count` cells share a label that is as wide as `cells` cells: 1, 2, 5, 10, 20, 50, ..."""
     steps = (factor * power for power in (1, 10, 100, 1_000, 10_000) for factor in (1, 2, 5))
-    return next((step for step in steps if step >= need), count)
+    return next((step for step in steps if step >= cells), count)
 
 
 def text_width(string: str) -> float:
@@ -73,13 +77,31 @@ def shorten(string: str, width: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
-    """Path data through the points to a tenth of a pixel: the first place, then the step to each of the others.
+    """Path data to a tenth of a pixel: the first point, then the step to every other point.
 
-    Steps are shorter in print than places, and they are taken between rounded places, so that nothing adds up.
+    Steps are shorter in print than points. They are taken between rounded points, so that errors do not add up.
     """
-    places = [(round(10 * x), round(10 * y)) for x, y in points]
-    steps = [(x - old_x, y - old_y) for (old_x, old_y), (x, y) in itertools.pairwise(places)]
-    return f"M{_tenths(places[:1])}{'l' if steps else ''}{_tenths(steps)}{'z' if closed else ''}"
+    rounded = [(round(10 * x), round(10 * y)) for x, y in points]
+    steps = [(x - old_x, y - old_y) for (old_x, old_y), (x, y) in itertools.pairwise(rounded)]
+    return f"M{_tenths(rounded[:1])}{'l' if steps else ''}{_tenths(steps)}{'z' if closed else ''}"
+
+
+def cell_paths(levels: Sequence[int], columns: int) -> dict[int, str]:
+    """Path data by level for cells of size 1, given row after row; cells of level 0 stay empty.
+
+    Neighbours of one level in a row are one line as thick as a row, so that thousands of cells stay small.
+    """
+    paths: dict[int, list[str]] = {}
+    for row in range(len(levels) // columns):
+        line = levels[row * columns : (row + 1) * columns]
+        column = 0
+        while column < columns:
+            level, start = line[column], column
+            while column < columns and line[column] == level:
+                column += 1
+            if level:
+                paths.setdefault(level, []).append(f"M{start} {row}.5h{column - start}")
+    return {level: "".join(parts) for level, parts in sorted(paths.items())}
 
 
 def line_style(index: int) -> dict[str, object]:
@@ -102,7 +124,7 @@ def swatch(index: int) -> str:
 def document(
     body: str, *, size: tuple[float, float], title: str, desc: str, name: str, alone: bool = False, **attributes: object
 ) -> str:
-    """A complete picture with title and description; `alone` adds what a file of its own needs."""
+    """A complete picture with title and description; `alone` adds what a separate file needs."""
     width, height = size
     paper = tag("rect", width=width, height=height, fill="#ffffff") if alone else ""
     label = tag("title", escape(title), id=f"{name}-title") + tag("desc", escape(desc), id=f"{name}-desc")
@@ -141,7 +163,7 @@ def _sample(index: int, x: float, y: float) -> str:
 
 
 def _tenths(pairs: Iterable[tuple[int, int]]) -> str:
-    """Numbers of tenths in print; a minus sign parts a number from the one before it as well as a space does."""
+    """Tenths as decimal numbers; before a minus sign no space is needed."""
     written = (f"{value / 10:g}" for pair in pairs for value in pair)
     return " ".join(written).replace(" -", "-")
 

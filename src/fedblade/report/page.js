@@ -1,6 +1,6 @@
 "use strict";
-// The page is complete without this script, which adds: switches for methods, values under the pointer, a choice of
-// round. It reads the blocks of JSON beside the pictures and asks nothing of any other place.
+// The page is complete without this script. The script adds switches for methods, values under the pointer and a
+// choice of round. It reads the blocks of JSON beside the pictures and loads nothing.
 (() => {
   const LEVELS = 8;
   const UNKNOWN = 255;
@@ -28,7 +28,7 @@
     if (off) hidden.add(group);
     else hidden.delete(group);
     chip.setAttribute("aria-pressed", String(!off));
-    for (const each of all(`[data-g="${group}"]`)) each.classList.toggle("off", off);
+    for (const shape of all(`[data-g="${group}"]`)) shape.classList.toggle("off", off);
     hide();
   }
   for (const chip of all(".chip")) {
@@ -78,8 +78,8 @@
   }
 
   // Line charts.
-  function axis(told) {
-    const [start, end, low, high, log] = told.split(" ").map(Number);
+  function axis(mapping) {
+    const [start, end, low, high, log] = mapping.split(" ").map(Number);
     const share = log ? (v) => Math.log(v / low) / Math.log(high / low) : (v) => (v - low) / (high - low);
     return {
       start,
@@ -98,7 +98,7 @@
   const swatches = all(".bar .swatch");
 
   function show(svg, data, x, y, at) {
-    const shown = data.lines.filter((each) => !hidden.has(each.g) && each.y.length);
+    const shown = data.lines.filter((series) => !hidden.has(series.g) && series.y.length);
     if (!shown.length) return hide();
     const across = data.x[at];
     hide();
@@ -107,16 +107,17 @@
     marked.append(make(svg, "line", { class: "cross", x1: pixel, x2: pixel, y1: y.start, y2: y.end }));
     const head = document.createElement("small");
     head.textContent = `${data.name} ${print(across)}`;
-    const rows = shown.map((each) => {
-      const places = each.x || data.x;
+    const rows = shown.map((series) => {
+      const places = series.x || data.x;
       const i = nearest(places, across);
-      const value = each.y[i];
+      const value = series.y[i];
       if (value !== null && value !== undefined) {
-        const dot = { class: `dot f${each.g % 7}`, cx: x.at(places[i]), cy: y.at(value), r: 4 };
+        const drawn = svg.querySelector(`g[data-line][data-g="${series.g}"] circle`);
+        const dot = { class: drawn.getAttribute("class"), cx: x.at(places[i]), cy: y.at(value), r: 4 };
         marked.append(make(svg, "circle", dot));
       }
       const far = places[i] === across ? "" : ` (at ${print(places[i])})`;
-      return [value, line((each.label || labels[each.g]) + far, print(value), swatches[each.g])];
+      return [value, line((series.label || labels[series.g]) + far, print(value), swatches[series.g])];
     });
     rows.sort((a, b) => (b[0] ?? -Infinity) - (a[0] ?? -Infinity));
     tip.replaceChildren(head, ...rows.map((row) => row[1]));
@@ -156,8 +157,8 @@
     const x = axis(svg.dataset.x);
     const y = axis(svg.dataset.y);
     const drawn = all("g[data-line]", svg);
-    data.lines.forEach((each, i) => {
-      const points = each.y.map((v, k) => [x.at((each.x || data.x)[k]), v]).filter((pair) => pair[1] !== null);
+    data.lines.forEach((series, i) => {
+      const points = series.y.map((v, k) => [x.at((series.x || data.x)[k]), v]).filter((pair) => pair[1] !== null);
       const path = points.map(([across, v]) => `${across.toFixed(1)},${y.at(v).toFixed(1)}`).join("L");
       const last = points[points.length - 1];
       drawn[i].querySelector("path").setAttribute("d", path ? `M${path}` : "");
@@ -178,17 +179,17 @@
     const levels = [...bytes].map((byte) => (byte === UNKNOWN ? 0 : level(value(byte, data.signed))));
     for (let row = 0; row < data.side; row += 1) {
       for (let column = 0; column < data.side; ) {
-        const found = levels[row * data.side + column];
+        const strength = levels[row * data.side + column];
         const start = column;
-        while (column < data.side && levels[row * data.side + column] === found) column += 1;
-        if (found) runs.set(found, `${runs.get(found) || ""}M${start} ${row}.5h${column - start}`);
+        while (column < data.side && levels[row * data.side + column] === strength) column += 1;
+        if (strength) runs.set(strength, `${runs.get(strength) || ""}M${start} ${row}.5h${column - start}`);
       }
     }
-    const paths = [...runs].map(([found, d]) =>
+    const paths = [...runs].map(([strength, d]) =>
       make(svg, "path", {
         d,
-        class: found > 0 ? "pos-stroke" : "neg-stroke",
-        "stroke-opacity": Math.abs(found) / LEVELS,
+        class: strength > 0 ? "pos-stroke" : "neg-stroke",
+        "stroke-opacity": Math.abs(strength) / LEVELS,
       }),
     );
     svg.querySelector(".heat").replaceChildren(...paths);
@@ -203,11 +204,11 @@
       if (Math.min(row, column) < 0 || Math.max(row, column) >= data.side) return hide();
       const byte = data.bytes[row * data.side + column];
       const v = value(byte, data.signed);
-      const said = data.signed ? v.toFixed(2) : `${(100 * v).toFixed(0)} %`;
+      const printed = data.signed ? v.toFixed(2) : `${(100 * v).toFixed(0)} %`;
       tip.replaceChildren(
         line(data.down, data.names[row]),
         line(data.across, data.names[column]),
-        line(data.signed ? "cosine" : "share", byte === UNKNOWN || byte === undefined ? "–" : said),
+        line(data.signed ? "cosine" : "share", byte === UNKNOWN || byte === undefined ? "–" : printed),
       );
       return place(event.clientX, event.clientY);
     };
@@ -234,7 +235,7 @@
       const data = known.get(figure);
       if (!data || !data.frames) continue;
       if (data.side) data.bytes = unpack(data.frames[at] || "");
-      else data.lines.forEach((each, i) => (each.y = data.frames[at][i]));
+      else data.lines.forEach((series, i) => (series.y = data.frames[at][i]));
       for (const svg of all("svg.chart", figure)) {
         if (data.side) paint(svg, data, data.bytes);
         else redraw(svg, data);

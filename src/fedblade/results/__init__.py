@@ -1,11 +1,53 @@
-"""Run folders and what is read from them: the one package that knows their file names and formats. No torch."""
+"""Run folders and what is read from them: the only package that knows their file names and formats. Imports no torch.
 
-from fedblade.results._arrays import Array, Snapshots, Vector, complete, side_of, snapshots, square, vector
-from fedblade.results._captions import MEAN_OF_OWN, drawn_sentence, measured_on, own_sentence
-from fedblade.results._compare import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
+- The folder of a run: `RunDirectory` writes it and reads single files, `run_folders` finds run folders, `read_lines`
+  and `read_object` read JSON. Constants such as `HISTORY` are file names; a record is read from `RECORD_FILES`.
+- Runs as values: `read_runs` gives a `RunRecord` each, with `Round`, `Partition` and the `fields` that describe its
+  numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
+- Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
+  `distinguishing_keys`, `count_configurations`, `setting_number` and `published_names` work on their settings.
+- Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
+- The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
+  for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
+- Words for captions and tables: numbers (`percent`, `duration`, `size`, `listing`), the last rounds (`last_rounds`,
+  `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
+  (`own_models_sentence`, `coverage_sentence`).
+"""
+
+from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
 from fedblade.results._comparison_table import comma_separated, comparison_table, latex, markdown
+from fedblade.results._diagnostic_arrays import (
+    Snapshots,
+    StoredArray,
+    Vector,
+    array_length,
+    complete_list,
+    number_list,
+    snapshots,
+    square_matrix,
+)
 from fedblade.results._fields import built_in_fields, described_fields
-from fedblade.results._folder import (
+from fedblade.results._format import MISSING, MOST_NAMED, duration, listing, percent, size
+from fedblade.results._group_order import published_names, setting_number
+from fedblade.results._groups import (
+    Group,
+    count_configurations,
+    differing_keys,
+    distinguishing_keys,
+    flat_settings,
+    group_runs,
+)
+from fedblade.results._json_files import Lines, read_lines, read_object
+from fedblade.results._last_rounds import last_rounds, last_rounds_heading, last_rounds_of_run, over_last_rounds
+from fedblade.results._own_model_sentences import (
+    MEAN_OVER_OWN_MODELS,
+    coverage_sentence,
+    own_models_sentence,
+    samples_of_own_models,
+)
+from fedblade.results._read import check_counts, read_runs
+from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
+from fedblade.results._run_directory import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
@@ -16,18 +58,11 @@ from fedblade.results._folder import (
     METRICS,
     MODEL,
     PARTITION,
-    READ,
+    RECORD_FILES,
     SUMMARY,
     RunDirectory,
     run_folders,
 )
-from fedblade.results._format import MISSING, NAMED, duration, listing, percent, size
-from fedblade.results._groups import Curve, Group, count_distinct, differing_keys, flatten, group_runs, telling_keys
-from fedblade.results._json_files import Lines, read_lines, read_object
-from fedblade.results._last_rounds import last_heading, last_rounds, last_word, over_last
-from fedblade.results._order import published_names, setting_number
-from fedblade.results._read import check_counts, read_runs
-from fedblade.results._record import IN_PROGRESS, STATES, Partition, Round, RunRecord, number
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 from fedblade.results._unreadable import unreadable_note
 
@@ -40,18 +75,16 @@ __all__ = [
     "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
-    "MEAN_OF_OWN",
+    "MEAN_OVER_OWN_MODELS",
     "METRICS",
     "MISSING",
     "MODEL",
-    "NAMED",
+    "MOST_NAMED",
     "PARTITION",
-    "READ",
-    "STATES",
+    "RECORD_FILES",
+    "STATE_COUNTERS",
     "SUMMARY",
-    "Array",
     "ComparisonRow",
-    "Curve",
     "Group",
     "Lines",
     "Partition",
@@ -59,10 +92,12 @@ __all__ = [
     "RunDirectory",
     "RunRecord",
     "Snapshots",
+    "StoredArray",
     "Table",
     "TableCell",
     "TableColumn",
     "Vector",
+    "array_length",
     "built_in_fields",
     "check_counts",
     "check_threshold",
@@ -70,39 +105,38 @@ __all__ = [
     "compare",
     "comparison_rows",
     "comparison_table",
-    "complete",
-    "count_distinct",
+    "complete_list",
+    "count_configurations",
+    "coverage_sentence",
     "described_fields",
     "differing_keys",
-    "drawn_sentence",
+    "distinguishing_keys",
     "duration",
-    "flatten",
+    "finite_number",
+    "flat_settings",
     "group_runs",
-    "last_heading",
     "last_rounds",
-    "last_word",
+    "last_rounds_heading",
+    "last_rounds_of_run",
     "latex",
     "latex_table",
     "listing",
     "markdown",
     "markdown_table",
-    "measured_on",
-    "number",
-    "over_last",
-    "own_sentence",
+    "number_list",
+    "over_last_rounds",
+    "own_models_sentence",
     "percent",
     "published_names",
     "read_lines",
     "read_object",
     "read_runs",
     "run_folders",
+    "samples_of_own_models",
     "setting_number",
-    "side_of",
     "size",
     "snapshots",
-    "square",
+    "square_matrix",
     "suggest_threshold",
-    "telling_keys",
     "unreadable_note",
-    "vector",
 ]

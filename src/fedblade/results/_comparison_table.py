@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from fedblade import protocols
-from fedblade.results._captions import measured_on
-from fedblade.results._compare import ComparisonRow
+from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, duration, percent, size
-from fedblade.results._last_rounds import last_heading, last_rounds, over_last
+from fedblade.results._last_rounds import last_rounds, last_rounds_heading, over_last_rounds
+from fedblade.results._own_model_sentences import samples_of_own_models
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]
@@ -68,7 +68,7 @@ def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
     return [
         ("method", lambda row: TableCell(row.label)),
         ("runs", _finished_of_all),
-        (last_heading(_evaluations(rows)), _last),
+        (last_rounds_heading(_evaluations(rows)), _last),
         ("final", lambda row: _accuracy(row.final_mean, row.final_std, mark=_mark(row))),
         (f"to {rows[0].threshold:g} %", lambda row: TableCell(row.rounds_to_text)),
         *([("own", _own)] if _any_own(rows) else costs),
@@ -163,7 +163,7 @@ def _terminal_notes(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    several, last = any(len(row.seeds) > 1 for row in rows), over_last(_evaluations(rows))
+    several, last = any(len(row.seeds) > 1 for row in rows), over_last_rounds(_evaluations(rows))
     mean = "the test accuracy after" if "only" in last else "the mean of the test accuracies after"
     notes = [f"{last_rounds(_evaluations(rows)).capitalize()}: {mean} {last}."]
     if several:
@@ -198,7 +198,7 @@ def _caption(table: Table) -> str:
 def _measured_on(rows: Sequence[ComparisonRow]) -> str:
     """What clients' own models were measured on, empty where none was."""
     own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
-    return measured_on(own) if own else ""
+    return samples_of_own_models(own) if own else ""
 
 
 def _any_own(rows: Sequence[ComparisonRow]) -> bool:

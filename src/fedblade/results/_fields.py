@@ -40,7 +40,7 @@ def described_fields(groups: "Sequence[Group]") -> list[Field]:
     Where runs describe a field differently, the first run counts.
     """
     runs = [run for group in groups for run in group.counted]
-    measured = {name for run in runs for round_ in run.history for name in round_.fields}
+    measured = {name for run in runs for round_ in run.history for name in round_.numbers}
     found: dict[str, Field] = {}
     for run in runs:
         for name, field in run.fields.items():

@@ -1,14 +1,14 @@
-"""Numbers and lists in print."""
+"""Numbers and lists as text."""
 
 from collections.abc import Sequence
 
 MISSING = "–"
-# Up to so many methods are named one by one in a sentence.
-NAMED = 4
+MOST_NAMED = 4
+"""Up to this many methods are named one by one in a sentence."""
 
 
 def percent(value: float | None) -> str:
-    """Two decimals, or a dash."""
+    """A number with two decimals, or a dash for None."""
     return MISSING if value is None else f"{value:.2f}"
 
 

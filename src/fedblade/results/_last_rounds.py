@@ -1,4 +1,4 @@
-"""Which rounds the mean over the last ten is over, in words: there may be fewer."""
+"""Says in words which rounds the mean over the last ten rounds is over: there may be fewer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,14 +6,14 @@ MOST = 10
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 Counts = Iterable[tuple[int, int]]
-"""Evaluated rounds and all rounds of each run."""
+"""Pairs of the number of evaluated rounds and the number of all rounds, one per run."""
 
 
 def last_rounds(counts: Counts) -> str:
     """`last 10 rounds`, `all 8 rounds`, `all 3 evaluated rounds`, `only round` or `last 10 rounds at most`."""
-    known = _known(counts)
-    kind = "evaluated round" if any(some < done for some, done in known) else "round"
-    fewest, most = _range(known)
+    evaluated = _evaluated(counts)
+    kind = "evaluated round" if any(count < done for count, done in evaluated) else "round"
+    fewest, most = _range(evaluated)
     if fewest == MOST:
         return f"last {MOST} {kind}s"
     if fewest < most:
@@ -21,15 +21,15 @@ def last_rounds(counts: Counts) -> str:
     return f"only {kind}" if most == 1 else f"all {most} {kind}s"
 
 
-def over_last(counts: Counts) -> str:
-    """The same in a sentence: `the last 10 rounds`, `all 8 rounds`."""
-    said = last_rounds(counts)
-    return said if said.startswith("all") else f"the {said}"
+def over_last_rounds(counts: Counts) -> str:
+    """The rounds in a sentence: `the last 10 rounds`, `all 8 rounds`."""
+    words = last_rounds(counts)
+    return words if words.startswith("all") else f"the {words}"
 
 
-def last_heading(counts: Counts) -> str:
-    """The same in a narrow column: `last 10`, `all 8`, `only`, `last ≤10`."""
-    fewest, most = _range(_known(counts))
+def last_rounds_heading(counts: Counts) -> str:
+    """The rounds in a narrow column: `last 10`, `all 8`, `only`, `last ≤10`."""
+    fewest, most = _range(_evaluated(counts))
     if fewest == MOST:
         return f"last {MOST}"
     if fewest < most:
@@ -37,16 +37,17 @@ def last_heading(counts: Counts) -> str:
     return "only" if most == 1 else f"all {most}"
 
 
-def last_word(evaluated: int) -> str:
-    """The same of one run: `last ten`, `all eight`."""
+def last_rounds_of_run(evaluated: int) -> str:
+    """The rounds of one run: `last ten`, `all eight`."""
     return "last ten" if evaluated >= MOST else f"all {_WORDS[evaluated - 1]}"
 
 
-def _known(counts: Counts) -> list[tuple[int, int]]:
-    return [(some, done) for some, done in counts if some]
+def _evaluated(counts: Counts) -> list[tuple[int, int]]:
+    """The counts of the runs with an evaluated round."""
+    return [(count, done) for count, done in counts if count]
 
 
-def _range(known: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _range(evaluated: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """The fewest and the most rounds that a mean is over; ten where nothing was evaluated yet."""
-    used = [min(some, MOST) for some, _ in known] or [MOST]
+    used = [min(count, MOST) for count, _ in evaluated] or [MOST]
     return min(used), max(used)

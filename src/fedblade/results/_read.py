@@ -10,7 +10,9 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
 from fedblade.results._fields import read_descriptions
-from fedblade.results._folder import (
+from fedblade.results._json_files import read_bytes, read_lines, read_object
+from fedblade.results._record import Partition, Round, RunRecord, finite_number
+from fedblade.results._run_directory import (
     CLIENTS,
     CONFIG,
     DIAGNOSTICS,
@@ -20,13 +22,11 @@ from fedblade.results._folder import (
     SUMMARY,
     run_folders,
 )
-from fedblade.results._json_files import read_bytes, read_lines, read_object
-from fedblade.results._record import Partition, Round, RunRecord, number
 from fedblade.results._unreadable import broken_lines, broken_values
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read every run found at or below `paths`, each once, in the order given."""
+    """Read all runs at or below `paths`, in this order; a run that is found twice is read once."""
     if not paths:
         raise Misconfigured("no run directory was given; expected at least one. Name a run or a folder of runs.")
     found: dict[Path, Path] = {}
@@ -37,7 +37,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
 
 
 def _runs_below(path: Path) -> list[Path]:
-    """Run folders at or below `path`, sorted; an error that says why where there is none."""
+    """The run folders at or below `path`, sorted; an error where there is none."""
     if not path.exists():
         raise Misconfigured(f"'{path}' does not exist; expected a run directory or a folder of runs. Check the path.")
     if not path.is_dir():
@@ -52,22 +52,22 @@ def _runs_below(path: Path) -> list[Path]:
 
 
 def _read_run(folder: Path) -> RunRecord:
-    history, rounds = _read_lines(folder / HISTORY, by_round=True)
-    diagnostics, arrays = _read_lines(folder / DIAGNOSTICS, by_round=True)
-    clients, in_clients = _read_lines(folder / CLIENTS)
+    history, broken_rounds = _read_lines(folder / HISTORY, by_round=True)
+    diagnostics, broken_arrays = _read_lines(folder / DIAGNOSTICS, by_round=True)
+    clients, broken_clients = _read_lines(folder / CLIENTS)
     split, summary = read_object(folder / PARTITION), read_object(folder / SUMMARY)
-    fields, in_fields = _read_fields(folder / METRICS)
-    by_round = _by_round(history)
-    in_history = [*rounds, *broken_values(by_round, _where(folder / HISTORY))]
+    fields, broken_fields = _read_fields(folder / METRICS)
+    rounds = _by_round(history)
+    broken_numbers = broken_values(rounds, _where(folder / HISTORY))
     return RunRecord(
         path=folder,
         config=_read_config(folder / CONFIG),
         summary=summary,
-        history=tuple(_round(number_, entry) for number_, entry in by_round.items()),
+        history=tuple(_round(index, entry) for index, entry in rounds.items()),
         partition=_partition(split, folder / PARTITION),
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
-        left_out=(*in_history, *arrays, *in_clients, *in_fields),
+        left_out=(*broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
         stored_fields=fields,
@@ -75,7 +75,7 @@ def _read_run(folder: Path) -> RunRecord:
 
 
 def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:
-    """The fields that the run describes, None where it has no such file, and which descriptions cannot be read."""
+    """The fields that the run describes, None without the file, and the descriptions that cannot be read, in words."""
     if not path.exists():
         return None, []
     fields, broken = read_descriptions(read_object(path))
@@ -83,7 +83,7 @@ def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:
 
 
 def _source(summary: Mapping[str, Any]) -> str:
-    """What the samples were read from by the summary of a run, for runs that have no `partition.json`."""
+    """What the samples were read from, as the summary says; for runs that have no `partition.json`."""
     pictures = summary.get("pictures")
     return str(pictures.get("source") or "") if isinstance(pictures, dict) else ""
 
@@ -96,24 +96,24 @@ def _read_config(path: Path) -> Mapping[str, Any]:
 
 
 def _read_lines(path: Path, *, by_round: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
-    """The objects of a file of lines, and which lines cannot be read, in words."""
+    """The objects of a file of lines, and the lines that cannot be read, in words."""
     found = read_lines(path, by_round=by_round)
     return found.objects, broken_lines(found.broken, _where(path))
 
 
 def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What the entries hold besides their round, in order of rounds; of a repeated round the later entry counts."""
-    found = {entry["round"]: entry for entry in entries}
-    return {round_: {k: v for k, v in entry.items() if k != "round"} for round_, entry in sorted(found.items())}
+    """The entries without their round, by round in ascending order; of a repeated round the later entry counts."""
+    latest = {entry["round"]: entry for entry in entries}
+    return {index: {key: latest[index][key] for key in latest[index] if key != "round"} for index in sorted(latest)}
 
 
-def _round(number_: int, entry: Mapping[str, Any]) -> Round:
-    fields = {key: value for key, stored in entry.items() if (value := number(stored)) is not None}
-    return Round(number_, fields.get("test_accuracy"), fields.get("test_loss"), fields.get("seconds"), fields)
+def _round(index: int, entry: Mapping[str, Any]) -> Round:
+    numbers = {name: value for name, stored in entry.items() if (value := finite_number(stored)) is not None}
+    return Round(index, numbers.get("test_accuracy"), numbers.get("test_loss"), numbers.get("seconds"), numbers)
 
 
 def _where(path: Path) -> str:
-    """A file by its run, wherever that lies."""
+    """A file and the name of its run folder."""
     return f"{path.resolve().parent.name}/{path.name}"
 
 
@@ -127,7 +127,7 @@ def _partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
 
 
 def check_counts(counts: Any, what: str) -> tuple[tuple[float, ...], ...]:
-    """The table as floats `[clients][classes]`, or an error when it is empty, ragged or not made of counts."""
+    """The table as floats `[clients][classes]`; an error where it is empty, ragged or not made of counts."""
     try:
         table = tuple(tuple(float(n) for n in row) for row in counts)
     except (TypeError, ValueError):

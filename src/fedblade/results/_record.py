@@ -1,4 +1,4 @@
-"""What a run left on disk, as plain values with the accuracies a report needs."""
+"""A run as it is on disk: plain values, and the accuracies that tables and pages show."""
 
 import math
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from fedblade.core.fields import Field
 from fedblade.hardness import Hardness, measure
 from fedblade.results._fields import all_fields
 
-STATES = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
-"""Counters of how things are and not of what happened: every round finds the same again, and a total says nothing."""
+STATE_COUNTERS = frozenset({"count_clients_without_test_samples", "count_dead_features", "count_idle_clients"})
+"""Counters of a state, not of events: they count the same things again in every round, so that a total says nothing."""
 IN_PROGRESS = "in progress"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One line of `history.jsonl`; `fields` has every number in it by its key, diagnostics included."""
+    """One line of `history.jsonl`; `numbers` has all its numbers by their names, those of metrics included."""
 
     number: int
     accuracy: float | None
     loss: float | None
     seconds: float | None
-    fields: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Samples per client and class, `counts [clients][classes]`."""
+    """The numbers of samples per client and class, `counts [clients][classes]`."""
 
     digest: str
     counts: tuple[tuple[float, ...], ...]
@@ -39,12 +39,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run as it stands on disk.
+    """One run as it is on disk.
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
-    `clients` the lines of `clients.jsonl`. `left_out` names what the files hold that cannot be read. `pictures` says
-    what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is what the run has
-    measured of its split, `stored_fields` how it has described its numbers; runs of earlier versions have neither.
+    `clients` the lines of `clients.jsonl`. `left_out` names the parts of the files that cannot be read. `pictures` says
+    what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is the hardness of
+    the split that the run has measured, and `stored_fields` are the descriptions of its numbers; runs of earlier
+    versions have neither.
     """
 
     path: Path
@@ -61,19 +62,19 @@ class RunRecord:
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
-        """What the run measures, by the name of the number, in reading order.
+        """The descriptions of the numbers that the run measures, by name, in reading order.
 
-        As the run has described it; runs of earlier versions get the built-in descriptions. A number that nobody
-        describes has a field with its name as label.
+        The run has stored them; for runs of earlier versions the built-in descriptions are used. A number without a
+        description has a field with its name as label.
         """
-        return all_fields(self.stored_fields, (name for round_ in self.history for name in round_.fields))
+        return all_fields(self.stored_fields, (name for round_ in self.history for name in round_.numbers))
 
     @property
     def hardness(self) -> Hardness | None:
-        """How hard the split is: as stored, else measured for the run's own cohorts if the counts are there."""
+        """How hard the split is: as stored, or measured here for the run's cohorts if the counts are stored."""
         if self.stored_hardness is not None or self.partition is None:
             return self.stored_hardness
-        cohort = number(self._setting("federation", "clients_per_round"))
+        cohort = finite_number(self._setting("federation", "clients_per_round"))
         samples = sum(map(sum, self.partition.counts))
         if cohort is None or cohort < 1 or not 0 < samples < math.inf:
             return None
@@ -91,22 +92,21 @@ class RunRecord:
 
     @property
     def seed(self) -> int | None:
-        """Base seed of the run."""
+        """The seed of the run."""
         seed = self.summary.get("seed", self.config.get("seed"))
         return seed if isinstance(seed, int) else None
 
     @property
     def rounds_done(self) -> int:
-        """Rounds completed so far."""
+        """The number of rounds completed so far."""
         if self.history:
             return self.history[-1].number
-        return int(number(self.summary.get("rounds")) or 0)
+        return int(finite_number(self.summary.get("rounds")) or 0)
 
     @property
     def rounds_planned(self) -> int | None:
-        """Rounds asked for in the configuration."""
-        federation = self.config.get("federation")
-        planned = number(federation.get("rounds")) if isinstance(federation, Mapping) else None
+        """The number of rounds in the configuration."""
+        planned = finite_number(self._setting("federation", "rounds"))
         return None if planned is None else int(planned)
 
     @property
@@ -116,7 +116,7 @@ class RunRecord:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What the run warns of itself, such as rounds in which no client made a step."""
+        """The warnings in the summary, such as rounds in which no client made a step."""
         stored = self.summary.get("flags")
         return tuple(map(str, stored)) if isinstance(stored, list) else ()
 
@@ -127,7 +127,10 @@ class RunRecord:
 
     @property
     def ranked_accuracy(self) -> float | None:
-        """What runs are ranked by: the mean over the last ten rounds, or the calibrated model, which is in no round."""
+        """The accuracy that runs are ranked by.
+
+        It is the mean over the last ten rounds, or that of the calibrated model, which no round has measured.
+        """
         return self.final_accuracy if self.calibrated else self.last10_accuracy
 
     @property
@@ -137,12 +140,12 @@ class RunRecord:
 
     @property
     def personal_accuracy(self) -> float | None:
-        """Mean accuracy of the clients' own models, where the run measured them; `tests_apart` says on what."""
-        return number(self.summary.get("personal_accuracy"))
+        """The mean accuracy of the clients' own models, if the run measured it; `tests_apart` says on what samples."""
+        return finite_number(self.summary.get("personal_accuracy"))
 
     @property
     def tests_apart(self) -> bool:
-        """Whether each client's own model is measured on samples of that client, and not all on the same test set."""
+        """Whether a client's own model is measured on test samples of that client, and not on the whole test set."""
         return self._setting("evaluation", "on") == "validation" or self._setting("dataset", "test_split") not in (
             None,
             "global",
@@ -150,63 +153,66 @@ class RunRecord:
 
     @property
     def last10_accuracy(self) -> float | None:
-        """Mean test accuracy over the last ten evaluated rounds, or as many as there are, before any calibration."""
+        """The mean test accuracy over the last ten evaluated rounds, or over all if there are fewer.
+
+        A calibration at the end of the run does not count.
+        """
         return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
 
     @property
     def rounds_evaluated(self) -> int:
-        """Rounds with a test accuracy."""
+        """The number of rounds with a test accuracy."""
         return len(protocols.accuracies(self.evaluated()))
 
     @property
     def best_accuracy(self) -> float | None:
-        """Highest test accuracy over rounds; optimistic, because it is chosen on test data."""
+        """The highest test accuracy over rounds; it is optimistic, because it is chosen on test data."""
         return self._settled("best_accuracy", protocols.best(self.evaluated()))
 
     @property
     def seconds_per_round(self) -> float | None:
-        """Mean seconds of training and aggregation per round."""
-        seen = [r.seconds for r in self.history if r.seconds is not None]
-        return sum(seen) / len(seen) if seen else self.per_round("seconds")
+        """The mean seconds of training and aggregation per round."""
+        seconds = [round_.seconds for round_ in self.history if round_.seconds is not None]
+        return sum(seconds) / len(seconds) if seconds else self.per_round("seconds")
 
     def part(self, kind: str) -> str:
-        """Name of the method, dataset, partition or model the run used, `?` when it says nowhere."""
+        """The name of the run's method, dataset, partition or model, `?` where no file says it."""
         section = self.summary.get(kind, self.config.get(kind))
         name = section.get("name") if isinstance(section, Mapping) else section
         return str(name) if name else "?"
 
     def per_round(self, key: str) -> float | None:
-        """A total of the summary divided by the number of rounds."""
-        total = number(self.summary.get(key))
+        """A total in the summary, divided by the number of rounds."""
+        total = finite_number(self.summary.get(key))
         return total / self.rounds_done if total is not None and self.rounds_done else None
 
     def rounds_to(self, threshold: float) -> int | None:
-        """First round, counted from 1, whose test accuracy reaches `threshold` percent."""
+        """The first round, counted from 1, whose test accuracy reaches `threshold` percent."""
         return protocols.rounds_to(self.evaluated(), threshold)
 
     def evaluated(self) -> protocols.History:
-        """Rounds and accuracies as the protocols read them."""
-        return [{"round": r.number, "test_accuracy": r.accuracy} for r in self.history]
+        """The rounds and their accuracies in the form that the protocols read."""
+        return [{"round": round_.number, "test_accuracy": round_.accuracy} for round_ in self.history]
 
     def _setting(self, section: str, key: str) -> object:
         table = self.config.get(section)
         return table.get(key) if isinstance(table, Mapping) else None
 
     def _settled(self, key: str, from_history: float | None) -> float | None:
-        """The summary's value of a finished run; otherwise the history is fresher."""
-        stored = number(self.summary.get(key))
+        """A number of the summary if the run has finished; otherwise the one from the history, which is newer."""
+        stored = finite_number(self.summary.get(key))
         first, second = (stored, from_history) if self.finished else (from_history, stored)
         return second if first is None else first
 
 
 @lru_cache(maxsize=64)
 def _measured(counts: tuple[tuple[float, ...], ...], cohort: int) -> Hardness:
-    """The hardness of a table that many runs of a study may share."""
+    """The hardness of a split; many runs of a study share one, so that it is kept."""
     return measure(counts, cohort)
 
 
-def number(value: object) -> float | None:
-    """A finite float, or None for anything that is not one."""
+def finite_number(value: object) -> float | None:
+    """The value as a finite float, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedblade.results._record import RunRecord, number
+from fedblade.results._record import RunRecord, finite_number
 
 _SHOWN = 4
 """Parts, lines and rounds that are named one by one."""
@@ -32,7 +32,7 @@ def broken_values(rounds: Mapping[int, Mapping[str, Any]], file: str) -> list[st
     broken: dict[str, list[int]] = {}
     for round_, entry in sorted(rounds.items()):
         for key, value in entry.items():
-            if isinstance(value, str | bool) or (isinstance(value, int) and number(value) is None):
+            if isinstance(value, str | bool) or (isinstance(value, int) and finite_number(value) is None):
                 broken.setdefault(key, []).append(round_)
     return [f"{key} of {_numbered('round', numbers)} in {file}" for key, numbers in broken.items()]
 

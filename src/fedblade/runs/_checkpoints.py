@@ -46,7 +46,7 @@ class Checkpoints:
                 tensors, facts = read_tensors(self._path(round_))
                 return start.restored(tensors, round_), facts, notes
             except (CorruptFile, KeyError) as error:
-                notes.append(f"the checkpoint of round {round_} cannot be used, the one before it is: {error}")
+                notes.append(f"the checkpoint of round {round_} cannot be used, so an earlier one is: {error}")
                 self._path(round_).replace(self._path(round_).with_suffix(".damaged"))
         return start, {}, notes
 

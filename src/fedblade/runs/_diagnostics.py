@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 _DIGITS = 6
 """Significant digits of numbers in lists."""
 _MAX_CLIENTS = 10_000
-"""The accuracy that each client can expect is computed for populations up to this size."""
+"""The accuracy that clients can expect is computed for populations up to this size."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def diagnostic_request(setup: Setup, metrics: Sequence[Metric]) -> DiagnosticReq
 
     def sums_of(clients: Literal["all", "first"]) -> tuple[Sum, ...]:
         return tuple(
-            {local.name: local for metric in metrics if metric.of == clients for local in metric.local}.values()
+            {local.name: local for metric in metrics if metric.clients == clients for local in metric.local}.values()
         )
 
     every, first = sums_of("all"), sums_of("first")

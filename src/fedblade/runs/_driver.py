@@ -148,8 +148,8 @@ class Driver:
     def _exchange_after_run(self, state: ServerState, traffic: RoundTraffic) -> tuple[ServerState, RoundRecord]:
         """After the last round, run the exchanges that end the run: the final state, and fields for the last record.
 
-        The fields have names of their own. The other fields of the last record are of the model before the exchanges,
-        so that means over rounds compare like with like.
+        The names of these fields start with a prefix. All other fields of the last record belong to the model before
+        the exchanges, as in every other round.
         """
         setup = self._setup
         if state.round < setup.config.federation.rounds or not has_exchanges(setup, "after_run"):
@@ -195,7 +195,7 @@ class Driver:
         self.state, facts, notes = self._checkpoints.restore(self._setup.start)
         self._saved_round = self.state.round
         self.history = self._directory.cut_history(self.state.round)
-        self.diagnostics = self._directory.rows(DIAGNOSTICS)
+        self.diagnostics = self._directory.records(DIAGNOSTICS)
         self._personal_models.restore(facts, self.history)
         for round_ in range(self.state.round):
             self._has_fixed_tensors[self._cohort(round_)] = True

@@ -1,6 +1,7 @@
 """Which engine a run uses: the stacked one if it can compute this run, otherwise the sequential one."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from torch import nn
@@ -18,22 +19,27 @@ from fedblade.engines.stacked import StackedEngine
 from fedblade.runs._device import float32_products
 from fedblade.runs._operations import step_operations
 
+
+class StartedEngine(NamedTuple):
+    """An engine that a run gets from how it is started, not from its configuration."""
+
+    summary: str
+    refusal: str
+    """Ends the error if a configuration names the engine."""
+
+
 STARTED_ENGINES = {
-    "distributed": (
+    "distributed": StartedEngine(
         "Every cohort is shared by processes, on one machine or several; chosen by starting the run with torchrun.",
         "needs several processes. Start the run with torchrun: torchrun --nproc-per-node 2 -m fedblade run …, or use "
         "engine=auto.",
     ),
-    "flower": (
+    "flower": StartedEngine(
         "Clients train on other machines, through Flower; `fedblade flower init` makes an app of a configuration.",
         "runs inside a Flower app. Make one with `fedblade flower init DIR CONFIG.toml` and start it with "
         "`fedblade flower run DIR`.",
     ),
 }
-"""Engines that a run gets from how it is started, not from its configuration.
-
-The first text says what the engine does, the second text what to do instead of choosing the engine by its name.
-"""
 LARGE_STEP = 6e8
 """Operations of one client's step that keep a CPU busy. Beyond them, stacking clients gains nothing."""
 _CANDIDATES = 64
@@ -78,14 +84,14 @@ def choose_engine(
 def engine_summaries() -> dict[str, str]:
     """Every engine by name, with one sentence on what the engine does."""
     registered = {entry.name: entry.summary for entry in engines.entries()}
-    started = {name: summary for name, (summary, _) in STARTED_ENGINES.items()}
+    started = {name: engine.summary for name, engine in STARTED_ENGINES.items()}
     return dict(sorted((registered | started).items()))
 
 
 def _configured(name: str) -> Entry:
     """The engine that a configuration chooses by name; refuses a name that a configuration cannot choose."""
     if name in STARTED_ENGINES:
-        raise Unsupported(f"engine '{name}' {STARTED_ENGINES[name][1]}")
+        raise Unsupported(f"engine '{name}' {STARTED_ENGINES[name].refusal}")
     if ":" not in name and name not in engines.names():
         raise Misconfigured(f"unknown engine '{name}'.{nearest(name, engine_summaries())}")
     return engines.get(name)

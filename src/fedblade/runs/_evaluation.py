@@ -87,9 +87,9 @@ def personal_accuracies(
 ) -> Iterator[tuple[int, PersonalAccuracy]]:
     """Accuracy of personal models, in the order of `clients`; a client comes with the indices of its samples.
 
-    A node that has its own data measures on those, and ignores the indices.
+    A node with its own data measures on its data, and ignores the indices.
     """
-    for client, totals in setup.engine.measure_own(state, clients, samples, setup.accuracy.passes):
+    for client, totals in setup.engine.measure_personal(state, clients, samples, setup.accuracy.passes):
         yield client, PersonalAccuracy(_accuracy(setup, totals), num_samples(totals))
 
 
@@ -104,7 +104,7 @@ def _mean_over_clients(
     clients = (
         (_stored_client(setup, state, int(client), store), setup.test_order) for client in setup.evaluated_clients
     )
-    measured = setup.engine.measure_own(state, clients, setup.test, _passes(metrics))
+    measured = setup.engine.measure_personal(state, clients, setup.test, _passes(metrics))
     totals = ((client, {**client_totals, **observed}) for client, client_totals in measured)
     mean, by_client = personal_values(setup, metrics, totals)
     record: dict[str, Any] = dict(mean.numbers)
@@ -128,7 +128,7 @@ def _passes(metrics: Sequence[Metric]) -> tuple[DataPass, ...]:
 
 
 def _accuracy_by_client(setup: Setup, state: ServerState, store: ClientStore) -> dict[int, float]:
-    """Accuracy of personal models on the clients' test samples, for the clients that have some."""
+    """Accuracy of personal models on the clients' test samples, for the clients that have test samples."""
     parts = ((int(client), personal_test_indices(setup, int(client))) for client in setup.evaluated_clients)
     clients = ((_stored_client(setup, state, client, store), indices) for client, indices in parts if len(indices))
     accuracies = personal_accuracies(setup, state, clients, setup.personal_test_samples)
@@ -147,7 +147,7 @@ def _indices_of_group(setup: Setup, groups: IntArray, group: object) -> Tensor:
 
 
 def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, float]:
-    """Accuracy of the global model on the samples of each domain. `groups` is the domain of every test sample."""
+    """Accuracy of the global model by domain. `groups` is the domain of every test sample."""
     accuracies: dict[str, float] = {}
     for group in np.unique(groups):
         indices = _indices_of_group(setup, groups, group)
@@ -157,7 +157,7 @@ def _by_domain(setup: Setup, state: ServerState, groups: IntArray) -> dict[str, 
 
 
 def _by_trained_domain(setup: Setup, state: ServerState, store: ClientStore, groups: IntArray) -> dict[str, float]:
-    """For each domain, the mean accuracy on it of the personal models of the clients that train on it."""
+    """For every domain, the mean accuracy of the personal models of the clients that train on this domain."""
     train_groups = setup.dataset.train.groups
     if train_groups is None:
         return {}

@@ -55,12 +55,12 @@ class RunJob:
             refuse_ranks()
             return self._lead()
         with threads_for(self.ranks):
-            if not self.ranks.leads:
+            if not self.ranks.is_rank_0:
                 served = serve_rank_0(self.ranks, self.config, self.folder, self.dataset, self.model)
                 return received_result(self.folder, *served)
             with ending_together(self.ranks):
                 result = self._lead()
-                self.ranks.tell(*result_message(result))
+                self.ranks.broadcast(*result_message(result))
             return result
 
     def _lead(self) -> Result:

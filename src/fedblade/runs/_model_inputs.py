@@ -45,36 +45,36 @@ def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
     Inputs that are scaled differently from those of training are refused. Files of older versions lack some facts; what
     depends on those is not checked.
     """
-    given = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    batch = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
     stored, original = tuple(facts["input_shape"]), tuple(facts.get("given_shape") or ())
-    shape = tuple(given.shape[1:])
-    if shape not in (stored, original) or given.dim() == 0:
+    shape = tuple(batch.shape[1:])
+    if shape not in (stored, original) or batch.dim() == 0:
         alternative = f" or {_batch_of(original)}" if original else ""
         raise Misconfigured(
-            f"inputs have shape {tuple(given.shape)}; expected {_batch_of(stored)}{alternative}, as in training. "
+            f"inputs have shape {tuple(batch.shape)}; expected {_batch_of(stored)}{alternative}, as in training. "
             f"Reshape them."
         )
-    if given.numel():
-        _check_scale(facts, given)
+    if batch.numel():
+        _check_scale(facts, batch)
     if shape == stored:
-        return given
-    return given.unsqueeze(1) if len(original) < len(stored) else given.movedim(-1, 1)
+        return batch
+    return batch.unsqueeze(1) if len(original) < len(stored) else batch.movedim(-1, 1)
 
 
-def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
+def _check_scale(facts: dict[str, Any], batch: Tensor) -> None:
     """Refuse inputs whose values, over the whole batch, are scaled differently from those of training.
 
     The range is training's highest value minus its lowest. Refused are:
 
     - pictures of which 1 % of the values lie above training's highest by more than a quarter of the range, or below its
-      lowest by more than a quarter (a tenth where training had no negative values), or a single value by more than the
+      lowest by more than a quarter (a tenth if training had no negative values), or a single value by more than the
       range; for a model of pixels, a single value outside of 0 to 255 (or whatever the unit is);
-    - fractions in 0 to 1 where training reached 16 or more, except tables of fractions;
-    - pictures around 0 (lowest < -highest / 4) that do not exceed a quarter of training's highest value, where training
+    - fractions in 0 to 1 if training reached 16 or more, except tables of fractions;
+    - pictures around 0 (lowest < -highest / 4) that do not exceed a quarter of training's highest value, if training
       reached 16 or more and had no negative values;
-    - pictures with fractions that do not exceed a tenth of training's highest value, where training had integers;
+    - pictures with fractions that do not exceed a tenth of training's highest value, if training had integers;
     - 16 or more pictures of a type with fractions, none of which exceeds a tenth of training's largest magnitude, or
-      none of which has a negative value where training's went below 0 by more than a tenth of the range.
+      none of which has a negative value although training's went below 0 by more than a tenth of the range.
 
     A single dark picture passes, and so do black pictures. Values of tables may lie outside: every column has its own
     scale.
@@ -83,12 +83,12 @@ def _check_scale(facts: dict[str, Any], given: Tensor) -> None:
     if expected is None:
         return
     least, most = expected
-    values = given.to(torch.float32)
+    values = batch.to(torch.float32)
     low, high = (float(value) for value in values.aminmax())
-    has_fractions = not (given.dtype == torch.uint8 or "int" in str(given.dtype))
+    has_fractions = not (batch.dtype == torch.uint8 or "int" in str(batch.dtype))
     shrunk = has_fractions and (low, high) != (0.0, 0.0) and _is_shrunk(facts, values, expected)
     if shrunk or (len(facts["input_shape"]) > 1 and _is_outside(facts, values, expected)):
-        kind = str(given.dtype).removeprefix("torch.")
+        kind = str(batch.dtype).removeprefix("torch.")
         raise Misconfigured(
             f"inputs are {kind} from {low:.4g} to {high:.4g}; training had {facts.get('dtype', 'bytes')} from "
             f"{least:.4g} to {most:.4g}. Give inputs scaled as those of training. {_AS_IT_IS}"

@@ -87,7 +87,7 @@ def necks_of(config: RunConfig, method: Method) -> list[Neck]:
 def _adopt_classifier(
     config: RunConfig, method: Method, built: BuiltNetwork, adapted: Adapted
 ) -> tuple[BuiltNetwork, str]:
-    """Start the head from the weights of the classifier that was cut off, if they fit; and a note about it."""
+    """Start the head from the weights of the classifier that was cut off, if they fit. Also returns a note."""
     layer = adapted.classifier
     if layer is None:
         return built, ""

@@ -7,7 +7,7 @@ from fedblade.runs._setup import Setup
 
 
 def overview(setup: Setup) -> RunOverview:
-    """What listeners are told of a run that is set up here."""
+    """The overview of a run that is set up on this machine."""
     everyone = setup.method.participation == "all"
     cohort = len(setup.eligible) if everyone else setup.config.federation.clients_per_round
     where = f"engine {setup.engine.name} on {setup.test_order.device}"
@@ -15,7 +15,7 @@ def overview(setup: Setup) -> RunOverview:
 
 
 def overview_of(config: RunConfig, dataset: str, where: str, clients_per_round: int) -> RunOverview:
-    """What listeners are told of any run. `where` says what computes it: `engine stacked on cpu`."""
+    """The overview of any run. `where` says what computes the run, such as `engine stacked on cpu`."""
     federation, local = config.federation, config.local
     length = plural(local.epochs, "local epoch") if local.steps == "none" else plural(local.steps, "local step")
     description = (

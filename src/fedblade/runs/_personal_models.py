@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from fedblade.core.errors import CorruptFile
@@ -99,7 +100,7 @@ class PersonalModels:
             return
         state = final if self.best is None else self.best[0]
         if self._directory is not None:
-            self.records = self._directory.rows(CLIENTS)
+            self.records = self._records_in_order(self._directory.records(CLIENTS))
             self._directory.rewrite(CLIENTS, self.records)
         done = {int(record["client"]) for record in self.records}
         for record in measure_clients(self._setup, state, self._store, self._stages, done):
@@ -109,6 +110,11 @@ class PersonalModels:
                 self._directory.append(CLIENTS, record)
             self.records.append(record)
             on_personal_model(len(self.records), len(self._setup.evaluated_clients))
+
+    def _records_in_order(self, stored: list[ClientRecord]) -> list[ClientRecord]:
+        """The stored records up to the first missing client. Later clients are measured again, to keep the order."""
+        pairs = zip(stored, self._setup.evaluated_clients, strict=False)
+        return [record for record, _ in takewhile(lambda pair: int(pair[0]["client"]) == int(pair[1]), pairs)]
 
 
 def _higher(old: Mapping[int, float], new: Mapping[int, float]) -> dict[int, float]:

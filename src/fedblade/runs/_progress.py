@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedblade.core.listener import RoundRecord, RunListener, RunOverview
+from fedblade.core.listener import ListenerGroup, RoundRecord, RunListener, RunOverview
 
 
 class NoteLogger(RunListener):
@@ -122,33 +122,18 @@ class ProgressLines(RunListener):
         self._console.print(prefix + text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-class UniqueNotes(RunListener):
+class UniqueNotes(ListenerGroup):
     """Passes every call on to a listener, but a note only if it is not in `seen`. Several runs can share `seen`."""
 
     def __init__(self, listener: RunListener, seen: set[str]) -> None:
-        self._listener, self._seen = listener, seen
-
-    def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
-        """Pass the call on."""
-        self._listener.on_start(run, history)
-
-    def on_client(self, round_: int, client: int) -> None:
-        """Pass the call on."""
-        self._listener.on_client(round_, client)
-
-    def on_round(self, record: RoundRecord) -> None:
-        """Pass the call on."""
-        self._listener.on_round(record)
-
-    def on_personal_model(self, done: int, total: int) -> None:
-        """Pass the call on."""
-        self._listener.on_personal_model(done, total)
+        super().__init__((listener,))
+        self._seen = seen
 
     def on_note(self, text: str) -> None:
         """Pass a new note on."""
         if text not in self._seen:
             self._seen.add(text)
-            self._listener.on_note(text)
+            super().on_note(text)
 
 
 @contextlib.contextmanager

@@ -59,8 +59,8 @@ def stored_result(directory: RunDirectory, model: nn.Module | None) -> Result | 
         summary,
         load(directory.path, model),
         directory.path,
-        directory.rows(CLIENTS),
-        diagnostics=directory.rows(DIAGNOSTICS),
+        directory.records(CLIENTS),
+        diagnostics=directory.records(DIAGNOSTICS),
     )
 
 

@@ -138,7 +138,7 @@ def _eligible(config: RunConfig, clients: ClientTests) -> IntArray:
     if per_round > len(eligible):
         raise Misconfigured(
             f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
-            f"Lower it, or split the data so that more clients have some."
+            f"Lower it, or split the data so that more clients have data."
         )
     return eligible
 

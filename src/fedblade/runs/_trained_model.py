@@ -98,7 +98,9 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     config = complete_config(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
     tensors, facts = read_tensors(folder / MODEL)
     if config.model.entry is None and model is None:
-        raise Misconfigured("this run had its model passed from Python; pass it again: fedblade.load(path, model=…).")
+        raise Misconfigured(
+            "this run got its model from Python as an object. Pass the module again: fedblade.load(path, model=…)."
+        )
     built, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
     # Which layers are frozen is stored in the run; the flags of the module may have changed.
     frozen = frozenset(name for name in state.fixed if name.startswith("body."))

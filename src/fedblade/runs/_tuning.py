@@ -35,19 +35,20 @@ def tuning_stages(method: Method, protocol: str) -> Stages | None:
     `ft` if the method's name ends with `-ft`. A method may define other stages for a protocol. All other protocols
     measure the personal models that a method has.
     """
-    own = method.own
-    if protocol in own.tuning:
-        return own.tuning[protocol]
+    personal_model = method.own
+    if protocol in personal_model.tuning:
+        return personal_model.tuning[protocol]
     match protocol:
         case "pers_etf":
             return (method.phases,)
         case "gapa" if not method.has_own_models:
-            phases = method.phases if own.finetune is None else own.finetune
+            finetune = personal_model.finetune
+            phases = method.phases if finetune is None else finetune
             return (tuple(replace(phase, epochs=GAPA_EPOCHS) for phase in phases),)
         case "gapa" | "ft":
             return ()
         case _:
-            return own.tuning.get("ft", () if method.has_own_models else None)
+            return personal_model.tuning.get("ft", () if method.has_own_models else None)
 
 
 def measure_clients(

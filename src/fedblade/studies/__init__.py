@@ -1,45 +1,31 @@
 """Many runs that belong together: comparisons, sweeps and reproductions of papers, with their cost and tables."""
 
-from fedblade.studies._cells import Cell, is_finished, outdated, refuse_outdated, rounds_behind, run_cells
 from fedblade.studies._comparison import plan_comparison
-from fedblade.studies._cost import Estimate, estimate, find_data
-from fedblade.studies._reproduction import Plan, plan_reproduction
-from fedblade.studies._sweep import Trial, on_test_set, parse_axis, plan_sweep, select_best
-from fedblade.studies._tables import (
-    Outcome,
-    cells_of,
-    comma_separated,
-    deviation_note,
-    latex,
-    markdown,
-    outcomes,
-    planned_cells,
-)
+from fedblade.studies._estimate import Estimate, estimate_cost, find_data
+from fedblade.studies._outcome_table import outcome_files, outcome_table, planned_table
+from fedblade.studies._outcomes import Outcome, outcomes
+from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned
+from fedblade.studies._reproduction import Reproduction, plan_reproduction
+from fedblade.studies._sweep import Trial, parse_axis, plan_sweep, select_best
 
 __all__ = [
-    "Cell",
     "Estimate",
     "Outcome",
-    "Plan",
+    "PlannedRun",
+    "Reproduction",
     "Trial",
-    "cells_of",
-    "comma_separated",
-    "deviation_note",
-    "estimate",
+    "estimate_cost",
     "find_data",
-    "is_finished",
-    "latex",
-    "markdown",
-    "on_test_set",
+    "outcome_files",
+    "outcome_table",
     "outcomes",
-    "outdated",
+    "outdated_runs",
     "parse_axis",
     "plan_comparison",
     "plan_reproduction",
     "plan_sweep",
-    "planned_cells",
+    "planned_table",
     "refuse_outdated",
-    "rounds_behind",
-    "run_cells",
+    "run_planned",
     "select_best",
 ]

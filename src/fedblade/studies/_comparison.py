@@ -1,12 +1,12 @@
-"""Several runs in one folder: methods × seeds, each resumable, finished ones skipped."""
+"""The runs of a comparison: every method with every seed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedblade.results import RunDirectory
+from fedblade.presets.catalogue import refuse_grid
 from fedblade.runs import check_folder, folder_name, load_config
-from fedblade.studies._cells import Cell
+from fedblade.studies._planned_run import PlannedRun
 
 
 def plan_comparison(
@@ -15,15 +15,20 @@ def plan_comparison(
     methods: Sequence[str],
     seeds: Sequence[int] | None,
     out: Path,
-) -> list[Cell]:
-    """The runs of a comparison, all configurations and folders checked before the first one starts."""
-    cells: list[Cell] = []
+) -> list[PlannedRun]:
+    """The runs of a comparison; all configurations and folders are checked before the first run starts."""
+    refuse_grid(
+        source,
+        "A comparison needs one setting. Use `fedblade reproduce {} --where method=A --where method=B`, which compares "
+        "the methods of the grid.",
+    )
+    runs: list[PlannedRun] = []
     for method in methods:
         _, suggested = load_config(source, {**overrides, "method": method})
         for seed in seeds or suggested:
             config, _ = load_config(source, {**overrides, "method": method, "seed": seed})
-            folder = out / f"{folder_name(method)}-seed{seed}"
             config.build_method()
-            check_folder(RunDirectory(folder), config, resume=True)
-            cells.append(Cell(f"{method} seed {seed}", folder, config))
-    return cells
+            run = PlannedRun(f"{method} seed {seed}", out / f"{folder_name(method)}-seed{seed}", config)
+            check_folder(run.directory, config, resume=True)
+            runs.append(run)
+    return runs

@@ -1,15 +1,15 @@
 """The numbers of a paper's table, computed from finished runs.
 
-A measure is a word, with what it is about after a space:
+A measure is written as a word, sometimes with arguments after a space:
 
-- `last10`, `last5`, `final`, `best`: test accuracy, see `fedblade.protocols`; `domain`: its mean over domains, and
-  `domain 2` the accuracy on one of them. Where a method calibrates its model at the end of the run, they are all of
-  the calibrated model.
-- `rounds_to 40`: the first round with 40 % or more, `T+` if there is none; `speedup_to 40`: the baseline's rounds
-  divided by those.
-- `history KEY`: a field of the last evaluated round; `PROTOCOL KEY`: a field of the summary that the protocol writes;
-  `PROTOCOL KEY STD`: the same with the deviation over the clients of a run, another field, beside it.
-- `seconds_per_round`, `minutes_per_round`; `prototype_kb`: size of all class prototypes, which needs no run.
+- `last10`, `last5`, `final`, `best`: test accuracy, see `fedblade.protocols`; `domain`: its mean over domains;
+  `domain 2`: the accuracy on one domain. Where a method calibrates its model at the end of the run, these are numbers
+  of the calibrated model.
+- `rounds_to 40`: the first round with 40 % or more; `T+` with the number of rounds if there is none. `speedup_to 40`:
+  the baseline's rounds divided by the method's rounds.
+- `history KEY`: a field of the last evaluated round. `PROTOCOL KEY`: a field of the summary that the protocol writes.
+  `PROTOCOL KEY STD`: the same, and a second field with the deviation over the clients of a run.
+- `seconds_per_round`, `minutes_per_round`. `prototype_kb`: size of all class prototypes, which needs no run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ BYTES_PER_KB = 1024
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What a measure reads of a run."""
+    """The files of a run that measures read."""
 
     history: list[dict[str, Any]]
     summary: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Value:
-    """A measured number over seeds, its deviation over seeds (n−1) or over the clients of a run (n).
+class Measurement:
+    """A number of several runs: mean over seeds, deviation over seeds (n−1) or over the clients of a run (n).
 
-    `bound` is `+` (reached later than printed), `<` (less than printed) or nothing. `seeds` has each seed's number.
+    `bound` is `+` (reached later than `mean`), `<` (less than `mean`) or empty. `seeds` has one number per seed.
     """
 
     mean: float
@@ -48,11 +48,11 @@ class Value:
 
     @property
     def deviation(self) -> float | None:
-        """The deviation, where there is more than one value to deviate."""
+        """The deviation; None for a bound and for a single seed."""
         return None if self.bound else self.std
 
     def text(self, decimals: int = 2) -> str:
-        """The number as a table shows it, `200+` and `<0.9` included."""
+        """The number as a table shows it, such as `61.20 ± 0.45`, `200+` or `<0.9`."""
         printed = f"{self.mean:.{decimals}f}"
         if self.bound:
             return f"{printed}+" if self.bound == "+" else f"<{printed}"
@@ -60,95 +60,97 @@ class Value:
 
 
 def read_finished(folder: Path) -> FinishedRun | None:
-    """A run that came to its end, or None."""
+    """The run in a folder, or None if the run is not finished."""
     directory = RunDirectory(folder)
     summary = directory.finished_summary()
     return None if summary is None else FinishedRun(directory.history(), summary)
 
 
-def measure(how: str, seeds: Sequence[Sequence[FinishedRun]]) -> Value | None:
-    """Mean and deviation over seeds; each seed is the mean over its runs. None if a run lacks the number.
+def measure(text: str, seeds: Sequence[Sequence[FinishedRun]]) -> Measurement | None:
+    """Mean and deviation over seeds of the mean over the runs of a seed; None if a run lacks the number.
 
-    A deviation over clients (n) is its mean over runs.
+    A deviation over clients (n) is averaged over runs.
     """
-    kind, about, spread = (*how.split(" "), "", "")[:3]
+    kind, argument, deviation_field = (*text.split(" "), "", "")[:3]
     if kind == "rounds_to":
-        return _rounds_to([run for runs in seeds for run in runs], float(about))
-    means = _per_seed(kind, about, seeds)
+        return _rounds_to([run for runs in seeds for run in runs], float(argument))
+    means = _per_seed(kind, argument, seeds)
     if means is None:
         return None
-    found = over_seeds(means)
-    deviations = _per_seed(kind, spread, seeds) if spread else None
-    return replace(found, std=fmean(deviations), over="clients") if deviations else found
+    measurement = over_seeds(means)
+    deviations = _per_seed(kind, deviation_field, seeds) if deviation_field else None
+    return replace(measurement, std=fmean(deviations), over="clients") if deviations else measurement
 
 
-def over_seeds(numbers: Sequence[float]) -> Value:
-    """One number per seed as mean and deviation."""
-    return Value(*protocols.mean_std(numbers), runs=len(numbers), seeds=tuple(numbers))
+def over_seeds(numbers: Sequence[float]) -> Measurement:
+    """The mean and the deviation of one number per seed."""
+    return Measurement(*protocols.mean_std(numbers), runs=len(numbers), seeds=tuple(numbers))
 
 
-def speedup(baseline: Value | None, own: Value | None) -> Value | None:
-    """How many times fewer rounds than the baseline: rounds of the baseline / own rounds."""
-    if baseline is None or own is None or baseline.bound:
+def speedup(baseline: Measurement | None, method: Measurement | None) -> Measurement | None:
+    """Rounds of the baseline divided by rounds of the method."""
+    if baseline is None or method is None or baseline.bound:
         return None
-    return Value(baseline.mean / own.mean, None, own.runs, "<" if own.bound else "")
+    return Measurement(baseline.mean / method.mean, None, method.runs, "<" if method.bound else "")
 
 
-def prototype_kilobytes(num_classes: int, dim: int) -> Value:
+def prototype_kilobytes(num_classes: int, dim: int) -> Measurement:
     """Size of one float32 prototype per class."""
-    return Value(num_classes * dim * 4 / BYTES_PER_KB, None, 1)
+    return Measurement(num_classes * dim * 4 / BYTES_PER_KB, None, 1)
 
 
-def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Value | None:
-    """Mean round over seeds; a seed that never gets there makes it a bound at the number of rounds."""
+def _rounds_to(runs: Sequence[FinishedRun], threshold: float) -> Measurement | None:
+    """The mean round over runs. If a run never reaches the threshold, the number of rounds is a bound."""
     reached = [protocols.rounds_to(run.history, threshold) for run in runs]
     if not reached:
         return None
-    hits = [hit for hit in reached if hit is not None]
-    if len(hits) < len(reached):
-        return Value(float(max(len(run.history) for run in runs)), None, len(runs), "+")
-    return over_seeds(hits)
+    rounds = [number for number in reached if number is not None]
+    if len(rounds) < len(reached):
+        return Measurement(float(max(len(run.history) for run in runs)), None, len(runs), "+")
+    return over_seeds(rounds)
 
 
-def _per_seed(kind: str, about: str, seeds: Sequence[Sequence[FinishedRun]]) -> list[float] | None:
-    """One number per seed, the mean over its runs; None if a run lacks it or there is none."""
-    numbers = [[_number(kind, about, run) for run in runs] for runs in seeds]
+def _per_seed(kind: str, argument: str, seeds: Sequence[Sequence[FinishedRun]]) -> list[float] | None:
+    """One number per seed, the mean over its runs; None if a run lacks the number or there is no run."""
+    numbers = [[_number(kind, argument, run) for run in runs] for runs in seeds]
     if not numbers or any(value is None for values in numbers for value in values):
         return None
     return [fmean(value for value in values if value is not None) for values in numbers]
 
 
-def _number(kind: str, about: str, run: FinishedRun) -> float | None:
+def _number(kind: str, argument: str, run: FinishedRun) -> float | None:
     match kind:
         case "best":
             return protocols.best(protocols.outcome(run.history))
-        case "domain" if about:
-            return _on_domain(protocols.outcome(run.history), about)
+        case "domain" if argument:
+            return _on_domain(protocols.outcome(run.history), argument)
         case "final":
-            stored = _stored(run, "final_accuracy")
+            stored = _summary_value(run, "final_accuracy")
             return protocols.headline(run.history, kind) if stored is None else stored
         case "last10" | "last5" | "domain":
             return protocols.headline(run.history, kind)
         case "history":
-            return _last(run.history, about)
+            return _last_value(run.history, argument)
         case "seconds_per_round":
-            return fmean(row["seconds"] for row in run.history)
+            return fmean(record["seconds"] for record in run.history)
         case "minutes_per_round":
-            return fmean(row["seconds"] for row in run.history) / 60
+            return fmean(record["seconds"] for record in run.history) / 60
         case _:
-            return _stored(run, about)
+            return _summary_value(run, argument)
 
 
-def _stored(run: FinishedRun, key: str) -> float | None:
+def _summary_value(run: FinishedRun, key: str) -> float | None:
     value = run.summary.get(key)
     return None if value is None else float(value)
 
 
 def _on_domain(history: protocols.History, domain: str) -> float | None:
-    tables: list[Mapping[str, float]] = [row["domain_accuracy"] for row in history if row.get("domain_accuracy")]
+    tables: list[Mapping[str, float]] = [
+        record["domain_accuracy"] for record in history if record.get("domain_accuracy")
+    ]
     return tables[-1].get(domain) if tables else None
 
 
-def _last(history: protocols.History, key: str) -> float | None:
-    values = [row[key] for row in history if row.get(key) is not None]
+def _last_value(history: protocols.History, key: str) -> float | None:
+    values = [record[key] for record in history if record.get(key) is not None]
     return float(values[-1]) if values else None

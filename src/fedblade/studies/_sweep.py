@@ -1,12 +1,13 @@
-"""Grids over any keys of a configuration, and fair tuning: the same number of trials for every method.
+"""Sweeps: a grid over keys that the user names, with the same number of trials for every method.
 
-Values are chosen by the accuracy the configuration's protocol reports. On a validation split the chosen values are then
-run again and tested; without one the choice is made on the test set, which is optimistic and said so.
+The best trial of a method has the highest accuracy by the configuration's protocol. With a validation split the best
+trial is trained again and tested. Without one the test set chooses, which is optimistic; the command says so.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,16 @@ from fedblade.config.run_config import complete_config
 from fedblade.config.settings import show
 from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import read_config
-from fedblade.results import RunDirectory
 from fedblade.runs import check_folder, folder_name
-from fedblade.studies._cells import Cell
-from fedblade.studies._measures import Value, over_seeds, read_finished
+from fedblade.studies._measures import Measurement, over_seeds, read_finished
+from fedblade.studies._planned_run import PlannedRun
 
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A key and its values; with `method`, only that method has the axis."""
+    """A key and its values; an axis with a `method` belongs to that method only."""
 
     key: str
     values: tuple[Any, ...]
@@ -34,26 +34,31 @@ class Axis:
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of a grid and its runs, one per seed."""
+    """One cell of a sweep: a method, the values of its keys, and one run per seed."""
 
     method: str
     values: Values
-    runs: tuple[Cell, ...]
+    runs: tuple[PlannedRun, ...]
 
     @property
     def label(self) -> str:
-        """The method and what it was tried with."""
+        """The method and the values."""
         return " ".join((self.method, *(f"{key}={show(value)}" for key, value in self.values.items())))
 
-    def accuracy(self) -> Value | None:
+    def accuracy(self) -> Measurement | None:
         """Mean and deviation over the seeds that are finished."""
-        found = [read_finished(run.folder) for run in self.runs]
-        numbers = [run.summary["accuracy"] for run in found if run is not None and run.summary["accuracy"] is not None]
+        finished = (read_finished(run.folder) for run in self.runs)
+        accuracies = [run.summary["accuracy"] for run in finished if run is not None]
+        numbers = [accuracy for accuracy in accuracies if accuracy is not None]
         return over_seeds(numbers) if numbers else None
+
+    def on_test_set(self) -> "Trial":
+        """The same trial, trained on all of the clients' data and measured on the test set."""
+        return replace(self, runs=tuple(map(_tested, self.runs)))
 
 
 def parse_axis(text: str) -> Axis:
-    """`key=v1,v2`, or `method:key=v1,v2` for an axis that only one method has. Commas in brackets do not separate."""
+    """Read `key=v1,v2`, or `method:key=v1,v2` for an axis of one method. Commas in brackets do not separate."""
     key, equals, values = text.partition("=")
     parts = [part.strip() for part in _split(values)] if equals else []
     if not key.strip() or not all(parts) or not parts:
@@ -71,70 +76,58 @@ def plan_sweep(
     where: Sequence[str] = (),
     seeds: Sequence[int] | None = None,
     uneven: bool = False,
-    validation: bool = False,
 ) -> list[Trial]:
-    """The trials of a grid, all configurations and folders checked before the first one starts.
+    """The trials of a sweep; all configurations and folders are checked before the first run starts.
 
-    Methods must get the same number of trials, unless `uneven`. With `validation` accuracy is measured on samples that
-    are held out of the clients' training data.
+    Methods must get the same number of trials, unless `uneven`.
     """
     raw = read_config(source, where)
     base = dict(overrides or {})
-    if validation:
-        base["evaluation.on"] = "validation"
     single = [base.pop("seed")] if "seed" in base else None
-    own_seeds = list(seeds or single or raw.get("seeds") or ())
-    trials = [_trial(raw, base, values, own_seeds, out) for values in _points(axes)]
+    chosen_seeds = list(seeds or single or raw.get("seeds") or ())
+    trials = [_trial(raw, base, values, chosen_seeds, out) for values in _combinations(axes)]
     if not uneven:
         _refuse_uneven(trials)
     for run in (run for trial in trials for run in trial.runs):
-        check_folder(RunDirectory(run.folder), run.config, resume=True)
+        check_folder(run.directory, run.config, resume=True)
     return trials
 
 
 def select_best(trials: Sequence[Trial]) -> dict[str, Trial]:
-    """The trial with the highest mean accuracy of each method; the earlier one of equals."""
+    """By method, the trial with the highest mean accuracy; of equal trials the earlier one."""
     best: dict[str, tuple[float, Trial]] = {}
     for trial in trials:
-        value = trial.accuracy()
-        if value is not None and (trial.method not in best or value.mean > best[trial.method][0]):
-            best[trial.method] = (value.mean, trial)
+        accuracy = trial.accuracy()
+        if accuracy is not None and (trial.method not in best or accuracy.mean > best[trial.method][0]):
+            best[trial.method] = (accuracy.mean, trial)
     return {method: trial for method, (_, trial) in best.items()}
 
 
-def on_test_set(trial: Trial) -> Trial:
-    """The same trial trained on all of the clients' data and measured on the test set."""
-    runs = []
-    for run in trial.runs:
-        table = run.config.table()
-        table["evaluation"] = {**table["evaluation"], "on": "test"}
-        runs.append(
-            Cell(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), complete_config(table))
-        )
-    return Trial(trial.method, trial.values, tuple(runs))
+def _tested(run: PlannedRun) -> PlannedRun:
+    table = run.config.table()
+    table["evaluation"] = {**table["evaluation"], "on": "test"}
+    return PlannedRun(f"{run.label}, tested", run.folder.with_name(f"{run.folder.name}-tested"), complete_config(table))
 
 
-def _points(axes: Sequence[Axis]) -> list[Values]:
-    """Every combination; the axis `method` comes first, and axes of one method multiply that method's part only."""
+def _combinations(axes: Sequence[Axis]) -> list[Values]:
+    """Every combination of values, method by method; an axis of one method multiplies that method's trials only."""
     if not axes:
         raise Misconfigured("nothing to sweep: expected at least one --grid key=v1,v2.")
     if any(axis.key in ("seed", "seeds") for axis in axes):
-        raise Misconfigured("seeds are no axis: every trial is run with each of them. Use --seeds 5,6.")
+        raise Misconfigured("seeds are no axis: every trial runs with every seed. Use --seeds 5,6.")
     named = [axis for axis in axes if axis.key in ("method", "method.name")]
-    own = dict.fromkeys(axis.method for axis in axes if axis.method is not None)
-    names: Sequence[Any] = named[0].values if named else tuple(own) or (None,)
-    strangers = [method for method in own if method not in names]
-    if strangers:
-        raise Misconfigured(
-            f"--grid {strangers[0]}:… is for a method that --grid method=… does not name. Add it there."
-        )
-    points: list[Values] = []
-    for name in names:
-        mine = [axis for axis in axes if axis not in named and axis.method in (None, name)]
-        chosen = {} if name is None else {"method": name}
-        combinations = itertools.product(*(axis.values for axis in mine))
-        points += [chosen | dict(zip((axis.key for axis in mine), each, strict=True)) for each in combinations]
-    return points
+    with_axes = dict.fromkeys(axis.method for axis in axes if axis.method is not None)
+    methods: Sequence[Any] = named[0].values if named else tuple(with_axes) or (None,)
+    unnamed = [method for method in with_axes if method not in methods]
+    if unnamed:
+        raise Misconfigured(f"--grid {unnamed[0]}:… is for a method that --grid method=… does not name. Add it there.")
+    combinations: list[Values] = []
+    for method in methods:
+        used = [axis for axis in axes if axis not in named and axis.method in (None, method)]
+        chosen = {} if method is None else {"method": method}
+        products = itertools.product(*(axis.values for axis in used))
+        combinations += [chosen | dict(zip((axis.key for axis in used), values, strict=True)) for values in products]
+    return combinations
 
 
 def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seeds: list[int], out: Path) -> Trial:
@@ -144,22 +137,21 @@ def _trial(raw: Mapping[str, Any], base: Mapping[str, Any], values: Values, seed
     first.build_method()
     method, rest = first.method.name, {key: value for key, value in values.items() if key != "method"}
     stem = "-".join((folder_name(method), *(folder_name(f"{key}={show(rest[key])}") for key in sorted(rest))))
-    runs = []
-    for seed in seeds or [first.general.seed]:
-        label = " ".join((method, *(f"{key}={show(value)}" for key, value in rest.items())))
-        runs.append(Cell(f"{label}, seed {seed}", out / f"{stem}-seed{seed}", complete_config({**table, "seed": seed})))
-    return Trial(method, rest, tuple(runs))
+    trial = Trial(method, rest, ())
+    runs = (
+        PlannedRun(f"{trial.label}, seed {seed}", out / f"{stem}-seed{seed}", complete_config({**table, "seed": seed}))
+        for seed in seeds or [first.general.seed]
+    )
+    return replace(trial, runs=tuple(runs))
 
 
 def _refuse_uneven(trials: Sequence[Trial]) -> None:
-    budget: dict[str, int] = {}
-    for trial in trials:
-        budget[trial.method] = budget.get(trial.method, 0) + 1
-    if len(set(budget.values())) > 1:
-        shares = ", ".join(f"{method} {count}" for method, count in budget.items())
+    counts = Counter(trial.method for trial in trials)
+    if len(set(counts.values())) > 1:
+        shares = ", ".join(f"{method} {count}" for method, count in counts.items())
         raise Misconfigured(
             f"methods would not get the same number of trials ({shares}), so comparing their best would not be fair. "
-            f"Give each as many values, or say --uneven."
+            f"Give every method as many values, or add --uneven."
         )
 
 

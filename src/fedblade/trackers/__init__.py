@@ -6,6 +6,5 @@ goes on.
 """
 
 from fedblade.trackers._attach import TRACKERS, attached_trackers, check_installed
-from fedblade.trackers._group import ListenerGroup
 
-__all__ = ["TRACKERS", "ListenerGroup", "attached_trackers", "check_installed"]
+__all__ = ["TRACKERS", "attached_trackers", "check_installed"]

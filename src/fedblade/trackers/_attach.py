@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured, MissingExtra, nearest
-from fedblade.core.listener import RunListener
+from fedblade.core.listener import ListenerGroup, RunListener
 from fedblade.trackers._backend import Backend, Session, Status
-from fedblade.trackers._group import ListenerGroup
 from fedblade.trackers._mlflow import MLflow
 from fedblade.trackers._tensorboard import TensorBoard
 from fedblade.trackers._tracker import Tracker

@@ -1,4 +1,4 @@
-"""Watching runs while they go on: a view in the terminal and a page on this machine, both reading files only."""
+"""Shows runs while they go on: in the terminal and as a page on this machine. Both only read files."""
 
 from fedblade.watch._server import open_server
 from fedblade.watch._terminal import show

@@ -1,4 +1,4 @@
-"""Curves, sparklines and numbers made of characters."""
+"""Draws curves and sparklines with characters, and writes numbers and times."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from itertools import pairwise
 from statistics import fmean
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bits of a braille character, `[row][column]`."""
+"""The bits of a braille character, `[row][column]`."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_NOISE, _NOTHING = 1e-5, 1e-12
-"""A rise below this share of the largest value, or below this at all, is rounding: `number` does not show it either."""
+_LEAST_RELATIVE_RISE, _LEAST_RISE = 1e-5, 1e-12
+"""A smaller rise, as a share of the largest value or at all, is rounding; `number` does not show it either."""
 
 Point = tuple[float, float]
 
@@ -18,7 +18,8 @@ Point = tuple[float, float]
 def curve(points: Sequence[Point], last_x: float, width: int, height: int) -> list[str]:
     """A line through `points` in `height` rows of `width` braille characters.
 
-    x goes from the first point to `last_x`, or to the last point if that is further, y over the values.
+    The horizontal axis goes from the first point to `last_x`, or to the last point if that is further; the vertical
+    axis from the lowest to the highest value.
     """
     if not points:
         return [" " * width] * height
@@ -27,28 +28,29 @@ def curve(points: Sequence[Point], last_x: float, width: int, height: int) -> li
     first = points[0][0]
     span = max(last_x, points[-1][0]) - first
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def position(x: float, y: float) -> Point:
         across = (x - first) / span * (columns - 1) if span else 0.0
         # A curve without a rise runs through the middle.
         down = (high - y) / rise * (rows - 1) if rise else rows // 2
         return across, down
 
-    cells = [[0] * width for _ in range(height)]
-    placed = [place(x, y) for x, y in points]
-    for start, end in zip(placed, [*placed[1:], placed[-1]], strict=True):
-        for column, row in _line(start, end):
-            cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
-    return ["".join(chr(0x2800 + bits) if bits else " " for bits in line) for line in cells]
+    characters = [[0] * width for _ in range(height)]
+    corners = [position(x, y) for x, y in points]
+    for start, end in zip(corners, [*corners[1:], corners[-1]], strict=True):
+        for column, row in _dots_between(start, end):
+            characters[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+    return ["".join(chr(0x2800 + bits) if bits else " " for bits in line) for line in characters]
 
 
 def _rise(values: Sequence[float]) -> float:
-    """How far the values rise from the lowest to the highest, 0 where that is no more than rounding."""
+    """The difference of the highest and the lowest value, 0 where it is only rounding."""
     low, high = min(values), max(values)
-    return high - low if high - low > max(_NOISE * max(abs(low), abs(high)), _NOTHING) else 0.0
+    least = max(_LEAST_RELATIVE_RISE * max(abs(low), abs(high)), _LEAST_RISE)
+    return high - low if high - low > least else 0.0
 
 
-def _line(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[int, int]]:
-    """The dots from one place to another, both included."""
+def _dots_between(start: Point, end: Point) -> list[tuple[int, int]]:
+    """The dots of a line from `start` to `end`, both included."""
     steps = max(1, math.ceil(max(abs(end[0] - start[0]), abs(end[1] - start[1]))))
     shares = [step / steps for step in range(steps + 1)]
     return [
@@ -58,9 +60,9 @@ def _line(start: tuple[float, float], end: tuple[float, float]) -> list[tuple[in
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The course of `values` in at most `width` blocks, each the mean of its share of them."""
+    """The course of `values` in at most `width` blocks; a block shows the mean of as many values as any other."""
     count = min(width, len(values))
-    bounds = [len(values) * at // count for at in range(count + 1)] if count else []
+    bounds = [len(values) * block // count for block in range(count + 1)] if count else []
     means = [fmean(values[begin:end]) for begin, end in pairwise(bounds)]
     if not means:
         return ""
@@ -80,12 +82,12 @@ def clock(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits, or all of a whole number below a million."""
+    """A number with four digits; a whole number below a million has all its digits."""
     if value == int(value) and abs(value) < 1e6:
         return f"{int(value):,}"
     return f"{value:.4g}"
 
 
 def printable(text: object) -> str:
-    """Text from a file without characters that would steer the terminal."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in str(text))
+    """Text from a file, without characters that would control the terminal."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in str(text))

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedblade.results import HISTORY, IN_PROGRESS, READ, SUMMARY, RunRecord, read_runs, run_folders
+from fedblade.results import HISTORY, IN_PROGRESS, RECORD_FILES, SUMMARY, RunRecord, read_runs, run_folders
 from fedblade.watch._pace import Pace
 
 Stamps = Mapping[str, tuple[int, int, int]]
-"""Per file that is there: when it was changed (nanoseconds), its size and its inode."""
+"""For every file that exists: the time of its last change (nanoseconds), its size and its inode."""
 
 
 def stamps(path: Path) -> dict[Path, Stamps]:
-    """The state of every run's files at or below `path`, by folder, without opening one."""
-    return {folder: _stamp(folder) for folder in run_folders(path)}
+    """The stamps of the files of all runs at or below `path`, by folder; no file is opened."""
+    return {folder: _stamps_of(folder) for folder in run_folders(path)}
 
 
-def _stamp(folder: Path) -> Stamps:
+def _stamps_of(folder: Path) -> Stamps:
     found = {}
-    for name in READ:
+    for name in RECORD_FILES:
         try:
             state = (folder / name).stat()
         except OSError:
@@ -26,11 +26,11 @@ def _stamp(folder: Path) -> Stamps:
     return found
 
 
-class Watched:
-    """One run: what was last read of it, and how fast its rounds come.
+class WatchedRun:
+    """One run: its record when it was last read, and how fast its rounds come.
 
-    `problem` says why the newest files could not be read; `record` is then what they held before. It is empty until
-    they were read once, which `known` says.
+    `problem` says why the newest files could not be read; `record` is then the one before. `known` says whether the
+    run was read at least once; before that, `record` is empty.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,30 +41,30 @@ class Watched:
         self.pace = Pace()
         self._stamps: Stamps = {}
 
-    def refresh(self, found: Stamps) -> bool:
-        """Read the run again if its files are not as they were; whether they were read."""
-        if found == self._stamps:
+    def refresh(self, newest: Stamps) -> bool:
+        """Read the run again if its files have changed, and say whether they have."""
+        if newest == self._stamps:
             return False
-        # Taken before reading: what changes meanwhile differs from it the next time.
-        self._stamps = found
+        # Stamps from before reading: a file that changes meanwhile has another stamp the next time.
+        self._stamps = newest
         try:
             (self.record,) = read_runs([self.folder])
             self.known, self.problem = True, ""
         except Exception as error:
-            # Whatever a half-written or foreign file makes of reading it, the next change may mend it.
+            # A half-written or foreign file may cause any error, and its next change may mend it.
             self.problem = str(error)
         if self.record.history:
             self.pace.see(self.record.rounds_done, self.changed(HISTORY))
         return True
 
     def changed(self, *names: str) -> float:
-        """When any of these files, or any file of the run if none is named, was last written; 0 if none is there."""
-        return max((self._stamps[name][0] for name in names or READ if name in self._stamps), default=0) / 1e9
+        """The time of the last change of these files, or of all files if none is named; 0 if none exists."""
+        return max((self._stamps[name][0] for name in names or RECORD_FILES if name in self._stamps), default=0) / 1e9
 
     def status(self, now: float) -> str:
-        """The run's status; one that was cut short and has gone on since is in progress again.
+        """The status of the run; a run that was cut short and has been resumed is in progress.
 
-        A resumed run keeps its old summary until it ends, but rewrites its history first.
+        A resumed run rewrites its history first, and keeps its old summary until it ends.
         """
         status = self.record.status
         if status in (IN_PROGRESS, "finished"):
@@ -79,53 +79,53 @@ class Watched:
         return max(now - self.changed(HISTORY), 0.0)
 
     def silent(self, now: float) -> bool:
-        """Whether the newest round is much older than rounds usually get."""
+        """Whether no new round has come for much longer than a round usually takes."""
         return self.pace.silent(self.record, self.age(now))
 
     def overdue(self, now: float) -> bool:
-        """Whether a run that should go on has been silent for too long."""
+        """Whether the run is in progress, has rounds to do and is silent."""
         planned = self.record.rounds_planned
         more = planned is None or self.record.rounds_done < planned
         return more and self.status(now) == IN_PROGRESS and self.silent(now)
 
 
-class Folder:
-    """Every run at or below a path; the path itself may be a run. Nothing is ever written to it."""
+class WatchedFolder:
+    """All runs at or below a path; the path itself may be a run. Nothing is written there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._runs: dict[Path, Watched] = {}
+        self._runs: dict[Path, WatchedRun] = {}
 
     def refresh(self) -> bool:
-        """Read what changed; whether anything did."""
-        found = stamps(self.path)
-        changed = found.keys() != self._runs.keys()
-        self._runs = {folder: self._runs.get(folder) or Watched(folder) for folder in found}
-        for folder, watched in self._runs.items():
-            changed |= watched.refresh(found[folder])
+        """Read the runs that have changed, and say whether any has."""
+        newest = stamps(self.path)
+        changed = newest.keys() != self._runs.keys()
+        self._runs = {folder: self._runs.get(folder) or WatchedRun(folder) for folder in newest}
+        for folder, run in self._runs.items():
+            changed |= run.refresh(newest[folder])
         return changed
 
     @property
-    def runs(self) -> list[Watched]:
-        """Runs that could be read, in order of their folders."""
-        return [watched for watched in self._runs.values() if watched.known]
+    def runs(self) -> list[WatchedRun]:
+        """The runs that could be read, in the order of their folders."""
+        return [run for run in self._runs.values() if run.known]
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read, one sentence each."""
-        return [watched.problem for watched in self._runs.values() if watched.problem]
+        """Sentences on the files that could not be read."""
+        return [run.problem for run in self._runs.values() if run.problem]
 
-    def focus(self, now: float) -> Watched | None:
-        """The run to look at: of those in progress, or else of all, the one written to last."""
-        going = [watched for watched in self.runs if watched.status(now) == IN_PROGRESS]
-        return max(going or self.runs, key=Watched.changed, default=None)
+    def focus(self, now: float) -> WatchedRun | None:
+        """The run to show in detail: the one that changed last, of the runs in progress if there are any."""
+        in_progress = [run for run in self.runs if run.status(now) == IN_PROGRESS]
+        return max(in_progress or self.runs, key=WatchedRun.changed, default=None)
 
     def ended(self, now: float, grace: float) -> bool:
-        """Whether nothing is to be waited for.
+        """Whether all runs have ended.
 
-        Of a folder of runs the next may be about to start, so the last change must be `grace` seconds ago.
+        In a folder of several runs the next one may be about to start, so the last change must be `grace` seconds ago.
         """
-        if not self.runs or any(watched.status(now) == IN_PROGRESS for watched in self.runs):
+        if not self.runs or any(run.status(now) == IN_PROGRESS for run in self.runs):
             return False
         single = self.runs[0].folder == self.path
-        return single or now - max(map(Watched.changed, self.runs)) > grace
+        return single or now - max(map(WatchedRun.changed, self.runs)) > grace

@@ -1,25 +1,25 @@
-"""Lines of styled text that never exceed the width they are given."""
+"""Lines of styled text that fit a given width."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
 
 from rich.text import Text
 
-# Okabe and Ito's colours, as in the report; of the blues the one that reads on dark and on light backgrounds.
+# The colours of Okabe and Ito, as in the report; this blue can be read on dark and on light backgrounds.
 BLUE, ORANGE, GREEN, RED = "#56b4e9", "#e69f00", "#009e73", "#d55e00"
 MUTED, STRONG = "dim", "bold"
 GAP = 2
 
 
 def fit(line: Text, width: int) -> Text:
-    """The line cut to `width`, with an ellipsis where something is missing."""
+    """The line cut to `width`, with an ellipsis if something is missing."""
     cut = line.copy()
     cut.truncate(max(width, 1), overflow="ellipsis")
     return cut
 
 
 def pair(left: Text, right: Text, width: int) -> Text:
-    """One line with `right` at its right edge; `left` gives way."""
+    """One line with `right` at its right end; `left` is cut if there is no room for both."""
     right = fit(right, width)
     room = width - right.cell_len - GAP
     if room <= 0:
@@ -29,15 +29,15 @@ def pair(left: Text, right: Text, width: int) -> Text:
 
 
 def half(width: int) -> int:
-    """The width of one of two blocks next to each other."""
+    """The width of a block that shares the line with another one."""
     return (width - GAP) // 2
 
 
 def beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:
-    """Two blocks of lines next to each other, each in its half of `width`."""
-    across = half(width)
+    """Two blocks of lines next to each other, both half as wide as `width`."""
+    columns = half(width)
     lines = []
     for first, second in zip_longest(left, right, fillvalue=Text()):
-        first, second = fit(first, across), fit(second, across)
-        lines.append(Text.assemble(first, " " * (across - first.cell_len + GAP), second))
+        first, second = fit(first, columns), fit(second, columns)
+        lines.append(Text.assemble(first, " " * (columns - first.cell_len + GAP), second))
     return lines

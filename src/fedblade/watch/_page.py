@@ -1,4 +1,4 @@
-"""The report as a page that reloads itself: built when it is asked for and something is new."""
+"""The report as a page that reloads itself. It is built again when a browser asks for it and files have changed."""
 
 import base64
 import hashlib
@@ -13,8 +13,8 @@ from pathlib import Path
 from fedblade.report import build_report
 from fedblade.watch._folder import stamps
 
-_SHARE = 10
-"""Building takes at most one part in this many of the time, so that watching does not slow the run down."""
+_REST = 10
+"""After building, the page is left as it is for this many times as long, so that watching does not slow the run."""
 _POLICY = re.compile(r'(<meta http-equiv="Content-Security-Policy" content=")([^"]*)(")', re.IGNORECASE)
 _SCRIPT = """(() => {
   const version = %s, key = "fedblade-watch-scroll";
@@ -48,7 +48,7 @@ _WAITING = """<!DOCTYPE html>
 
 
 class LivePage:
-    """The newest report of the runs at or below `path`; `path` itself is only read."""
+    """The newest report of the runs at or below `path`. Nothing is written there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -59,40 +59,40 @@ class LivePage:
         self._rest_until = 0.0
 
     def version(self) -> str:
-        """A text that changes when there is something new to show."""
+        """A text that changes whenever the files of the runs change."""
         with self._lock:
-            return self._look()
+            return self._newest_version()
 
     def content(self) -> bytes:
         """The page of the current version."""
         with self._lock:
-            version = self._look()
+            version = self._newest_version()
             if version != self._built:
                 began = time.monotonic()
                 self._content = refreshing(self._build(), version).encode()
                 self._built = version
-                self._rest_until = time.monotonic() + _SHARE * (time.monotonic() - began)
+                self._rest_until = time.monotonic() + _REST * (time.monotonic() - began)
             return self._content
 
-    def _look(self) -> str:
+    def _newest_version(self) -> str:
         if not self._version or time.monotonic() >= self._rest_until:
-            seen = sorted((str(folder), sorted(found.items())) for folder, found in stamps(self._path).items())
-            self._version = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+            newest = sorted((str(folder), sorted(files.items())) for folder, files in stamps(self._path).items())
+            self._version = hashlib.sha256(json.dumps(newest).encode()).hexdigest()[:16]
         return self._version
 
     def _build(self) -> str:
-        """The report, or what there was before where the files cannot be read as they are."""
+        """The report, or the report before if the files cannot be read now."""
         try:
             with tempfile.TemporaryDirectory(prefix="fedblade-watch-") as folder:
                 self._report = build_report([self._path], Path(folder) / "report.html").read_text(encoding="utf-8")
         except Exception as error:
-            # Whatever a half-written or foreign file makes of reading it, the next change may mend it.
+            # A half-written or foreign file may cause any error, and its next change may mend it.
             return self._report or _WAITING % html.escape(str(error))
         return self._report
 
 
 def refreshing(page: str, version: str) -> str:
-    """The page with a script that reloads it when `/version` is another, allowed by the page's own policy."""
+    """The page with a script that reloads it when `/version` changes; the policy of the page allows this script."""
     script = _SCRIPT % json.dumps(version)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = _POLICY.sub(lambda found: f"{found[1]}{_allow(found[2], digest)}{found[3]}", page, count=1)
@@ -101,12 +101,13 @@ def refreshing(page: str, version: str) -> str:
 
 
 def _allow(policy: str, digest: str) -> str:
-    """The content security policy, opened for the script and for requests to this server only."""
+    """The content security policy, which now also allows this script and requests to this server."""
     parts = [part.split() for part in html.unescape(policy).split(";") if part.strip()]
     directives = {name.lower(): sources for name, *sources in parts}
     directives["connect-src"] = ["'self'"]
-    scripts = [each for each in directives.get("script-src", directives.get("default-src", [])) if each != "'none'"]
-    # A first hash beside 'unsafe-inline' would turn the latter off, and with it the page's own scripts.
-    open_ = "'unsafe-inline'" in scripts and not any(each.startswith(("'sha", "'nonce-")) for each in scripts)
-    directives["script-src"] = scripts if open_ else [*scripts, f"'sha256-{digest}'"]
+    sources = directives.get("script-src", directives.get("default-src", []))
+    scripts = [source for source in sources if source != "'none'"]
+    # A first hash beside 'unsafe-inline' would turn that off, and with it the other scripts of the page.
+    all_allowed = "'unsafe-inline'" in scripts and not any(source.startswith(("'sha", "'nonce-")) for source in scripts)
+    directives["script-src"] = scripts if all_allowed else [*scripts, f"'sha256-{digest}'"]
     return "; ".join(" ".join([name, *sources]) for name, sources in directives.items())

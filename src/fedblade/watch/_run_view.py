@@ -1,39 +1,39 @@
-"""One run as lines of text: headline, curves, diagnostics, health, traffic."""
+"""One run as lines of text: headline, curves, diagnostics, health and traffic."""
 
 from collections.abc import Mapping
 
 from rich.text import Text
 
-from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_word, percent, size
+from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
 from fedblade.watch._draw import clock, curve, number, printable, sparkline
-from fedblade.watch._folder import Watched
+from fedblade.watch._folder import WatchedRun
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
 from fedblade.watch._pace import recent_mean
 
 STATUS_STYLES = {IN_PROGRESS: BLUE, "finished": GREEN, "interrupted": ORANGE, "failed": RED}
 WIDE = 100
-"""From this width on, blocks stand next to each other."""
+"""From this width on, two blocks stand next to each other."""
 _TIGHT = 12
-"""With fewer lines than this, one curve has to do."""
+"""With fewer lines than this, only one curve is shown."""
 _LABEL, _NAME, _VALUE, _SPARK = 8, 32, 12, 20
 _LEAST_ROWS, _MOST_ROWS, _USUAL_ROWS = 3, 10, 6
-_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+_SKEW_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
 
 
-def run_lines(watched: Watched, now: float, width: int, height: int | None) -> list[Text]:
-    """The run in at most `width` columns and, from about 20 on, `height` lines; None leaves nothing out."""
+def run_lines(watched: WatchedRun, now: float, width: int, height: int | None) -> list[Text]:
+    """The run in at most `width` columns and `height` lines, if there are about 20 or more; None shows everything."""
     run = watched.record
     top = _headline(watched, now, width)
     bottom = [*_health(watched, now), _traffic(run)]
-    room = None if height is None else height - len(top) - len(bottom) - 2
-    curves = _curves(run, width, room)
-    left = None if room is None else room - len(curves)
-    return [*top, Text(), *curves, *_diagnostics(run, width, left), Text(), *bottom]
+    middle = None if height is None else height - len(top) - len(bottom) - 2
+    curves = _curves(run, width, middle)
+    remaining = None if middle is None else middle - len(curves)
+    return [*top, Text(), *curves, *_diagnostics(run, width, remaining), Text(), *bottom]
 
 
-def time_left(watched: Watched, now: float) -> str:
-    """How long a run in progress will take, in words; empty where nothing can be said."""
+def time_left(watched: WatchedRun, now: float) -> str:
+    """How long a run in progress will still take, in words; empty if nobody can know."""
     run = watched.record
     if not run.history:
         return "waiting for the first round"
@@ -44,8 +44,8 @@ def time_left(watched: Watched, now: float) -> str:
     return "" if left is None else f"about {clock(left)} left{included}"
 
 
-def _headline(watched: Watched, now: float, width: int) -> list[Text]:
-    """Title, progress and times: of training so far and per round, as rounds state them, and what is left."""
+def _headline(watched: WatchedRun, now: float, width: int) -> list[Text]:
+    """The title, the progress, and times: of training so far, per round, and until the end."""
     run, status = watched.record, watched.status(now)
     trained = [round_.seconds for round_ in run.history if round_.seconds is not None]
     per_round = f", {duration(recent_mean(trained))} s per round" if trained else ""
@@ -60,10 +60,10 @@ def _headline(watched: Watched, now: float, width: int) -> list[Text]:
 
 
 def _title(run: RunRecord) -> Text:
-    """What the run is: method, data, split, model, seed."""
+    """Method, data, split, model and seed of the run."""
     split = run.config.get("partition")
-    stated = split if isinstance(split, Mapping) else {}
-    levels = [f"{key.replace('_', ' ')} {stated[key]}" for key in _LEVELS if key in stated]
+    settings = split if isinstance(split, Mapping) else {}
+    levels = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SKEW_LEVELS if key in settings]
     facts = [" ".join([run.part("partition"), *levels]), run.part("model")]
     facts += [] if run.seed is None else [f"seed {run.seed}"]
     title = Text(f"{printable(run.part('method'))} on {printable(run.part('dataset'))}", style=STRONG)
@@ -88,7 +88,7 @@ def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
     area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
     whose = "accuracy of own models" if run.accuracy_of == "personal" else "accuracy"
     evaluated = run.rounds_evaluated
-    facts = f" · {last_word(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
+    facts = f" · {last_rounds_of_run(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
     facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""
     last = run.rounds_planned or run.rounds_done
     first = _plot(f"test {whose}, %", series(run, "test_accuracy"), last, area, BLUE, facts)
@@ -114,19 +114,19 @@ def _plot(
 
 
 def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
-    """A heading and the first fields that `room` lines hold, or nothing if it holds none."""
-    found = diagnostics(run)
+    """A heading and as many numbers as fit into `room` lines; nothing if none fits."""
+    courses = diagnostics(run)
     columns = 2 if width >= WIDE else 1
-    shown = found if room is None else found[: max(room - 2, 0) * columns]
+    shown = courses if room is None else courses[: max(room - 2, 0) * columns]
     if not shown:
         return []
-    hidden = len(found) - len(shown)
+    hidden = len(courses) - len(shown)
     more = Text(f"{hidden} more in {HISTORY}" if hidden else "", style=MUTED)
     heading = pair(Text("diagnostics", style=STRONG), more, width)
     spark = min(_SPARK, (half(width) if columns == 2 else width) - _NAME - _VALUE)
-    rows = [_diagnostic(each, max(spark, 1)) for each in shown]
-    middle = -(-len(rows) // columns)
-    return [Text(), heading, *(beside(rows[:middle], rows[middle:], width) if columns == 2 else rows)]
+    lines = [_diagnostic(course, max(spark, 1)) for course in shown]
+    middle = -(-len(lines) // columns)
+    return [Text(), heading, *(beside(lines[:middle], lines[middle:], width) if columns == 2 else lines)]
 
 
 def _diagnostic(values: Series, spark: int) -> Text:
@@ -136,15 +136,15 @@ def _diagnostic(values: Series, spark: int) -> Text:
     return Text.assemble(name, f"{number(values.last):>{_VALUE - 2}}  ", (sparkline(values.values, spark), GREEN))
 
 
-def _health(watched: Watched, now: float) -> list[Text]:
+def _health(watched: WatchedRun, now: float) -> list[Text]:
     run = watched.record
-    said = warnings(run)
+    problems = warnings(run)
     if watched.overdue(now):
         usual = duration(watched.pace.per_round(run))
-        said.append(f"stale: no new round for {clock(watched.age(now))}, usually {usual} s; stuck or killed?")
+        problems.append(f"stale: no new round for {clock(watched.age(now))}, usually {usual} s; stuck or killed?")
     if watched.problem:
-        said.append(f"last change not shown: {printable(watched.problem)}")
-    lines = [Text(f"! {text}", style=f"bold {RED}") for text in said]
+        problems.append(f"last change not shown: {printable(watched.problem)}")
+    lines = [Text(f"! {text}", style=f"bold {RED}") for text in problems]
     lines += [Text.assemble(("health  ", STRONG), text) for text in counters(run)]
     return lines or [Text.assemble(("health  ", STRONG), ("every counter is zero", MUTED))]
 

@@ -1,4 +1,4 @@
-"""A page for this machine only: two addresses, read-only, no file of the disk behind any of them."""
+"""Serves the page to this machine only: two addresses that can only be read, and no files of the disk."""
 
 import errno
 import socketserver
@@ -15,12 +15,12 @@ from fedblade.watch._terminal import check_folder
 LOOPBACK = "127.0.0.1"
 _FIRST_PORT, _PORTS = 8642, 100
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""What a browser on this machine may call us, also through a forwarded port. Another name is a page elsewhere that
-had its own resolve to this machine."""
+"""The names by which a browser on this machine asks for the page, also through a forwarded port. A request with another
+name comes from a page elsewhere whose name was made to point to this machine."""
 
 
 class Server(ThreadingHTTPServer):
-    """Answers on the loopback address; `serve_forever` runs until it is stopped."""
+    """Answers on the loopback address until `serve_forever` is stopped."""
 
     daemon_threads = True
 
@@ -30,43 +30,43 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def server_bind(self) -> None:
-        """Bind without asking a name server for the name of the loopback address."""
+        """Bind the port, without asking a name server for the name of the loopback address."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers that hang up are no error."""
+        """Ignore browsers that close the connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def open_server(path: Path, port: int = 0) -> Server:
-    """A server of the report of `path`, bound to `port`; 0 takes 8642 or the next that is free."""
+    """A server for the report of `path` on `port`; with 0 the first free port from 8642 on."""
     check_folder(path)
-    for each in [port] if port else range(_FIRST_PORT, _FIRST_PORT + _PORTS):
+    for candidate in [port] if port else range(_FIRST_PORT, _FIRST_PORT + _PORTS):
         try:
-            return Server(path, each)
+            return Server(path, candidate)
         except OSError as error:
             if port or error.errno != errno.EADDRINUSE:
                 raise Misconfigured(
-                    f"port {each} cannot be used ({error.strerror}). Choose another --port, or leave it out."
+                    f"port {candidate} cannot be used ({error.strerror}). Choose another --port, or leave it out."
                 ) from error
     raise Misconfigured(f"no port from {_FIRST_PORT} to {_FIRST_PORT + _PORTS - 1} is free. Choose one with --port.")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """`/` is the page, `/version` says whether it is the newest; everything else is refused."""
+    """Answers `/` with the page and `/version` with its version, and refuses everything else."""
 
     server: Server
     server_version, sys_version = "fedblade", ""
     timeout = 10
 
     def parse_request(self) -> bool:
-        """Refuse what is not a reading request of a browser on this machine, before anything else looks at it."""
+        """Refuse requests from elsewhere and requests that would write, before they are looked at further."""
         if not super().parse_request():
             return False
         self.close_connection = True
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Answer with the page, its version, or not at all."""
+        """Answer with the page, with its version, or that there is nothing."""
         if self.path == "/":
             self._reply(HTTPStatus.OK, "text/html", self.server.page.content())
         elif self.path == "/version":
@@ -105,11 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nothing: the terminal shows the address and nothing else."""
+        """Write nothing: the terminal shows only the address."""
 
 
 def _host(given: list[str]) -> str:
-    """The name in the one Host header, without its port; empty if there is none or more than one."""
+    """The name in the Host header, without its port; empty unless there is exactly one header."""
     if len(given) != 1:
         return ""
     name, colon, port = given[0].strip().lower().rpartition(":")

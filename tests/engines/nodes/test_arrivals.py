@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedblade.engines.nodes import _arrivals, _gathering
+from fedblade.engines.nodes import _arrivals, _cohort_query
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest
 
 
@@ -64,7 +64,7 @@ def test_memory_holds_few_replies_whatever_the_cohort(arranged, tmp_path, monkey
         replies.append(weakref.ref(found.tensors))
         return [found]
 
-    unpack = _gathering.unpack
+    unpack = _cohort_query.unpack
 
     def counted(*given):
         outcome = unpack(*given)
@@ -73,7 +73,7 @@ def test_memory_holds_few_replies_whatever_the_cohort(arranged, tmp_path, monkey
             most[name] = max(most[name], sum(each() is not None for each in made))
         return outcome
 
-    monkeypatch.setattr(_gathering, "unpack", counted)
+    monkeypatch.setattr(_cohort_query, "unpack", counted)
     Far(config, tmp_path, tamper=tamper, order=arranged).trained()
     # The one that is added, and the one before it, whose name is still bound.
     assert most["replies"] <= 2

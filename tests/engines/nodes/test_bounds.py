@@ -15,7 +15,8 @@ from fedblade.core.plan import Planner
 from fedblade.core.state import MemoryStore
 from fedblade.core.streams import Streams
 from fedblade.core.tree import tree_norm
-from fedblade.engines.nodes._templates import Templates, due
+from fedblade.engines.nodes import Terms
+from fedblade.engines.nodes._templates import Templates, expected_work
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node import Node
 from support.node_runs import QUICK, Far, alone, config_of, digest
@@ -92,7 +93,7 @@ def test_what_is_due_is_what_would_be_planned(samples, batch_size, last_batch, w
     planner = Planner(
         Streams(0), shards, phases, batch_size, last_batch, weighting, 7.0, skip, 0, False, torch.device("cpu")
     )
-    task, asked = planner.task(2, 0), due(Cohort(planner, 2, (0,)), 0)
+    task, asked = planner.task(2, 0), expected_work(Cohort(planner, 2, (0,)), 0)
     assert (asked.steps, asked.skipped, asked.weight) == (task.num_steps, task.skipped_singletons, task.weight)
     assert asked.counts.tolist() == [samples, 0]
 
@@ -101,7 +102,7 @@ def test_what_is_due_of_a_client_with_endless_samples_is_told_at_once():
     planner = Planner(
         Streams(0), Shards(2**40), (PhasePlan(5),), 32, "keep", "samples", 1.0, True, 0, False, torch.device("cpu")
     )
-    assert due(Cohort(planner, 0, (0,)), 0).steps == 5 * 2**35
+    assert expected_work(Cohort(planner, 0, (0,)), 0).steps == 5 * 2**35
 
 
 def ward_files(folder):
@@ -139,10 +140,13 @@ MEASURES = {
     ),
     "less right than none": (tensors("/correct", lambda t: t * 0 - 1), "-1 of 10 samples"),
     "half a sample right": (tensors("/correct", lambda t: t * 0 + 0.5), "0.5 of 10 samples"),
-    "everything turned": (tensors("", lambda t: -t), "no number of samples"),
+    "everything turned": (tensors("", lambda t: -t), "not a whole number of samples"),
     "no sample": (tensors("", torch.zeros_like), "the reported number of samples is below 1"),
-    "half a sample": (tensors("/count", lambda t: t + 0.5), "no number of samples"),
-    "endless samples": (tensors("/count", lambda t: t * 0 + 1e10), "no number of samples from 0 to 1000000000"),
+    "half a sample": (tensors("/count", lambda t: t + 0.5), "not a whole number of samples"),
+    "endless samples": (
+        tensors("/count", lambda t: t * 0 + 1e10),
+        "not a whole number of samples from 0 to 1000000000",
+    ),
     "endless numbers": (tensors("", lambda t: t * 0 + 1e308), "reaches 1e+308; the largest allowed is 1e+30"),
     "an endless loss": (tensors("/loss", lambda t: t * 0 + 1e308), "the largest allowed is 1e+30"),
     "a loss below zero": (tensors("/loss", lambda t: -t), "below zero"),
@@ -169,7 +173,10 @@ def test_other_measures_are_bounded_too(tmp_path):
     assert run.events == []
     assert 0 <= row["ece"] <= 1
     for number, (part, value, reason) in enumerate(
-        [("calibration/confidence", 1e31, "the largest allowed"), ("calibration/count", -1.0, "no number of samples")]
+        [
+            ("calibration/confidence", 1e31, "the largest allowed"),
+            ("calibration/count", -1.0, "not a whole number of samples"),
+        ]
     ):
         run, row = measured_run(tmp_path / str(number), tensors(part, lambda t, v=value: t * 0 + v), metrics)
         (event,) = run.refused()
@@ -289,7 +296,7 @@ def test_how_long_updates_may_be_is_a_setting(tmp_path):
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
 
     def refusal(max_norm):
-        templates = Templates(setup.problem, SequentialEngine(setup.problem), max_norm)
+        templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms(max_norm=max_norm, table="flower"))
         return templates.of_training(setup.start, cohort, setup.method.sums, None, 0.1).refusal(reply, asked)
 
     assert refusal(1.0) is None
@@ -382,4 +389,4 @@ def test_clients_without_a_step_send_nothing_and_answer_all_the_same(tmp_path):
 
 def _of(run, id_):
     """The client that a request asks, 0 where it greets a node."""
-    return run.post.asked[int(id_) - 1].facts.get("client", 0)
+    return run.transport.asked[int(id_) - 1].facts.get("client", 0)

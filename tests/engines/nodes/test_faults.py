@@ -9,7 +9,7 @@ import pytest
 
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes import Reply
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.results import RunDirectory
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 
@@ -93,7 +93,7 @@ def test_below_the_quorum_only_the_missing_are_asked_again(tmp_path):
     assert digest(far) == digest(alone(config))
     (event,) = run.events
     assert (event["event"], event["round"], event["replies"], event["wanted"]) == ("too few replies", 2, 2, 3)
-    again = [r.facts["client"] for r in run.post.asked if r.kind == "train" and r.facts["attempt"] == 1]
+    again = [r.facts["client"] for r in run.transport.asked if r.kind == "train" and r.facts["attempt"] == 1]
     assert again == [0, 2, 4]
 
 
@@ -101,11 +101,11 @@ def test_attempts_wait_for_a_node_that_is_on_its_way_back(tmp_path):
     config = config_of("scaffold", rounds=2, **EVERYONE)
     run = Far(config, tmp_path, Deployment(round_seconds=20, quorum=1.0, attempts=2))
     setup = run.setup()
-    run.post.offline.add(102)
+    run.transport.offline.add(102)
 
     def back():
-        run.post.incarnations[102] += 1
-        run.post.offline.clear()
+        run.transport.incarnations[102] += 1
+        run.transport.offline.clear()
 
     timer = threading.Timer(1.5, back)
     timer.start()
@@ -125,7 +125,7 @@ def test_without_a_quorum_the_run_stops_and_can_be_resumed_to_the_undisturbed_mo
     directory.close()
     assert not (tmp_path / "run" / "checkpoints" / "waiting").exists()
     assert [event["event"] for event in run.events] == ["too few replies"] * 3
-    run.post.tamper = None
+    run.transport.tamper = None
     directory = opened(config, tmp_path, resume=True)
     far = run.trained(directory)
     directory.close()
@@ -154,7 +154,7 @@ def test_a_server_that_stops_goes_on_to_the_same_model(method, tmp_path):
     far = run.trained(directory)
     directory.close()
     assert digest(far) == digest(alone(config))
-    tokens = {request.facts["token"] for request in run.post.asked if request.kind == "train"}
+    tokens = {request.facts["token"] for request in run.transport.asked if request.kind == "train"}
     assert len(tokens) == 1
 
 
@@ -166,7 +166,7 @@ def test_another_run_on_the_same_nodes_finds_nothing_of_the_first(tmp_path):
     second = Far(config, tmp_path)
     assert digest(second.trained()) == digest(alone(config))
     tokens = {
-        request.facts["token"] for run in (first, second) for request in run.post.asked if request.kind == "train"
+        request.facts["token"] for run in (first, second) for request in run.transport.asked if request.kind == "train"
     }
     assert len(tokens) == 2
 
@@ -175,14 +175,14 @@ def test_a_node_that_comes_back_is_asked_again_in_the_same_round(tmp_path):
     config = config_of("scaffold", **EVERYONE)
     run = Far(config, tmp_path, QUICK.model_copy(update={"round_seconds": 60.0}))
     setup = run.setup()
-    run.post.forgetful.add(102)
+    run.transport.forgetful.add(102)
     far = trained(setup)
     assert digest(far) == digest(alone(config))
     assert run.events == []
-    asked = [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102]
+    asked = [r.facts["round"] for r in run.transport.asked if r.kind == "train" and r.node == 102]
     assert asked == [0, 0, 1]
     # The next round greets it, as it might speak for other clients now.
-    assert [r.node for r in run.post.asked if r.kind == "hello"] == [100, 101, 102, 103, 104, 102]
+    assert [r.node for r in run.transport.asked if r.kind == "hello"] == [100, 101, 102, 103, 104, 102]
 
 
 def test_a_node_that_is_gone_is_left_out_until_it_returns(tmp_path):
@@ -192,10 +192,10 @@ def test_a_node_that_is_gone_is_left_out_until_it_returns(tmp_path):
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["client"] == 4:
-            run.post.offline = {101} if request.facts["round"] == 0 else set()
+            run.transport.offline = {101} if request.facts["round"] == 0 else set()
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     far = trained(setup)
     assert digest(far) == digest(alone(config, {1: [1]}))
     assert run.events == [{"event": "no node", "round": 2, "kind": "train", "client": 1}]
@@ -206,7 +206,7 @@ def test_the_first_client_is_the_first_that_is_there(tmp_path):
     config = config_of("fedavg", rounds=1, **{"clients_per_round": 5, "evaluation.metrics": ["local_spectrum"]})
     run = Far(config, tmp_path)
     setup = run.setup()
-    run.post.offline = {100}
+    run.transport.offline = {100}
     far = trained(setup)
     near = alone(config, {0: [0]})
     assert far.diagnostics == near.diagnostics
@@ -237,11 +237,11 @@ def test_a_node_that_is_gone_but_still_listed_does_not_use_up_the_attempts(tmp_p
     run = Far(config, tmp_path, Deployment(round_seconds=20, quorum=1.0, attempts=2))
 
     def tamper(request, reply):
-        gone = request.kind == "train" and request.node == 103 and not run.post.incarnations[103]
+        gone = request.kind == "train" and request.node == 103 and not run.transport.incarnations[103]
         return [Reply(reply.request, None, error="Flower: node is unavailable (code 5)")] if gone else [reply]
 
-    run.post.tamper = tamper
-    back = threading.Timer(1.0, lambda: run.post.incarnations.update({103: 1}))
+    run.transport.tamper = tamper
+    back = threading.Timer(1.0, lambda: run.transport.incarnations.update({103: 1}))
     back.start()
     far = run.trained()
     back.join()
@@ -260,7 +260,7 @@ def test_a_node_that_lost_its_disk_starts_afresh_and_says_so(tmp_path):
             torn.write_bytes(b"")
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     far = run.trained()
     assert [row.get("count_lost_states", 0) for row in far.history] == [0, 0, 2]
     assert run.events == []

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade._version import __version__
+from fedblade import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
-from fedblade.engines.nodes import Holding, Reply
-from fedblade.engines.nodes._hello import Refused, holdings_of
+from fedblade.engines.nodes import ClientDescription, Reply, Terms
+from fedblade.engines.nodes._descriptions import InvalidDescription, read_descriptions
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.packing import unpack
 from fedblade.engines.sequential import SequentialEngine
@@ -47,7 +47,7 @@ def honest(tmp_path_factory):
     request, reply = next(each for each in seen if each[0].facts.get("is_first"))
     declared, diagnostics = setup.method.sums, diagnostic_request(setup, setup.metrics)
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
-    templates = Templates(setup.problem, SequentialEngine(setup.problem))
+    templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms())
     template = templates.of_training(setup.start, cohort, declared, diagnostics, 0.1)
     measures = templates.of_passes(setup.start, setup.accuracy.passes)
     made = {"template": template, "declared": declared, "diagnostics": diagnostics, "measures": measures}
@@ -168,18 +168,18 @@ def test_changed_measures(honest, data):
 
 LOOK = {"input_shape": [1, 8, 8], "scaling": [255.0, [0.5], [2]], "dtype": "uint8", "given_shape": [8, 8]}
 HELLO = {str(k): {"counts": [3, 0, 4], **LOOK} for k in range(2)}
-HELD = Holding((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8))
+HELD = ClientDescription((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8))
 
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_changed_greetings(data):
     facts = {"clients": {key: {**each, "version": __version__} for key, each in HELLO.items()}}
-    assert holdings_of(facts, 2, 3) == {0: HELD, 1: HELD}
+    assert read_descriptions(facts, 2, 3) == {0: HELD, 1: HELD}
     path = data.draw(st.sampled_from([each for each in places(facts) if each]))
     try:
-        found = holdings_of(changed(facts, path, data.draw(PLAIN)), 2, 3)
-    except Refused:
+        found = read_descriptions(changed(facts, path, data.draw(PLAIN)), 2, 3)
+    except InvalidDescription:
         return
     for holding in found.values():
         assert len(holding.counts) == 3
@@ -223,6 +223,6 @@ def test_changed_greetings(data):
     ],
 )
 def test_greetings_that_cannot_be(client, told, reason):
-    with pytest.raises(Refused) as refused:
-        holdings_of({"clients": {client: {**HELLO["0"], "version": __version__, **told}}}, 2, 3)
+    with pytest.raises(InvalidDescription) as refused:
+        read_descriptions({"clients": {client: {**HELLO["0"], "version": __version__, **told}}}, 2, 3)
     assert reason in str(refused.value)

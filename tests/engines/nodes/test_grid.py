@@ -15,14 +15,14 @@ from flwr.supercore.task_identity import TaskIdentity
 from google.protobuf.message import DecodeError
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes import Request, Size
-from fedblade.flower._messages import answer, asked, to_message, to_reply
-from fedblade.flower._post import GridPost
+from fedblade.engines.nodes import Request, SizeLimit
+from fedblade.flower._grid_transport import GridTransport
+from fedblade.flower._messages import read_request, reply_message, to_message, to_reply
 from fedblade.flower._server import deployed_setup
 from fedblade.flower.client_app import app
 from support.node_runs import QUICK, alone, config_of, digest, trained
 
-SOME = Size(6, 1000)
+SOME = SizeLimit(6, 1000)
 TENSORS = {
     "params/a.b": torch.randn(3, 2),
     "extra/none": torch.zeros(0, 4, dtype=torch.float64),
@@ -44,7 +44,7 @@ def sent(facts, tensors=None):
     """A message that a node answers to request 7."""
     request = to_message(Request("train", 5, {"round": 0}), 1.0)
     request.metadata.__dict__["_message_id"] = "7"
-    return answer(request, facts, tensors or {})
+    return reply_message(request, facts, tensors or {})
 
 
 def got(message, largest=SOME):
@@ -56,9 +56,9 @@ def test_requests_and_replies_come_through_as_they_are():
     request = Request("train", 5, {"round": 3, "lr": 0.1, "used": None, "more": [1, {"x": "ü"}]}, TENSORS)
     message = to_message(request, 1.0)
     assert message.metadata.dst_node_id == 5
-    kind, facts, tensors = asked(message)
+    kind, facts, tensors = read_request(message)
     assert (kind, facts) == ("train", request.facts)
-    reply = got(sent({"kept": True}, TENSORS), Size.of(TENSORS))
+    reply = got(sent({"kept": True}, TENSORS), SizeLimit.of(TENSORS))
     assert (reply.request, reply.facts, reply.error) == ("7", {"kept": True}, None)
     for each in (tensors, reply.tensors):
         assert each.keys() == TENSORS.keys()
@@ -201,7 +201,7 @@ def test_a_run_through_a_grid_gives_the_sequential_model(tmp_path):
     }
     events = []
     grid = HereGrid(contexts)
-    setup = deployed_setup(config, QUICK, GridPost(grid), tmp_path / "run", events.append)
+    setup = deployed_setup(config, QUICK, GridTransport(grid), tmp_path / "run", events.append)
     assert digest(trained(setup)) == digest(alone(config))
     assert events == []
     assert max(grid.pushed) <= 4
@@ -214,7 +214,7 @@ def test_a_failure_on_a_node_is_told_in_words(tmp_path):
     apart = QUICK.model_copy(update={"data": "nodes", "num_classes": 10})
     events = []
     with pytest.raises(RunFailed, match=r"gone.npz' does not exist"):
-        deployed_setup(config, apart, GridPost(HereGrid(contexts)), tmp_path / "run", events.append)
+        deployed_setup(config, apart, GridTransport(HereGrid(contexts)), tmp_path / "run", events.append)
     assert [event["node"] for event in events] == ["20"]
 
 
@@ -263,7 +263,7 @@ def test_what_a_node_sends_is_refused_and_the_run_goes_on(change, reason, tmp_pa
         20 + k: context(20 + k, clients=k, **{"state-dir": str(tmp_path / str(k)), "device": "cpu"}) for k in range(3)
     }
     events = []
-    setup = deployed_setup(config, QUICK, GridPost(HostileGrid(contexts, change)), tmp_path / "run", events.append)
+    setup = deployed_setup(config, QUICK, GridTransport(HostileGrid(contexts, change)), tmp_path / "run", events.append)
     far = trained(setup)
     (event,) = events
     assert (event["event"], event["client"], event["node"]) == ("refused reply", 2, "22")

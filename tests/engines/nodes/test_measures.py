@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes import _models
+from fedblade.engines.nodes import _node_models
 from support.node_runs import config_of
 from support.three_wards import CHANGES, apart, saved, together, ward
 
@@ -42,7 +42,7 @@ def test_measures_that_cannot_be_are_left_out(tmp_path):
     files = saved(tmp_path / "data", parts)
     whole = apart(tmp_path / "a", files, config=config).trained().history[0]
     run = apart(tmp_path / "b", files, config=config)
-    run.post.tamper = measured(lambda name, leaf: leaf * np.nan if name.endswith("count") else leaf)
+    run.transport.tamper = measured(lambda name, leaf: leaf * np.nan if name.endswith("count") else leaf)
     row = run.trained().history[0]
     (event,) = run.refused()
     assert (event["node"], event["round"]) == ("50", 1)
@@ -52,7 +52,7 @@ def test_measures_that_cannot_be_are_left_out(tmp_path):
     assert hits == pytest.approx(round(hits), abs=1e-6)
     # A diverged model's loss is infinite on an honest node too; its accuracy still counts.
     run = apart(tmp_path / "c", files, config=config)
-    run.post.tamper = measured(lambda name, leaf: leaf * np.inf if name.endswith("loss") else leaf)
+    run.transport.tamper = measured(lambda name, leaf: leaf * np.inf if name.endswith("loss") else leaf)
     row = run.trained().history[0]
     assert run.refused() == []
     assert row["test_loss"] is None
@@ -62,7 +62,7 @@ def test_measures_that_cannot_be_are_left_out(tmp_path):
 def test_someone_must_measure(tmp_path):
     config = config_of("fedavg", rounds=1, **CHANGES)
     run = apart(tmp_path, saved(tmp_path / "data", [ward(k) for k in range(3)]), config=config)
-    run.post.tamper = lambda request, reply: [] if request.kind == "measure" else [reply]
+    run.transport.tamper = lambda request, reply: [] if request.kind == "measure" else [reply]
     with pytest.raises(RunFailed, match=r"0 of 3 clients measured the model after round 1.*--resume"):
         run.trained()
 
@@ -78,13 +78,13 @@ def test_a_quorum_must_measure_and_who_does_not_is_named(tmp_path):
         )
 
     one = apart(tmp_path / "one", files, config=config)
-    one.post.tamper = silent(1)
+    one.transport.tamper = silent(1)
     row = one.trained().history[0]
     assert [(event["event"], event["client"]) for event in one.events] == [("not measured", 1)]
     hits = row["test_accuracy"] / 100 * (len(parts[0][3]) + len(parts[2][3]))
     assert hits == pytest.approx(round(hits), abs=1e-6)
     two = apart(tmp_path / "two", files, config=config)
-    two.post.tamper = silent(0, 1)
+    two.transport.tamper = silent(0, 1)
     with pytest.raises(RunFailed, match=r"1 of 3 clients measured.*flower.quorum"):
         two.trained()
 
@@ -101,18 +101,18 @@ def test_clients_that_were_silent_are_asked_to_measure_again(tmp_path):
         return [reply]
 
     run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
-    run.post.tamper = late
+    run.transport.tamper = late
     assert run.trained().history[0]["test_accuracy"] == together(parts, config).history[0]["test_accuracy"]
     assert sorted(asked) == [0, 1, 1, 2, 2]
 
 
 def test_the_quorum_is_one_of_all_clients_however_they_are_asked(tmp_path, monkeypatch):
     """Two at a time leave the third alone, who may be silent all the same."""
-    monkeypatch.setattr(_models, "_AT_A_TIME", 2)
+    monkeypatch.setattr(_node_models, "_AT_A_TIME", 2)
     config = config_of("fedavg", rounds=1, **CHANGES)
     parts = [ward(k) for k in range(3)]
     run = apart(tmp_path, saved(tmp_path / "data", parts), config=config)
-    run.post.tamper = lambda request, reply: [] if request.kind == "measure" and request.node == 52 else [reply]
+    run.transport.tamper = lambda request, reply: [] if request.kind == "measure" and request.node == 52 else [reply]
     run.trained()
-    assert [request.node for request in run.post.asked if request.kind == "measure"] == [50, 51, 52]
+    assert [request.node for request in run.transport.asked if request.kind == "measure"] == [50, 51, 52]
     assert [(event["event"], event["client"]) for event in run.events] == [("not measured", 2)]

@@ -3,9 +3,10 @@
 import pytest
 
 from fedblade.core.registry import methods
-from fedblade.flower._app import Deployment
+from fedblade.flower.app import Deployment
 from fedblade.runs import load_config
 from support.node_runs import SMALL, Far, alone, config_of, digest
+from support.sample import sampled
 
 
 def comparable(driver):
@@ -14,7 +15,7 @@ def comparable(driver):
     ]
 
 
-@pytest.mark.parametrize("method", sorted(methods.names()))
+@pytest.mark.parametrize("method", sampled(sorted(methods.names()), pytest.mark.thorough))
 def test_nodes_give_the_sequential_model(method, tmp_path):
     config = config_of(method)
     near, run = alone(config), Far(config, tmp_path, Deployment(), order=lambda ids: ids[::-1])
@@ -77,7 +78,7 @@ def test_frozen_layers_are_made_by_the_nodes_and_do_not_travel(tmp_path):
     far = run.trained()
     assert run.events == []
     assert digest(far) == digest(near)
-    asked = [request for request in run.post.asked if request.kind == "train"]
+    asked = [request for request in run.transport.asked if request.kind == "train"]
     assert len(asked) == 4
     assert not any(name.startswith("fixed/") for request in asked for name in request.tensors)
 
@@ -88,5 +89,5 @@ def test_frozen_layers_are_made_by_the_nodes_and_do_not_travel(tmp_path):
 
     other = Far(config, tmp_path / "other", Deployment(), tamper=stranger)
     assert digest(other.trained()) == digest(near)
-    for request in (each for each in other.post.asked if each.kind == "train"):
+    for request in (each for each in other.transport.asked if each.kind == "train"):
         assert (frozen <= request.tensors.keys()) == (request.node == 101)

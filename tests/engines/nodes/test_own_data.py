@@ -6,9 +6,9 @@ from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
-from fedblade.flower._app import split_tables
-from fedblade.flower._data import own_clients, own_dataset
 from fedblade.flower._node import Node
+from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.flower.app import split_tables
 from fedblade.runs._model_inputs import model_facts
 from support.node_runs import Far, config_of, digest, trained
 from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
@@ -42,7 +42,7 @@ def test_a_server_with_a_test_set_measures_itself(tmp_path):
     assert digest(far) == digest(near)
     assert [row["test_accuracy"] for row in far.history] == [row["test_accuracy"] for row in near.history]
     assert [row["test_loss"] for row in far.history] == [row["test_loss"] for row in near.history]
-    assert all(request.kind in ("hello", "train") for request in run.post.asked)
+    assert all(request.kind in ("hello", "train") for request in run.transport.asked)
 
 
 def test_a_test_set_of_one_sample_is_enough(tmp_path):
@@ -79,21 +79,12 @@ def test_nodes_decide_of_what_type_inputs_are(kind, tmp_path):
 WARDS = """
 from pathlib import Path
 import numpy as np
-import torch
-
-class Ward(torch.utils.data.Dataset):
-    def __init__(self, inputs, labels, moved):
-        self.inputs, self.labels, self.moved = inputs, labels, moved
-    def __len__(self):
-        return len(self.labels)
-    def __getitem__(self, i):
-        shift = int(torch.randint(-1, 2, ())) if self.moved else 0
-        return np.roll(self.inputs[i], shift, axis=-1), int(self.labels[i])
+from support.shifted_images import ShiftedImages
 
 def two(ward):
     with np.load(Path(__file__).parent / "data" / f"{ward}.npz") as file:
         x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    return Ward(x, y, True), Ward(x_test, y_test, False)
+    return ShiftedImages(x, y, moved=True), ShiftedImages(x_test, y_test)
 
 def ward0(): return two(0)
 def ward1(): return two(1)
@@ -225,7 +216,7 @@ def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch
         "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
     )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Misconfigured, match=r"numbered by what this node alone has; expected .* 0 to 9"):
+    with pytest.raises(Misconfigured, match=r"renumbered by the classes of this node alone; expected .* 0 to 9"):
         own_dataset("numbering_ward:samples", 10)
 
 
@@ -251,7 +242,7 @@ def test_recipes_of_named_data_sets_are_refused_before_anything_starts():
     terms = {"data": "nodes", "num_classes": 10}
     assert split_tables(table | {"flower": terms})[1].num_classes == 10
     table["dataset"]["augment"] = "fedetf"
-    with pytest.raises(Misconfigured, match=r"dataset.augment = 'fedetf' is a recipe for one data set"):
+    with pytest.raises(Misconfigured, match=r"dataset.augment = 'fedetf' is made for one data set"):
         split_tables(table | {"flower": terms})
     with pytest.raises(Misconfigured, match=r"flower.num_classes is 0"):
         split_tables(table | {"flower": {"data": "nodes"}})

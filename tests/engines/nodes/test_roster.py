@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower._app import Deployment
 from fedblade.flower._node import Node
+from fedblade.flower.app import Deployment
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, nodes, trained
 
 
@@ -25,33 +25,33 @@ def test_a_second_node_for_a_client_is_refused_while_the_first_is_there_and_take
     run = Far(config, tmp_path)
     setup = run.setup()
     # It has the folder of the first, as the same machine under another key would.
-    run.post.there[200] = replace(run.post.there[103])
-    run.post.incarnations[200] = 0
+    run.transport.there[200] = replace(run.transport.there[103])
+    run.transport.incarnations[200] = 0
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["round"] == 0 and request.facts["client"] == 4:
-            run.post.offline = {103}
-            run.post.incarnations[200] += 1
+            run.transport.offline = {103}
+            run.transport.incarnations[200] += 1
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     far = trained(setup)
     assert digest(far) == digest(alone(config))
     (event,) = run.events
     assert event["event"] == "refused node"
     assert event["reason"] == "node 200 claims client 3, for which node 103 speaks"
-    assert [r.node for r in run.post.asked if r.kind == "train" and r.facts["client"] == 3] == [103, 200, 200]
+    assert [r.node for r in run.transport.asked if r.kind == "train" and r.facts["client"] == 3] == [103, 200, 200]
 
 
 def test_a_silent_newcomer_holds_up_one_round_at_most(tmp_path):
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
-    run.post.there[200] = Node((3,), None, tmp_path / "silent", "cpu")
-    run.post.tamper = lambda request, reply: [] if request.node == 200 else [reply]
+    run.transport.there[200] = Node((3,), None, tmp_path / "silent", "cpu")
+    run.transport.tamper = lambda request, reply: [] if request.node == 200 else [reply]
     far = trained(setup)
     assert digest(far) == digest(alone(config))
-    assert [r.node for r in run.post.asked if r.kind == "hello"].count(200) == 1
+    assert [r.node for r in run.transport.asked if r.kind == "hello"].count(200) == 1
 
 
 def test_a_node_that_returns_with_other_samples_is_refused(tmp_path):
@@ -61,18 +61,18 @@ def test_a_node_that_returns_with_other_samples_is_refused(tmp_path):
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["round"] == 0 and request.facts["client"] == 4:
-            run.post.incarnations[102] += 1
+            run.transport.incarnations[102] += 1
         if request.kind == "hello" and request.node == 102:
             held = reply.facts["clients"]["2"]
             return [replace(reply, facts={"clients": {"2": {**held, "counts": held["counts"][::-1]}}})]
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     far = trained(setup)
     refused, *missed = run.events
     assert (refused["node"], refused["reason"]) == ("102", "client 2 holds other samples than when the run began")
     assert [(event["event"], event["round"], event["client"]) for event in missed] == [("no node", 2, 2)]
-    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0]
+    assert [r.facts["round"] for r in run.transport.asked if r.kind == "train" and r.node == 102] == [0]
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1]
     assert digest(far) == digest(alone(config, {1: {2}}))
 
@@ -83,7 +83,7 @@ def returning(run, change):
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["client"] == 4 and request.facts["round"] < 2:
-            run.post.incarnations[102] += 1
+            run.transport.incarnations[102] += 1
         if request.kind == "hello" and request.node == 102:
             greetings.append(request)
             return [change(len(greetings), reply)]
@@ -104,9 +104,9 @@ def test_a_node_that_returns_with_its_own_samples_takes_part_again(tmp_path):
             replace(reply, facts={"clients": {"2": {**held, "counts": held["counts"][::-1]}}}) if number == 1 else reply
         )
 
-    run.post.tamper = returning(run, change)
+    run.transport.tamper = returning(run, change)
     far = trained(setup)
-    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
+    assert [r.facts["round"] for r in run.transport.asked if r.kind == "train" and r.node == 102] == [0, 2]
     assert digest(far) == digest(alone(config, {1: {2}}))
 
 
@@ -122,9 +122,9 @@ def test_a_node_that_returns_and_cannot_be_believed_speaks_for_nobody_until_it_c
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
-    run.post.tamper = returning(run, lambda number, reply: change(reply) if number == 1 else reply)
+    run.transport.tamper = returning(run, lambda number, reply: change(reply) if number == 1 else reply)
     far = trained(setup)
-    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
+    assert [r.facts["round"] for r in run.transport.asked if r.kind == "train" and r.node == 102] == [0, 2]
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 0]
 
 
@@ -140,16 +140,16 @@ def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["client"] == 4 and request.facts["round"] == 0:
-            run.post.incarnations[102] += 1
+            run.transport.incarnations[102] += 1
         if request.kind == "hello":
             greetings.append(request.node)
             return first(reply) if len(greetings) == 1 else [reply]
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     far = trained(setup)
     assert greetings == [102, 102]
-    assert [r.facts["round"] for r in run.post.asked if r.kind == "train" and r.node == 102] == [0, 2]
+    assert [r.facts["round"] for r in run.transport.asked if r.kind == "train" and r.node == 102] == [0, 2]
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 0]
     assert [event["event"] for event in run.events] == ["refused node", "no node"]
     assert digest(far) == digest(alone(config, {1: {2}}))
@@ -159,7 +159,7 @@ def test_a_greeting_that_could_not_be_sent_costs_a_node_no_client(tmp_path):
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
-    send, greeted = run.post.send, []
+    send, greeted = run.transport.send, []
 
     def losing(requests, *rest):
         ids = send(requests, *rest)
@@ -169,10 +169,10 @@ def test_a_greeting_that_could_not_be_sent_costs_a_node_no_client(tmp_path):
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["client"] == 4 and request.facts["round"] == 0:
-            run.post.incarnations[102] += 1
+            run.transport.incarnations[102] += 1
         return [reply]
 
-    run.post.send, run.post.tamper = losing, tamper
+    run.transport.send, run.transport.tamper = losing, tamper
     assert digest(trained(setup)) == digest(alone(config))
     assert greeted == [102, 102]
 
@@ -184,17 +184,17 @@ def test_a_client_that_a_node_gives_up_is_free_for_another(tmp_path):
 
     def tamper(request, reply):
         if request.kind == "train" and request.facts["round"] == 0 and request.facts["client"] == 4:
-            run.post.there[101] = replace(run.post.there[101], clients=(1, 2))
-            run.post.there[102] = Node((3,), None, tmp_path / "other", "cpu")
-            run.post.offline = {103}
-            run.post.incarnations[102] += 1
-            run.post.incarnations[101] += 1
+            run.transport.there[101] = replace(run.transport.there[101], clients=(1, 2))
+            run.transport.there[102] = Node((3,), None, tmp_path / "other", "cpu")
+            run.transport.offline = {103}
+            run.transport.incarnations[102] += 1
+            run.transport.incarnations[101] += 1
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     # Node 101 is greeted first and refused client 2, which node 102 still has then; 102 gives it up for client 3.
     far = trained(setup)
-    asked = [(r.facts["client"], r.node) for r in run.post.asked if r.kind == "train" and r.facts["round"] == 1]
+    asked = [(r.facts["client"], r.node) for r in run.transport.asked if r.kind == "train" and r.facts["round"] == 1]
     assert asked == [(0, 100), (1, 101), (3, 102), (4, 104)]
     assert far.history[-1]["count_missing_clients"] == 1
 
@@ -203,7 +203,9 @@ def test_what_a_node_says_cannot_act_on_a_terminal(tmp_path):
     said = "\x1b[2J\r\nrefused: \u202eevil\x00 é"
     config = config_of("fedavg", rounds=1)
     run = Far(config, tmp_path)
-    run.post.tamper = lambda request, reply: [replace(reply, error=said, facts={}) if request.node == 102 else reply]
+    run.transport.tamper = lambda request, reply: [
+        replace(reply, error=said, facts={}) if request.node == 102 else reply
+    ]
     with pytest.raises(RunFailed) as failed:
         run.setup()
     shown = "\\x1b[2J\\r\\nrefused: \\u202eevil\\x00 é"
@@ -246,15 +248,15 @@ def test_a_node_whose_greeting_cannot_be_is_refused_and_named(change, reason, tm
 def test_gathering_waits_for_nodes_that_come_later(tmp_path):
     config = config_of("fedavg", rounds=1)
     run = Far(config, tmp_path, Deployment(wait_seconds=30))
-    run.post.offline = {103}
+    run.transport.offline = {103}
     asked = []
 
     def tamper(request, reply):
         asked.append(request.node)
-        run.post.offline = set()
+        run.transport.offline = set()
         return [reply]
 
-    run.post.tamper = tamper
+    run.transport.tamper = tamper
     run.setup()
     assert asked == [100, 101, 102, 104, 103]
 
@@ -267,7 +269,7 @@ def test_a_node_of_several_clients_answers_for_each(tmp_path):
         there={7: Node((0, 3, 4), None, tmp_path / "a", "cpu"), 8: Node((1, 2), None, tmp_path / "b", "cpu")},
     )
     assert digest(run.trained()) == digest(alone(config))
-    assert {request.node for request in run.post.asked} == {7, 8}
+    assert {request.node for request in run.transport.asked} == {7, 8}
 
 
 def test_a_node_refuses_clients_that_the_run_does_not_have(tmp_path):
@@ -277,7 +279,7 @@ def test_a_node_refuses_clients_that_the_run_does_not_have(tmp_path):
     (event,) = run.events
     assert event["node"] == "9"
     assert "clients 0 to 4" in event["reason"]
-    other = run.post.there[101].answer
+    other = run.transport.there[101].answer
     with pytest.raises(Misconfigured, match=r"speaks for client\(s\) \[1\], not for 2"):
         other("train", {"config": config.table(), "num_classes": 0, "data": "shares", "client": 2}, {})
 
@@ -305,7 +307,7 @@ def test_a_node_refuses_data_other_than_the_run_expects(terms, own, said, tmp_pa
     with pytest.raises(RunFailed, match=r"no node for client\(s\) 4 of 5. Node 4 was refused: ") as failed:
         run.setup()
     assert said in str(failed.value)
-    assert [request.kind for request in run.post.asked] == ["hello"] * len(run.post.asked)
+    assert [request.kind for request in run.transport.asked] == ["hello"] * len(run.transport.asked)
     train = {"config": config.table(), "num_classes": 10, "data": terms["data"], "client": 4}
     with pytest.raises(Misconfigured, match="data of its own, and the run"):
         there[4].answer("train", train, {})

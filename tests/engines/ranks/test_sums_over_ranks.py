@@ -11,9 +11,9 @@ from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
 from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Sum, Sums
 from fedblade.engines.base import RoundOutcome
-from fedblade.engines.ranks import described, raise_described
+from fedblade.engines.ranks import describe_error, raise_described_error
 from fedblade.engines.ranks._bytes import as_bytes, decoded, encoded, from_bytes
-from fedblade.engines.ranks._sums import added, merged, one_by_one
+from fedblade.engines.ranks._outcomes import add_by_client, add_over_ranks, merged_facts
 
 CPU = torch.device("cpu")
 DECLARED = (
@@ -42,7 +42,7 @@ class ThreadRanks:
         self.meeting, self.rank, self.world, self.busy = meeting, rank, world, True
 
     @property
-    def leads(self):
+    def is_rank_0(self):
         return self.rank == 0
 
     def _all(self, value):
@@ -133,7 +133,7 @@ def test_sums_maxima_and_rows_are_those_of_one_process(shares):
     def work(ranks):
         mine = shares[ranks.rank]
         share = reduce(RoundOutcome.__add__, (outcome(c, first=c == min(clients)) for c in mine), RoundOutcome())
-        return added(ranks, share, mine, DECLARED, WATCH, CPU)
+        return add_over_ranks(ranks, share, mine, DECLARED, WATCH, CPU)
 
     found = on_ranks(work, len(shares))
     assert_same(found[0], whole(clients), 1e-14)
@@ -147,19 +147,19 @@ def test_one_by_one_has_the_very_bits(shares):
 
     def work(ranks):
         mine = {client: outcome(client, first=client == min(clients)) for client in shares[ranks.rank]}
-        return one_by_one(ranks, mine, shares, DECLARED, WATCH, CPU)
+        return add_by_client(ranks, mine, shares, DECLARED, WATCH, CPU)
 
     found = on_ranks(work, len(shares))
     assert_same(found[0], whole(clients), 0.0)
     assert all(each == RoundOutcome() for each in found[1:])
 
 
-@pytest.mark.parametrize("how", [added, one_by_one])
+@pytest.mark.parametrize("how", [add_over_ranks, add_by_client])
 def test_an_error_of_one_rank_is_raised_on_all(how):
     broken = NonFinite("client 3 produced a non-finite sum")
 
     def work(ranks):
-        mine = broken if ranks.rank == 1 else ({} if how is one_by_one else RoundOutcome())
+        mine = broken if ranks.rank == 1 else ({} if how is add_by_client else RoundOutcome())
         return how(ranks, mine, [[], [3], []], DECLARED, None, CPU)
 
     found = on_ranks(work, 3)
@@ -172,19 +172,19 @@ def test_a_bug_elsewhere_is_a_failed_run_with_its_traceback():
     try:
         {}["gone"]
     except KeyError as error:
-        told = decoded(encoded(described(error)))
+        told = decoded(encoded(describe_error(error)))
     with pytest.raises(RunFailed, match="rank 2: unexpected KeyError: 'gone'") as raised:
-        raise_described(2, told["error"])
+        raise_described_error(2, told["error"])
     assert "test_sums_over_ranks.py" in raised.value.__notes__[0]
 
 
 def test_a_users_mistake_stays_one():
     with pytest.raises(Misconfigured, match="no such file"):
-        raise_described(None, described(Misconfigured("no such file"))["error"])
+        raise_described_error(None, describe_error(Misconfigured("no such file"))["error"])
 
 
 def test_facts_of_idle_ranks_change_nothing():
     idle = {"sent": {"sums": [], "every": [], "first": []}, "totals": {}, "steps": {}, "bytes_up": 0, "seconds": 0.0}
     busy = {"sent": {"sums": ["a"], "every": [], "first": []}, "totals": {"x": 2.0}, "steps": {"x": 4}, "bytes_up": 8,
             "seconds": 1.5}  # fmt: skip
-    assert merged([idle, busy, idle]) == busy
+    assert merged_facts([idle, busy, idle]) == busy

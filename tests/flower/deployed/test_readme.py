@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
 
+pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TINY = {

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
-from fedblade.flower._place import Place
-from fedblade.flower._ports import free_ports
-from fedblade.flower._processes import MARK, end_all
+from fedblade.flower._processes import MARK, end_all, free_ports
+from fedblade.flower.app_folder import AppFolder
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text(encoding="utf-8")
@@ -28,7 +27,7 @@ def test_the_commands_work_as_written(tmp_path: Path):
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "OMP_NUM_THREADS": "1",
         # By this everything is found that the commands leave running.
-        MARK: str(Place(tmp_path).own),
+        MARK: str(AppFolder(tmp_path).local),
     }
     with (tmp_path / "printed").open("wb") as printed:
         process = subprocess.Popen(
@@ -42,7 +41,7 @@ def test_the_commands_work_as_written(tmp_path: Path):
         try:
             status = process.wait(500)
         finally:
-            end_all(Place((tmp_path / "app").resolve()), 5.0)
-            end_all(Place(tmp_path), 5.0)
+            end_all(AppFolder((tmp_path / "app").resolve()), 5.0)
+            end_all(AppFolder(tmp_path), 5.0)
     assert status == 0, (tmp_path / "printed").read_text()[-3000:]
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2

@@ -17,8 +17,8 @@ from fedblade.core.registry import datasets
 from fedblade.report import build_report
 from fedblade.results import RunDirectory, comparison_rows, read_runs
 from fedblade.runs import RunListener
-from fedblade.studies import Cell, is_finished, run_cells
-from fedblade.watch._folder import Folder
+from fedblade.studies import PlannedRun, run_planned
+from fedblade.watch._folder import WatchedFolder
 from support.stored_folders import FOLDERS, own_module
 from support.stored_runs import config_of, contents, facts_of, given, go_on, outdated, refusal, refused, runs_below
 
@@ -123,7 +123,7 @@ def test_stored_folders_are_reported_and_watched(stored, tmp_path):
     used = {facts_of(folder, "summary.json")["method"] for folder in folders}
     assert all(method in page for method in used)
     assert [row.runs for row in comparison_rows([stored / "comparison"])] == [2, 2]
-    watched = Folder(stored)
+    watched = WatchedFolder(stored)
     assert watched.refresh()
     assert watched.problems == []
     found = {run.folder: (run.record.status, run.record.rounds_done) for run in watched.runs}
@@ -141,11 +141,11 @@ def test_stored_runs_go_on_as_if_they_had_never_stopped(stored):
 
 
 def test_a_stored_comparison_is_finished(stored):
-    cells = [Cell(folder.name, folder, config_of(folder)) for folder in runs_below(stored / "comparison")]
+    cells = [PlannedRun(folder.name, folder, config_of(folder)) for folder in runs_below(stored / "comparison")]
     current = [cell for cell in cells if not outdated(cell.folder)]
     before = contents(stored / "comparison")
-    assert [is_finished(cell) for cell in cells] == [cell in current for cell in cells]
-    assert run_cells(current, lambda label: nullcontext(RunListener())) == {}
+    assert [cell.is_finished for cell in cells] == [cell in current for cell in cells]
+    assert run_planned(current, lambda label: nullcontext(RunListener())) == {}
     assert contents(stored / "comparison") == before
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
 SCRIPT = Path(__file__).parents[2] / "support" / "rank_runs.py"
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fedblade.core.registry import methods
 
+pytestmark = pytest.mark.thorough
 SCRIPT = Path(__file__).parents[2] / "support" / "rank_methods.py"
 TOLERANCE = 1e-12
 """Of 1 + |x|, after a round from equal states and after the round that follows."""

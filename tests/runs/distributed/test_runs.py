@@ -49,6 +49,7 @@ def until(launch, folder, rounds):
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("store", "victim"),
     [("shared", 1), pytest.param("rank", 1, marks=pytest.mark.slow), pytest.param("rank", 0, marks=pytest.mark.slow)],
@@ -155,9 +156,11 @@ def test_a_run_of_before_there_were_ranks_goes_on(job, tmp_path):
 
 def test_how_long_ranks_wait_may_change(job, tmp_path):
     keys, out = job(engine="sequential"), tmp_path / "run"
-    fedblade.run("quickstart", out=out, **keys)
+    before = fedblade.run("quickstart", out=out, **keys)
     (out / "summary.json").unlink()
-    fedblade.run("quickstart", out=out, resume=True, **{"distributed.timeout_seconds": 5.0}, **keys)
+    after = fedblade.run("quickstart", out=out, resume=True, **{"distributed.timeout_seconds": 5.0}, **keys)
+    assert after.summary["status"] == "finished"
+    assert after.history == before.history
 
 
 def test_one_process_is_told_how_to_be_several(job):

@@ -56,6 +56,7 @@ def check(mine, folder, limit, file, undisturbed, outcome_of):
     assert outcome_of(folder) == undisturbed(mine)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_does_not_fit(job, sizes, undisturbed, outcome_of, tmp_path):
     mine = job(rounds=3)
     size = sizes(mine)
@@ -64,6 +65,7 @@ def test_a_checkpoint_that_does_not_fit(job, sizes, undisturbed, outcome_of, tmp
     check(mine, tmp_path / "run", limit, "round-000001.safetensors", undisturbed, outcome_of)
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_fit(job, sizes, undisturbed, outcome_of, tmp_path):
     """The model's file carries more words than a checkpoint: a limit between the two fails at the very end."""
     mine = job(rounds=3)
@@ -72,6 +74,7 @@ def test_a_model_that_does_not_fit(job, sizes, undisturbed, outcome_of, tmp_path
     check(mine, tmp_path / "run", size["model"] - 1, "model.safetensors", undisturbed, outcome_of)
 
 
+@pytest.mark.thorough
 def test_a_clients_state_that_does_not_fit(job, sizes, undisturbed, outcome_of, tmp_path, methods_of_mine):
     mine = job(rounds=3, method=methods_of_mine["scaffold"], momentum=0.0)
     size = sizes(mine)

@@ -7,6 +7,8 @@ import pytest
 
 from fedblade.core.registry import methods, regularisers
 
+pytestmark = pytest.mark.thorough
+
 KILLED = -signal.SIGKILL
 
 

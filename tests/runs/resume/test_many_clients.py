@@ -19,6 +19,7 @@ from fedblade.core.plan import draw_cohorts
 from fedblade.core.streams import Streams
 from fedblade.runs import RunListener
 
+pytestmark = pytest.mark.thorough
 STATE = 4 * (1000 * 32 + 1000 + 4 * 1000 + 4 + 4 * 10 + 10)
 """Bytes of a client's state: layers from 32 inputs to 1000 and on to 4 features, and a head of 10 classes."""
 MEGABYTE = 2**20
@@ -37,9 +38,9 @@ def memory(field):
 
 class Watch(RunListener):
     resident, seconds = [], []
-    def on_start(self, setup, history):
+    def on_start(self, run, history):
         self.began = time.process_time()
-    def on_round(self, row):
+    def on_round(self, record):
         self.resident.append(memory("VmRSS"))
         self.seconds.append(time.process_time() - self.began)
         self.began = time.process_time()
@@ -132,8 +133,8 @@ def test_choosing_a_cohort_costs_what_the_cohort_costs():
 class Stop(RunListener):
     """Interrupts a run after a round."""
 
-    def on_round(self, row):
-        if row["round"] == 2:
+    def on_round(self, record):
+        if record["round"] == 2:
             raise KeyboardInterrupt
 
 

@@ -42,8 +42,8 @@ class Stop(RunListener):
         if done == self.models:
             raise KeyboardInterrupt
 
-    def on_round(self, row):
-        if row["round"] == self.round:
+    def on_round(self, record):
+        if record["round"] == self.round:
             raise KeyboardInterrupt
 
 
@@ -153,6 +153,7 @@ def test_rows_that_are_gone_are_made_again(job, same, tmp_path):
     same(mine, folder)
 
 
+@pytest.mark.thorough
 def test_a_killed_child_goes_on(job, same, tmp_path):
     mine, folder = job(**TUNED | {"num_clients": 40, "rounds": 1, "epochs": 3}), tmp_path / "run"
     child, deadline = mine.start(folder), time.monotonic() + 60
@@ -255,6 +256,7 @@ def test_a_round_that_was_measured_but_not_completed_is_nobodys_best(job, same, 
     same(mine, folder)
 
 
+@pytest.mark.thorough
 def test_a_killed_child_keeps_every_clients_best(job, same, kill, tmp_path):
     mine, folder = job(method="fedper", **OWN | {"rounds": 30}), tmp_path / "run"
     kill(mine.start(folder), folder, rounds=6)

@@ -15,8 +15,8 @@ class Watch(RunListener):
     def __init__(self, last=None):
         self.last, self.notes = last, []
 
-    def on_round(self, row):
-        if row["round"] == self.last:
+    def on_round(self, record):
+        if record["round"] == self.last:
             raise KeyboardInterrupt
 
     def on_note(self, text):

@@ -14,7 +14,7 @@ from fedblade.engines.layers import (  # noqa: F401 - importing them registers t
     _pooling,
     _sequence,
 )
-from fedblade.engines.layers._base import RULES, Lane, Shared, rule
+from fedblade.engines.layers._base import RULES, Activation, Shared, rule
 from fedblade.engines.layers._body import StackedBody
 
-__all__ = ["RULES", "Lane", "Shared", "StackedBody", "rule"]
+__all__ = ["RULES", "Activation", "Shared", "StackedBody", "rule"]

@@ -33,7 +33,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Activation:
     """An activation of all clients: split [clients, batch, …], or folded [batch, clients·channels, height, width].
 
     With `norm` the value is the input of a normalisation, and the layer that reads the value normalises it first.
@@ -83,7 +83,7 @@ class Shared:
     defer: bool = False
 
 
-Rule: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor], Lane, Shared], Lane]
+Rule: TypeAlias = Callable[[nn.Module, Mapping[str, Tensor], Activation, Shared], Activation]
 RULES: dict[type[nn.Module], Rule] = {}
 """Rules by the exact type of the module."""
 

@@ -9,12 +9,12 @@ from torch.nn import functional
 
 from fedblade.core.frozen import FrozenNorm
 from fedblade.engines.layers import _on_gpu
-from fedblade.engines.layers._base import Lane, Norm, Running, Shared, rule
+from fedblade.engines.layers._base import Activation, Norm, Running, Shared, rule
 from fedblade.engines.layers._norm_pool import keeps_order
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d)
-def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """Normalise clients·channels as more channels; running statistics [clients, channels] change in place."""
     norm = cast("nn.BatchNorm2d", module)
     flat = not inputs.folded and inputs.value.dim() == 3
@@ -40,11 +40,11 @@ def batch_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     else:
         outputs = functional.batch_norm(maps, mean, var, weight, bias, by_batch, momentum, norm.eps)
         outputs = outputs.relu_() if shared.relu else outputs
-    return _as_lane(outputs, shared, flat=flat)
+    return _as_activation(outputs, shared, flat=flat)
 
 
 @rule(FrozenNorm)
-def frozen_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def frozen_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """Normalise clients·channels by stored statistics. No sample changes them, so that padding does no harm."""
     flat = not inputs.folded and inputs.value.dim() == 3
     maps = inputs.value.transpose(0, 1).flatten(1) if flat else inputs.fold()
@@ -52,19 +52,19 @@ def frozen_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, 
     weight, bias = (tensors[name].flatten() if name in tensors else None for name in ("weight", "bias"))
     eps = cast("FrozenNorm", module).eps
     outputs = functional.batch_norm(maps, mean, var, weight, bias, training=False, eps=eps)
-    return _as_lane(outputs, shared, flat=flat)
+    return _as_activation(outputs, shared, flat=flat)
 
 
-def _as_lane(outputs: Tensor, shared: Shared, *, flat: bool) -> Lane:
-    """Normalised maps as a lane: folded, or split if a sample is a vector."""
+def _as_activation(outputs: Tensor, shared: Shared, *, flat: bool) -> Activation:
+    """Normalised maps as an activation: folded, or split if a sample is a vector."""
     if flat:
-        return Lane(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
-    return Lane(outputs, folded=True)
+        return Activation(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
+    return Activation(outputs, folded=True)
 
 
 def _deferred_to_pooling(
     norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor, shared: Shared
-) -> Lane | None:
+) -> Activation | None:
     """The maps unchanged, with a normalisation that the pooling layer behind computes.
 
     None where the normalisation would change which value of a window is the largest.
@@ -76,7 +76,7 @@ def _deferred_to_pooling(
         mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
         running = Running(mean, var, tensors["num_batches_tracked"], cast("float", norm.momentum))
     pending = Norm(tensors["weight"].flatten(), tensors["bias"].flatten(), running, norm.eps, relu=False)
-    return Lane(maps, folded=True, norm=pending) if keeps_order(pending) else None
+    return Activation(maps, folded=True, norm=pending) if keeps_order(pending) else None
 
 
 def _momentum(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], shared: Shared) -> float:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from fedblade.core.errors import Unsupported
 from fedblade.core.tree import Tree
 from fedblade.core.views import Tap
-from fedblade.engines.layers._base import RULES, Lane, Rule, Shared
+from fedblade.engines.layers._base import RULES, Activation, Rule, Shared
 from fedblade.engines.layers._graph import (
     canonical,
     check,
@@ -70,14 +70,14 @@ class StackedBody:
             special[node] = replace(special.get(node, shared), defer=True)
         known: dict[fx.Node, Any] = {}
         tapped: dict[fx.Node, Tensor] = {}
-        result = Lane(inputs)
+        result = Activation(inputs)
         for node in self._nodes:
             if node in fused:
                 known[node] = known[node.all_input_nodes[0]]
             elif node in self._layers:
                 known[node] = self._run_layer(node, known, tensors, special.get(node, shared))
             elif node.op == "placeholder":
-                known[node] = Lane(inputs)
+                known[node] = Activation(inputs)
             elif node.op == "output":
                 result = fx.map_arg(node.args[0], known.__getitem__)
             else:
@@ -93,7 +93,7 @@ class StackedBody:
         match node.op:
             case "get_attr":
                 constant = constant_of(self._body, node)
-                return Lane(tensors[self._names[str(node.target)]]) if constant is None else constant
+                return Activation(tensors[self._names[str(node.target)]]) if constant is None else constant
             case "call_method":
                 return _apply(str(node.target), getattr(torch.Tensor, str(node.target)), args, kwargs, shared)
             case _:
@@ -114,7 +114,7 @@ class StackedBody:
         layer = self._layers[node]
         layer_tensors = {leaf_name: tensors[name] for leaf_name, name in layer.names}
         source = None if layer.source is None else known[layer.source]
-        if layer.rule is not None and isinstance(source, Lane):
+        if layer.rule is not None and isinstance(source, Activation):
             return layer.rule(layer.module, layer_tensors, source, shared)
 
         def one_client(client_tensors: Tree, *values: Any, **named: Any) -> Any:
@@ -123,8 +123,8 @@ class StackedBody:
         args = fx.map_arg(node.args, known.__getitem__)
         kwargs = fx.map_arg(node.kwargs, known.__getitem__)
         map_clients = _one_by_one if isinstance(layer.module, nn.RNNBase | nn.RNNCellBase) else _by_vmap
-        lanes = {leaf_name: Lane(leaf) for leaf_name, leaf in layer_tensors.items()}
-        return map_clients(one_client, (lanes, *args), kwargs, shared)
+        activations = {leaf_name: Activation(leaf) for leaf_name, leaf in layer_tensors.items()}
+        return map_clients(one_client, (activations, *args), kwargs, shared)
 
 
 @dataclass(frozen=True)
@@ -141,25 +141,32 @@ def _apply(
     name: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared
 ) -> Any:
     """A function of the graph: called on folded maps where that is safe, otherwise under vmap on split maps."""
-    lanes = [leaf for leaf in pytree.tree_leaves((args, kwargs), is_leaf=_is_lane) if isinstance(leaf, Lane)]
-    if name in _SAFE and all(lane.folded for lane in lanes) and lanes:
-        plain_args, plain_kwargs = pytree.tree_map(_folded, (args, kwargs), is_leaf=_is_lane)
-        return Lane(function(*plain_args, **plain_kwargs), folded=True)
-    if name == "mean" and len(lanes) == 1 and lanes[0].folded and (args[1:] in (((2, 3),), ([2, 3],)) and not kwargs):
-        means = lanes[0].value.mean((2, 3))
-        return Lane(means.reshape(len(means), shared.clients, -1).transpose(0, 1))
-    if name in ("flatten", torch.flatten) and args[1:] == (1,) and len(lanes) == 1 and not kwargs:
-        return Lane(args[0].flat(shared.clients))
-    if not lanes:
+    activations = [
+        leaf for leaf in pytree.tree_leaves((args, kwargs), is_leaf=_is_activation) if isinstance(leaf, Activation)
+    ]
+    if name in _SAFE and all(activation.folded for activation in activations) and activations:
+        plain_args, plain_kwargs = pytree.tree_map(_folded, (args, kwargs), is_leaf=_is_activation)
+        return Activation(function(*plain_args, **plain_kwargs), folded=True)
+    if (
+        name == "mean"
+        and len(activations) == 1
+        and activations[0].folded
+        and (args[1:] in (((2, 3),), ([2, 3],)) and not kwargs)
+    ):
+        means = activations[0].value.mean((2, 3))
+        return Activation(means.reshape(len(means), shared.clients, -1).transpose(0, 1))
+    if name in ("flatten", torch.flatten) and args[1:] == (1,) and len(activations) == 1 and not kwargs:
+        return Activation(args[0].flat(shared.clients))
+    if not activations:
         return function(*args, **kwargs)
     # Split maps have another order in memory than the maps of a single client, so that a view may fail.
     return _by_vmap(torch.Tensor.reshape if name == "view" else function, args, kwargs, shared)
 
 
 def _by_vmap(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
-    leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_lane)
-    split = [leaf.split(shared.clients) if isinstance(leaf, Lane) else leaf for leaf in leaves]
-    axes = [0 if isinstance(leaf, Lane) else None for leaf in leaves]
+    leaves, spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_activation)
+    split = [leaf.split(shared.clients) if isinstance(leaf, Activation) else leaf for leaf in leaves]
+    axes = [0 if isinstance(leaf, Activation) else None for leaf in leaves]
     results: list[Any] = []
 
     def one(*values: Any) -> tuple[Tensor, ...]:
@@ -171,7 +178,7 @@ def _by_vmap(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     with sdpa_kernel(SDPBackend.MATH):
         outputs = iter(torch.func.vmap(one, in_dims=tuple(axes))(*split))
     # Shapes and the like are the same for every client.
-    return pytree.tree_map(lambda leaf: Lane(next(outputs)) if isinstance(leaf, Tensor) else leaf, results[0])
+    return pytree.tree_map(lambda leaf: Activation(next(outputs)) if isinstance(leaf, Tensor) else leaf, results[0])
 
 
 def _one_by_one(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shared: Shared) -> Any:
@@ -179,25 +186,25 @@ def _one_by_one(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
 
     def call(client: int) -> Any:
         client_args, client_kwargs = pytree.tree_map(
-            lambda leaf: leaf.split(shared.clients)[client] if _is_lane(leaf) else leaf,
+            lambda leaf: leaf.split(shared.clients)[client] if _is_activation(leaf) else leaf,
             (args, kwargs),
-            is_leaf=_is_lane,
+            is_leaf=_is_activation,
         )
         return function(*client_args, **client_kwargs)
 
     outputs = [call(client) for client in range(shared.clients)]
-    return pytree.tree_map(lambda *leaves: Lane(torch.stack(leaves)), *outputs)
+    return pytree.tree_map(lambda *leaves: Activation(torch.stack(leaves)), *outputs)
 
 
-def _is_lane(value: Any) -> bool:
-    return isinstance(value, Lane)
+def _is_activation(value: Any) -> bool:
+    return isinstance(value, Activation)
 
 
 def _folded(value: Any) -> Any:
-    return value.fold() if isinstance(value, Lane) else value
+    return value.fold() if isinstance(value, Activation) else value
 
 
-def _pooled(lane: Lane, shared: Shared, tap: Tap) -> Tensor:
-    values = lane.split(shared.clients)
+def _pooled(activation: Activation, shared: Shared, tap: Tap) -> Tensor:
+    values = activation.split(shared.clients)
     values = values.relu() if tap == "relu" else values
     return values.flatten(3).mean(3) if values.dim() > 3 else values

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.engines.layers import _on_gpu
-from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._base import Activation, Shared, rule
 
 
 @rule(nn.Conv2d)
-def convolution(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def convolution(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """A convolution over clients·channels with as many groups per client as the module has."""
     conv = cast("nn.Conv2d", module)
     if inputs.value.is_cuda:
         by_kernels = _on_gpu.convolution(conv, tensors, inputs, shared)
         if by_kernels is not None:
-            return Lane(by_kernels, folded=True)
+            return Activation(by_kernels, folded=True)
     weight = tensors["weight"].flatten(0, 1).contiguous(memory_format=torch.channels_last)
     bias = tensors["bias"].flatten() if "bias" in tensors else None
     maps, groups = inputs.fold(), conv.groups * shared.clients
@@ -27,4 +27,4 @@ def convolution(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, 
     else:
         wide = functional.pad(maps, conv._reversed_padding_repeated_twice, mode=conv.padding_mode)
         outputs = functional.conv2d(wide, weight, bias, conv.stride, 0, conv.dilation, groups)
-    return Lane(outputs, folded=True)
+    return Activation(outputs, folded=True)

@@ -6,11 +6,11 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._base import Activation, Shared, rule
 
 
 @rule(nn.GroupNorm)
-def group_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def group_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """Normalise groups of channels; maps [batch, clients·channels, …] have the groups of all clients."""
     norm = cast("nn.GroupNorm", module)
     flat = not inputs.folded and inputs.value.dim() == 3
@@ -18,12 +18,12 @@ def group_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
     weight, bias = (tensors[name].flatten() if name in tensors else None for name in ("weight", "bias"))
     outputs = functional.group_norm(maps, norm.num_groups * shared.clients, weight, bias, norm.eps)
     if flat:
-        return Lane(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
-    return Lane(outputs, folded=True)
+        return Activation(outputs.reshape(len(outputs), shared.clients, -1).transpose(0, 1))
+    return Activation(outputs, folded=True)
 
 
 @rule(nn.LayerNorm)
-def layer_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def layer_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """Normalise the last axes, then scale and shift with each client's own."""
     norm = cast("nn.LayerNorm", module)
     values = inputs.split(shared.clients)
@@ -33,4 +33,4 @@ def layer_norm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, s
         outputs = outputs * tensors["weight"].reshape(shared.clients, *between, *norm.normalized_shape)
     if "bias" in tensors:
         outputs = outputs + tensors["bias"].reshape(shared.clients, *between, *norm.normalized_shape)
-    return Lane(outputs)
+    return Activation(outputs)

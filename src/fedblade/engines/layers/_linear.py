@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._base import Activation, Shared, rule
 
 
 @rule(nn.Linear)
-def linear(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:  # noqa: ARG001
+def linear(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:  # noqa: ARG001
     """X Wᵀ + b for each client: [clients, …, in] to [clients, …, out]."""
     values = inputs.split(shared.clients)
     rows = values.reshape(shared.clients, -1, values.shape[-1])
@@ -19,7 +19,7 @@ def linear(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, share
         outputs = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
     else:
         outputs = _Product.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
-    return Lane(outputs.reshape(*values.shape[:-1], weight.shape[1]))
+    return Activation(outputs.reshape(*values.shape[:-1], weight.shape[1]))
 
 
 class _Product(torch.autograd.Function):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from fedblade.engines.layers._base import Lane, Norm, Running, Shared
+from fedblade.engines.layers._base import Activation, Norm, Running, Shared
 from fedblade.engines.layers._pointwise import patches, pointwise
 
 _SMALL_PATCH = 64
@@ -27,7 +27,7 @@ def is_depthwise(module: nn.Module) -> bool:
     return plain and alone and shape and module.stride in ((1, 1), (2, 2))
 
 
-def convolution(conv: nn.Conv2d, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Tensor | None:
+def convolution(conv: nn.Conv2d, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Tensor | None:
     """Folded outputs of a convolution; None where torch's convolution is the better choice."""
     weight = tensors["weight"]
     kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
@@ -39,7 +39,7 @@ def convolution(conv: nn.Conv2d, tensors: Mapping[str, Tensor], inputs: Lane, sh
     return outputs
 
 
-def _by_products(conv: nn.Conv2d, weight: Tensor, inputs: Lane, kind: torch.dtype) -> Tensor | None:
+def _by_products(conv: nn.Conv2d, weight: Tensor, inputs: Activation, kind: torch.dtype) -> Tensor | None:
     """A 1×1 convolution, or one with small patches of the data, as products of each client's pixels with its matrix."""
     if conv.groups != 1 or isinstance(conv.padding, str):
         return None
@@ -58,7 +58,7 @@ def _by_products(conv: nn.Conv2d, weight: Tensor, inputs: Lane, kind: torch.dtyp
     return pointwise(maps, matrix)
 
 
-def _depthwise(conv: nn.Conv2d, weight: Tensor, inputs: Lane, shared: Shared, kind: torch.dtype) -> Tensor:
+def _depthwise(conv: nn.Conv2d, weight: Tensor, inputs: Activation, shared: Shared, kind: torch.dtype) -> Tensor:
     from fedblade.engines.layers._depthwise import depthwise
 
     maps = inputs.fold() if inputs.norm is not None else inputs.fold().to(kind)
@@ -68,11 +68,11 @@ def _depthwise(conv: nn.Conv2d, weight: Tensor, inputs: Lane, shared: Shared, ki
     return depthwise(maps, weight.reshape(-1, 9), conv.stride[0], sizes, inputs.norm)
 
 
-def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor, shared: Shared) -> Lane | None:
+def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor, shared: Shared) -> Activation | None:
     """Batch normalisation of folded maps by kernels; None where torch's is the better choice.
 
     With batch statistics it is masked and moves the running statistics; with running statistics it has no gradient.
-    Where the next layer normalises while it reads, the lane says how and the maps stay unchanged.
+    Where the next layer normalises while it reads, the activation says how and the maps stay unchanged.
     """
     from fedblade.engines.layers._norm_functions import MaskedNorm, Shape, applied, known_facts
 
@@ -87,13 +87,13 @@ def batch_norm(norm: nn.BatchNorm2d, tensors: Mapping[str, Tensor], maps: Tensor
         mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
         facts = known_facts(mean, var, weight, bias, norm.eps)
         if shared.defer:
-            return Lane(maps, folded=True, norm=Norm(weight, bias, None, norm.eps, shared.relu, facts))
-        return Lane(applied(maps, facts, Shape.of(maps, shared.clients), relu=shared.relu), folded=True)
+            return Activation(maps, folded=True, norm=Norm(weight, bias, None, norm.eps, shared.relu, facts))
+        return Activation(applied(maps, facts, Shape.of(maps, shared.clients), relu=shared.relu), folded=True)
     running = None
     if shared.training and tracks:
         mean, var = tensors["running_mean"].flatten(), tensors["running_var"].flatten()
         running = Running(mean, var, tensors["num_batches_tracked"], float(norm.momentum or 0.0))
     if shared.defer:
-        return Lane(maps, folded=True, norm=Norm(weight, bias, running, norm.eps, shared.relu))
+        return Activation(maps, folded=True, norm=Norm(weight, bias, running, norm.eps, shared.relu))
     outputs: Tensor = MaskedNorm.apply(maps, weight, bias, shared.sizes, running, norm.eps, shared.relu)  # type: ignore[no-untyped-call]
-    return Lane(outputs, folded=True)
+    return Activation(outputs, folded=True)

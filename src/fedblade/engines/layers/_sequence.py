@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.core.errors import Unsupported
-from fedblade.engines.layers._base import Lane, Shared, rule
+from fedblade.engines.layers._base import Activation, Shared, rule
 
 
 def check_embedding(table: nn.Embedding) -> None:
@@ -24,18 +24,18 @@ def check_lstm(net: nn.LSTM) -> None:
 
 
 @rule(nn.Embedding)
-def embedding(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Lane:
+def embedding(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Activation:
     """One table with the entries of all clients, and indices moved to the client's part of it."""
     table = cast("nn.Embedding", module)
     check_embedding(table)
     indices = inputs.split(shared.clients)
     offsets = torch.arange(shared.clients, device=indices.device) * table.num_embeddings
     moved = indices.long() + offsets.reshape(-1, *(1,) * (indices.dim() - 1))
-    return Lane(functional.embedding(moved, tensors["weight"].flatten(0, 1)))
+    return Activation(functional.embedding(moved, tensors["weight"].flatten(0, 1)))
 
 
 @rule(nn.LSTM)
-def lstm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared: Shared) -> Any:
+def lstm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Activation, shared: Shared) -> Any:
     """All steps of all clients' LSTMs: products of the inputs at once, those of the state step by step.
 
     Returns outputs [clients, batch, steps, hidden] and the last states [clients, layers, batch, hidden].
@@ -49,7 +49,7 @@ def lstm(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Lane, shared:
         values, last, cell = _layer(values, tensors, layer, net.hidden_size)
         hidden.append(last)
         cells.append(cell)
-    return Lane(values), (Lane(torch.stack(hidden, 1)), Lane(torch.stack(cells, 1)))
+    return Activation(values), (Activation(torch.stack(hidden, 1)), Activation(torch.stack(cells, 1)))
 
 
 def _layer(values: Tensor, tensors: Mapping[str, Tensor], layer: int, width: int) -> tuple[Tensor, Tensor, Tensor]:

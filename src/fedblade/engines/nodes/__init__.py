@@ -1,21 +1,18 @@
-"""What the deployed engine is made of: requests to nodes, what they may answer, and how that adds up."""
+"""The parts of the deployed engine: requests to nodes, the checks of their replies, and the sum of the replies."""
 
+from fedblade.engines.nodes._descriptions import ClientDescription
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
-from fedblade.engines.nodes._hello import Holding
-from fedblade.engines.nodes._in_short import printable
-from fedblade.engines.nodes._post import Post, Reply, Request, Size
-from fedblade.engines.nodes._roster import LONGEST, Journal, Roster
+from fedblade.engines.nodes._roster import Journal, Roster
+from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
 
 __all__ = [
-    "LONGEST",
+    "ClientDescription",
     "Dispatch",
-    "Holding",
     "Journal",
-    "Post",
     "Reply",
     "Request",
     "Roster",
-    "Size",
+    "SizeLimit",
     "Terms",
-    "printable",
+    "Transport",
 ]

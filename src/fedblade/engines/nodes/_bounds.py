@@ -1,4 +1,7 @@
-"""How large the numbers of a reply may be, by what was declared and by what its client holds."""
+"""How large the numbers of a reply may be: by the declared bounds, and by the samples of the client.
+
+Every check returns the reason why a reply is refused, or None.
+"""
 
 from dataclasses import dataclass
 
@@ -7,20 +10,20 @@ from torch import Tensor
 
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
-from fedblade.engines.nodes._in_short import in_short
+from fedblade.core.untrusted_text import short_repr
 
 _IDLE, _SKIPPED = "count_idle_clients", "count_skipped_singletons"
-_MOST_COUNTED = 1e6
+_MAX_COUNT_PER_STEP = 1e6
 """What one step may add to a counter: more than any network has features."""
-_MOST_SAMPLES = 10**9
+_MAX_SAMPLES = 10**9
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Due:
-    """What a round asks of a client by its own counts: samples per class [classes] in float64, steps, and its weight.
+class ExpectedWork:
+    """What a round asks of a client, computed from the client's class counts alone.
 
-    `skipped` counts the batches that are left out because they hold one sample.
+    `counts` are samples per class [classes] in float64, `skipped` counts the batches of one sample that are left out.
     """
 
     counts: Tensor
@@ -30,41 +33,41 @@ class Due:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no step to make, so that nothing can be sent."""
+        """Whether the client has no step to make and therefore nothing to send."""
         return self.steps == 0
 
-    def most(self, counter: str) -> float:
-        """What the client may add to a counter of its log."""
+    def max_count(self, counter: str) -> float:
+        """The most that the client may add to a counter of its log."""
         known = {_IDLE: float(self.is_idle), _SKIPPED: float(self.skipped)}
-        return known.get(counter, self.steps * _MOST_COUNTED)
+        return known.get(counter, self.steps * _MAX_COUNT_PER_STEP)
 
 
-def beyond(name: str, tree: Tree, bound: float, *, diverged: str | None = None) -> str | None:
-    """Whether an entry is not finite, which the leaf `diverged` may be, or larger than it may be."""
+def bound_violation(name: str, tree: Tree, bound: float, *, may_diverge: str | None = None) -> str | None:
+    """Every entry is finite and within the bound; the leaf `may_diverge` may hold NaN or infinity."""
     for leaf, tensor in tree.items():
         if not bool(torch.isfinite(tensor).all()):
-            if leaf == diverged:
+            if leaf == may_diverge:
                 continue
             return f"'{name}/{leaf}' holds NaN or infinity"
-        # A sum may round up to just above what it cannot pass.
+        # Rounding may lift a sum just above its bound.
         if tensor.numel() and float(tensor.abs().max()) > bound * (1 + _ROUNDING):
             return f"'{name}/{leaf}' reaches {float(tensor.abs().max()):.3g}; the largest allowed is {bound:g}"
     return None
 
 
-def wrong_weight(name: str, tree: Tree, due: Due, *, exact: bool) -> str | None:
-    """Sums are divided by weights: the usual one follows from the client's samples, a method's own has a bound."""
+def weight_violation(name: str, tree: Tree, work: ExpectedWork, *, exact: bool) -> str | None:
+    """The usual weight follows from the client's samples (`exact`); a weight that a method defines has a bound."""
     for leaf, tensor in tree.items():
-        largest = due.weight if exact else max(1.0, float(due.counts.sum()), float(due.steps))
-        if exact and bool((tensor != due.weight).any()):
-            return f"'{name}/{leaf}' is {in_short(tensor.tolist())}; the client's samples give {due.weight:.6g}"
-        if not due.is_idle and not bool(((tensor > 0) & (tensor <= largest)).all()):
-            return f"'{name}/{leaf}' is {in_short(tensor.tolist())}; expected above 0 and at most {largest:g}"
+        largest = work.weight if exact else max(1.0, float(work.counts.sum()), float(work.steps))
+        if exact and bool((tensor != work.weight).any()):
+            return f"'{name}/{leaf}' is {short_repr(tensor.tolist())}; the client's samples give {work.weight:.6g}"
+        if not work.is_idle and not bool(((tensor > 0) & (tensor <= largest)).all()):
+            return f"'{name}/{leaf}' is {short_repr(tensor.tolist())}; expected above 0 and at most {largest:g}"
     return None
 
 
-def wrong_classes(name: str, tree: Tree, counts: Tensor) -> str | None:
-    """Rows of classes that the client does not hold are zero, and it counts no more samples than it holds."""
+def class_violation(name: str, tree: Tree, counts: Tensor) -> str | None:
+    """A class sum is zero for classes that the client does not hold, and counts at most the client's samples."""
     for leaf, tensor in tree.items():
         if bool((tensor[counts == 0] != 0).any()):
             return f"'{name}/{leaf}' has numbers for a class of which the client holds no sample"
@@ -73,14 +76,14 @@ def wrong_classes(name: str, tree: Tree, counts: Tensor) -> str | None:
     return None
 
 
-def wrong_measure(name: str, tree: Tree, measured: DataPass) -> str | None:
-    """Totals of a pass are as large as it declares, count whole samples and agree with one another."""
-    wrong = beyond(name, tree, measured.bound, diverged="loss")
-    if wrong is None and "count" in tree:
+def measurement_violation(name: str, tree: Tree, data_pass: DataPass) -> str | None:
+    """The totals of a pass are within its bound, count whole samples and agree with one another."""
+    violation = bound_violation(name, tree, data_pass.bound, may_diverge="loss")
+    if violation is None and "count" in tree:
         count = tree["count"]
-        if bool(((count < 0) | (count != count.floor())).any()) or float(count.sum()) > _MOST_SAMPLES:
-            wrong = f"'{name}/count' holds what is no number of samples from 0 to {_MOST_SAMPLES}"
-    if wrong is None and measured.check is not None:
-        said = measured.check(tree)
-        wrong = None if said is None else f"'{name}' cannot be: {said}"
-    return wrong
+        if bool(((count < 0) | (count != count.floor())).any()) or float(count.sum()) > _MAX_SAMPLES:
+            violation = f"'{name}/count' is not a whole number of samples from 0 to {_MAX_SAMPLES}"
+    if violation is None and data_pass.check is not None:
+        contradiction = data_pass.check(tree)
+        violation = None if contradiction is None else f"'{name}' cannot be: {contradiction}"
+    return violation

@@ -5,41 +5,39 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fedblade.core.errors import RunFailed
-from fedblade.engines.nodes._hello import Holding, Refused, holdings_of
-from fedblade.engines.nodes._in_short import printable
-from fedblade.engines.nodes._post import Post, Reply, Request, Size, replies
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
+from fedblade.engines.nodes._descriptions import ClientDescription, InvalidDescription, read_descriptions
+from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
-"""Takes notice of what a user should be able to look up later."""
-_GREETING_SECONDS, _AGAIN_SECONDS = 120.0, 10.0
-"""How long a greeting is waited for, and that of a node which was silent before."""
+"""Stores an event that a user may want to look up later."""
+_GREETING_SECONDS, _REPEATED_GREETING_SECONDS = 120.0, 10.0
+"""How long the server waits for the answer to a greeting, and to a greeting of a node that was silent before."""
 _PAUSE = 0.5
-_NAMED = 8
+_MAX_LISTED = 8
 """Clients or nodes that a message lists."""
-LONGEST = 500
-"""Characters of what a node says that are kept."""
 
 
 class Roster:
-    """Nodes say for which clients they speak, and what each of these holds, when they are greeted.
+    """Knows the node of every client, and the clients' data as their nodes described it.
 
-    A client belongs to the first node that claims it. Another one takes its place only when that node is gone, and only
-    with the same samples once the run has begun. A node that comes back with others speaks for that client no longer.
-    `greeting` are the facts that every node needs to answer.
+    A client belongs to the first node that claims it. Another node can take the client over only when the first node is
+    gone, and only with the same samples once the run has begun. A node that comes back with other samples no longer
+    speaks for the client. `greeting` are the facts that every node needs for its answer.
     """
 
-    def __init__(self, post: Post, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
-        self._post, self._greeting, self._num_clients, self._journal = post, greeting, num_clients, journal
-        self._known: dict[int, str] = {}
+    def __init__(self, transport: Transport, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
+        self._transport, self._greeting, self._num_clients, self._journal = transport, greeting, num_clients, journal
+        self._greeted: dict[int, str] = {}
         self._nodes: dict[int, int] = {}
-        self._refused: dict[tuple[int, str], None] = {}
-        self._entered: set[int] = set()
+        self._refusals: dict[tuple[int, str], None] = {}
+        self._accepted: set[int] = set()
         self._silent: set[int] = set()
         self._begun = False
-        self.held: dict[int, Holding] = {}
+        self.clients: dict[int, ClientDescription] = {}
 
     def gather(self, seconds: float) -> None:
-        """Wait until all clients have a node; two nodes for one client are an error."""
+        """Wait until every client has a node; two nodes that claim one client are an error."""
         deadline = time.monotonic() + seconds
         while True:
             contested = self._greet(max(deadline - time.monotonic(), _PAUSE))
@@ -50,9 +48,9 @@ class Roster:
                 self._begun = True
                 return
             if time.monotonic() > deadline:
-                refused = [f"Node {node} was refused: {reason}." for node, reason in self._refused][:_NAMED]
+                refused = [f"Node {node} was refused: {reason}." for node, reason in self._refusals][:_MAX_LISTED]
                 raise RunFailed(
-                    f"after {seconds:.0f} s there is no node for client(s) {_some(missing)} of {self._num_clients}. "
+                    f"after {seconds:.0f} s there is no node for client(s) {_listed(missing)} of {self._num_clients}. "
                     f"{' '.join((*refused, ''))}Start their nodes, or lower federation.num_clients, and start again."
                 )
             time.sleep(_PAUSE)
@@ -60,84 +58,90 @@ class Roster:
     def node_of(self, client: int) -> int | None:
         """The node of a client, if it can be reached."""
         node = self._nodes.get(client)
-        return node if node in self._post.nodes() else None
+        return node if node in self._transport.nodes() else None
 
     def refresh(self, seconds: float) -> None:
-        """Greet nodes that are new or have come back; what is refused does not stop a run that has begun."""
+        """Greet nodes that are new or have come back; a refused node does not stop a run that has begun."""
         self._greet(seconds)
 
     def _greet(self, seconds: float) -> list[str]:
-        """Greet whoever was not yet, and give what was said of clients that belong to another node."""
-        there = dict(self._post.nodes())
+        """Greet nodes that were not greeted yet; a sentence for each client that two nodes claim.
+
+        Once the run has begun, a node is greeted once, so that a node which never answers does not delay every round.
+        Two kinds of nodes are greeted again: nodes that were accepted before and now fail, and silent nodes while a
+        client is missing, with a short wait.
+        """
+        there = dict(self._transport.nodes())
         missing = any(self._nodes.get(client) not in there for client in range(self._num_clients))
-        new = [node for node, incarnation in there.items() if self._known.get(node) != incarnation]
-        new += [node for node in sorted(self._silent & self._known.keys()) if missing and node in there]
-        requests = [Request("hello", node, self._greeting) for node in new]
-        contested: list[str] = []
-        # A run that has begun greets a node once, so that one which never answers cannot hold up every round; again
-        # only one that spoke for clients before and now fails, and for a moment the silent ones if a client is missing.
+        new = [node for node, incarnation in there.items() if self._greeted.get(node) != incarnation]
+        new += [node for node in sorted(self._silent & self._greeted.keys()) if missing and node in there]
+        longest = _GREETING_SECONDS if set(new) - self._silent else _REPEATED_GREETING_SECONDS
         again, silent = set() if self._begun else set(new), set(new)
-        longest = _GREETING_SECONDS if silent - self._silent else _AGAIN_SECONDS
-        for request, reply in replies(self._post, requests, min(seconds, longest), Size(0, 0)):
+        contested: list[str] = []
+        requests = [Request("hello", node, self._greeting) for node in new]
+        for request, reply in replies(self._transport, requests, min(seconds, longest), SizeLimit(0, 0)):
             silent.discard(-1 if request is None else request.node)
             if request is None:
                 self._refuse(reply.node, reply.error or "")
             elif reply.node is None or not reply.request:
                 again.add(request.node)
                 self._refuse(request.node, reply.error or "")
-            elif (entered := self._enter(request.node, reply, there)) is not None:
+            elif (conflicts := self._accept(request.node, reply, there)) is not None:
                 again.discard(request.node)
-                contested += entered
-            elif request.node in self._entered:
+                contested += conflicts
+            elif request.node in self._accepted:
                 again.add(request.node)
-        for node in silent if self._begun else ():
-            # What it holds now is not known.
-            self._refuse(node, "it does not answer its greeting")
-            self._leave(node, list(self._nodes))
+        self._drop_silent(silent)
         self._silent = (self._silent - set(new)) | silent
-        self._known |= {node: there[node] for node in new if node not in again}
+        self._greeted |= {node: there[node] for node in new if node not in again}
         return contested
 
-    def _enter(self, node: int, reply: Reply, there: Collection[int]) -> list[str] | None:
-        """Put the clients of a node down: what was refused of them, or None where nothing can be believed."""
+    def _drop_silent(self, nodes: Iterable[int]) -> None:
+        """Once the run has begun, a node that does not answer its greeting loses its clients: its data are unknown."""
+        for node in nodes if self._begun else ():
+            self._refuse(node, "it does not answer its greeting")
+            self._release(node, list(self._nodes))
+
+    def _accept(self, node: int, reply: Reply, there: Collection[int]) -> list[str] | None:
+        """Take over a node's clients: a sentence for each that another node has, None if the answer is invalid."""
         try:
             if reply.error is not None:
-                raise Refused(reply.error)
-            holdings = holdings_of(reply.facts, self._num_clients, int(self._greeting.get("num_classes", 0)))
-        except Refused as refused:
-            self._refuse(node, str(refused))
-            self._leave(node, list(self._nodes))
+                raise InvalidDescription(reply.error)
+            num_classes = int(self._greeting.get("num_classes", 0))
+            described = read_descriptions(reply.facts, self._num_clients, num_classes)
+        except InvalidDescription as invalid:
+            self._refuse(node, str(invalid))
+            self._release(node, list(self._nodes))
             return None
-        self._leave(node, [client for client in self._nodes if client not in holdings])
-        self._entered.add(node)
-        contested = []
-        for client, holding in holdings.items():
+        self._release(node, [client for client in self._nodes if client not in described])
+        self._accepted.add(node)
+        conflicts = []
+        for client, description in described.items():
             owner = self._nodes.get(client)
             if owner is not None and owner != node and owner in there:
-                contested.append(f"node {node} claims client {client}, for which node {owner} speaks")
-                self._refuse(node, contested[-1], client)
-            elif self._begun and holding != self.held[client]:
+                conflicts.append(f"node {node} claims client {client}, for which node {owner} speaks")
+                self._refuse(node, conflicts[-1], client)
+            elif self._begun and description != self.clients[client]:
                 self._refuse(node, f"client {client} holds other samples than when the run began", client)
-                self._leave(node, [client])
+                self._release(node, [client])
             else:
                 self._nodes[client] = node
-                self.held[client] = holding
-        return contested
+                self.clients[client] = description
+        return conflicts
 
-    def _leave(self, node: int, clients: Iterable[int]) -> None:
-        """A node speaks no longer for those of the clients that it spoke for."""
+    def _release(self, node: int, clients: Iterable[int]) -> None:
+        """Take these clients away from a node, as far as the node speaks for them."""
         for client in clients:
             if self._nodes.get(client) == node:
                 del self._nodes[client]
 
     def _refuse(self, node: int | None, reason: str, client: int | None = None) -> None:
-        """Note a reason, once for each node."""
-        short = printable(reason, LONGEST).removesuffix(".")
-        if (node or 0, short) not in self._refused:
-            self._refused[node or 0, short] = None
-            self._journal({"event": "refused node", "node": str(node), "client": client, "reason": short})
+        """Write a refusal to the journal, once for each node and reason."""
+        shown = printable(reason, REASON_CHARACTERS).removesuffix(".")
+        if (node or 0, shown) not in self._refusals:
+            self._refusals[node or 0, shown] = None
+            self._journal({"event": "refused node", "node": str(node), "client": client, "reason": shown})
 
 
-def _some(clients: Iterable[int]) -> str:
-    listed = list(clients)
-    return ", ".join(str(client) for client in listed[:_NAMED]) + (", …" if len(listed) > _NAMED else "")
+def _listed(clients: list[int]) -> str:
+    return ", ".join(str(client) for client in clients[:_MAX_LISTED]) + (", …" if len(clients) > _MAX_LISTED else "")

@@ -1,4 +1,4 @@
-"""What honest replies look like, found out by a client of the server's own with two samples."""
+"""Templates of honest replies. The server makes them by training a client of two samples itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +15,21 @@ from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.tree import tree_norm
 from fedblade.engines.base import Engine, RoundOutcome
 from fedblade.engines.nodes._admission import Template
-from fedblade.engines.nodes._bounds import Due
+from fedblade.engines.nodes._bounds import ExpectedWork
+from fedblade.engines.nodes._dispatch import Terms
 
 _SAMPLES = 2
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """The first samples there are, for a client that only shows what a reply looks like."""
+class _TwoSamples:
+    """A split in which every client holds the first two samples, or the only sample twice."""
 
     num_classes: int
     labels: IntArray
 
     def indices(self, client: int, round_index: int) -> IntArray:  # noqa: ARG002
-        """The same for everyone; where there is one sample, it twice."""
+        """The same two indices for every client."""
         return np.arange(_SAMPLES) % len(self.labels)
 
     def counts(self, client: int, round_index: int) -> IntArray:
@@ -36,18 +37,19 @@ class _Sample:
         return np.bincount(self.labels[self.indices(client, round_index)], minlength=self.num_classes)
 
     def removed(self, client: int, round_index: int) -> int | None:  # noqa: ARG002
-        """Nothing is."""
+        """No sample is removed."""
         return None
 
 
 class Templates:
     """Templates of replies, each made when it is first needed.
 
-    A sum that is shaped as the model may be `max_norm` times as long as the model, or as a model of length 1.
+    A sum with the shape of the model may be `terms.max_norm` times as long as the model; a model shorter than 1 counts
+    as 1.
     """
 
-    def __init__(self, problem: Problem, local: Engine, max_norm: float = 100.0) -> None:
-        self._problem, self._local, self._max_norm = problem, local, max_norm
+    def __init__(self, problem: Problem, local: Engine, terms: Terms) -> None:
+        self._problem, self._local, self._terms = problem, local, terms
         self._made: dict[tuple[str, ...], Template] = {}
 
     def of_training(
@@ -59,39 +61,39 @@ class Templates:
         lr: float,
     ) -> Template:
         """The template of what a client of the cohort sends after training."""
-        watched = () if diagnostics is None else (*diagnostics.every, *diagnostics.first)
-        few = None if diagnostics is None else replace(diagnostics, indices=diagnostics.indices[:_SAMPLES])
+        requested = () if diagnostics is None else (*diagnostics.every, *diagnostics.first)
+        small = None if diagnostics is None else replace(diagnostics, indices=diagnostics.indices[:_SAMPLES])
         template = self._get(
-            ("train", *(each.name for each in watched), *self._moment(tasks)),
-            (*declared, *watched),
-            lambda: self._local.train(server, self._own(tasks), MemoryStore(), lr, lambda _: None, few),
+            ("train", *(sum_.name for sum_ in requested), *self._round_if_it_matters(tasks)),
+            (*declared, *requested),
+            lambda: self._local.train(server, self._two_sample_cohort(tasks), MemoryStore(), lr, lambda _: None, small),
         )
         return self._bounded(template, server, tasks)
 
     def of_exchange(self, server: ServerState, tasks: Cohort, declared: tuple[Sum, ...]) -> Template:
         """The template of what a client of the cohort sends in an exchange."""
         template = self._get(
-            ("collect", *(each.name for each in declared)),
+            ("collect", *(sum_.name for sum_ in declared)),
             declared,
-            lambda: self._local.collect(server, self._own(tasks), MemoryStore(), declared),
+            lambda: self._local.collect(server, self._two_sample_cohort(tasks), MemoryStore(), declared),
         )
         return self._bounded(template, server, tasks)
 
     def of_passes(self, server: ServerState, passes: Sequence[DataPass]) -> Template:
         """The template of what a client measures."""
-        key = ("measure", *(each.name for each in passes))
+        key = ("measure", *(data_pass.name for data_pass in passes))
         if key not in self._made:
             labels = self._problem.samples.labels
-            some = torch.arange(_SAMPLES, device=labels.device) % len(labels)
-            totals = self._local.measure(server, replace(self._problem.samples, augment=None), some, passes)
+            indices = torch.arange(_SAMPLES, device=labels.device) % len(labels)
+            totals = self._local.measure(server, replace(self._problem.samples, augment=None), indices, passes)
             self._made[key] = Template.of(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))), (), passes)
         return self._made[key]
 
-    def _moment(self, tasks: Cohort) -> tuple[str, ...]:
-        """The round, where terms depend on it: what they log may, too."""
+    def _round_if_it_matters(self, tasks: Cohort) -> tuple[str, ...]:
+        """The round, if a term depends on it, because what the term logs may then depend on the round too."""
         method = self._problem.method
-        chosen = [method.losses if phase.losses is None else phase.losses for phase in method.phases]
-        terms = [term for losses in chosen for term in losses]
+        phase_losses = [method.losses if phase.losses is None else phase.losses for phase in method.phases]
+        terms = [term for losses in phase_losses for term in losses]
         return (str(tasks.round),) if any(getattr(term, "by_round", False) for term in terms) else ()
 
     def _get(self, key: tuple[str, ...], declared: Sequence[Sum], make: Callable[[], RoundOutcome]) -> Template:
@@ -100,30 +102,35 @@ class Templates:
         return self._made[key]
 
     def _bounded(self, template: Template, server: ServerState, tasks: Cohort) -> Template:
-        """The template with what this round's model and the clients' counts allow."""
+        """The template with the limits that follow from this round's model and from the clients' class counts."""
         model = {name: leaf.shape for name, leaf in server.params.items()}
-        longest = self._max_norm * max(1.0, float(tree_norm(server.params)))
-        shaped = {
+        longest = self._terms.max_norm * max(1.0, float(tree_norm(server.params)))
+        max_lengths = {
             name: longest
             for name, tree in unflatten(template.tensors).items()
             if all(model.get(leaf) == tensor.shape for leaf, tensor in tree.items())
         }
-        return replace(template, due=lambda client: due(tasks, client), longest=shaped)
+        return replace(
+            template,
+            expected_work=lambda client: expected_work(tasks, client),
+            max_lengths=max_lengths,
+            length_setting=self._terms.setting("max_norm"),
+        )
 
-    def _own(self, tasks: Cohort) -> Cohort:
-        """A cohort of one client with two samples and a step in every phase."""
+    def _two_sample_cohort(self, tasks: Cohort) -> Cohort:
+        """A cohort of one client with two samples and one step in every phase."""
         labels = self._problem.samples.labels.cpu().numpy()
-        shards = _Sample(self._problem.network.num_classes, labels)
-        # Two samples may be less than a batch, and a client without a step shows nothing.
+        shards = _TwoSamples(self._problem.network.num_classes, labels)
+        # Two samples may be less than a batch. The batch is kept, because a client without a step sends nothing.
         planner = replace(tasks.planner, shards=shards, last_batch="keep")
         phases = tuple(replace(phase, steps=1) for phase in planner.phases)
         return Cohort(planner, tasks.round, (0,), phases)
 
 
-def due(tasks: Cohort, client: int) -> Due:
-    """What a client has to do by its counts alone: the server plans for clients whose samples it does not have."""
+def expected_work(tasks: Cohort, client: int) -> ExpectedWork:
+    """What a client has to do, by its class counts alone: the server has no samples of the client."""
     planner = tasks.planner
     counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
     phases = planner.phases if tasks.phases is None else tasks.phases
     work = planner.workload(int(counts.sum()), phases)
-    return Due(counts, sum(work.steps), work.skipped_singletons, work.weight)
+    return ExpectedWork(counts, sum(work.steps), work.skipped_singletons, work.weight)

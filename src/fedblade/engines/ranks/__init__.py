@@ -1,7 +1,17 @@
-"""What the distributed engine is made of: processes that talk, shares of a cohort, and sums over ranks."""
+"""The parts of the distributed engine: processes that exchange data, shares of a cohort, and sums over ranks."""
 
-from fedblade.engines.ranks._part import Part, serve
-from fedblade.engines.ranks._ranks import Lost, Ranks, join, launched
-from fedblade.engines.ranks._sums import described, raise_described, refuse_errors
+from fedblade.engines.ranks._errors import describe_error, raise_described_error, raise_first_error
+from fedblade.engines.ranks._ranks import LostRank, Ranks, join, launched
+from fedblade.engines.ranks._worker import RankWorker, serve
 
-__all__ = ["Lost", "Part", "Ranks", "described", "join", "launched", "raise_described", "refuse_errors", "serve"]
+__all__ = [
+    "LostRank",
+    "RankWorker",
+    "Ranks",
+    "describe_error",
+    "join",
+    "launched",
+    "raise_described_error",
+    "raise_first_error",
+    "serve",
+]

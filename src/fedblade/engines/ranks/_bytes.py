@@ -1,4 +1,4 @@
-"""JSON and trees as bytes, to travel between processes without pickle."""
+"""JSON and trees as bytes that travel between processes without pickle."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Leaves = Sequence[tuple[str, str, list[int]]]
 
 
 def encoded(value: Any) -> Tensor:
-    """JSON as bytes; numbers of NumPy are plain ones."""
+    """A value as the bytes of its JSON; NumPy numbers become plain numbers."""
     return torch.frombuffer(
         bytearray(json.dumps(value, default=lambda number: number.item()).encode()), dtype=torch.uint8
     )
@@ -27,13 +27,13 @@ def decoded(content: Tensor) -> Any:
 
 
 def leaves_of(tree: Mapping[str, Tensor]) -> Leaves:
-    """What a receiver must know of a tree before it comes."""
+    """Name, type and shape of every leaf, which the receiver of a tree needs beforehand."""
     return [(name, str(leaf.dtype).removeprefix("torch."), list(leaf.shape)) for name, leaf in tree.items()]
 
 
 def num_bytes(leaves: Leaves) -> int:
     """Bytes of a tree with these leaves."""
-    return sum(_size(kind, shape) for _, kind, shape in leaves)
+    return sum(_size(dtype, shape) for _, dtype, shape in leaves)
 
 
 def as_bytes(tree: Mapping[str, Tensor], device: torch.device) -> Tensor:
@@ -43,17 +43,17 @@ def as_bytes(tree: Mapping[str, Tensor], device: torch.device) -> Tensor:
 
 
 def from_bytes(data: Tensor, leaves: Leaves) -> Tree:
-    """Inverse of `as_bytes`. Each leaf has memory of its own: kernels round differently on other alignments."""
+    """Inverse of `as_bytes`. Leaves are copied, because kernels round differently on memory with another alignment."""
     tree: Tree = {}
-    place = 0
-    for name, kind, shape in leaves:
-        end = place + _size(kind, shape)
-        leaf = torch.empty(shape, dtype=getattr(torch, kind), device=data.device)
-        leaf.reshape(-1).view(torch.uint8).copy_(data[place:end])
-        tree[name], place = leaf, end
+    begin = 0
+    for name, dtype, shape in leaves:
+        end = begin + _size(dtype, shape)
+        leaf = torch.empty(shape, dtype=getattr(torch, dtype), device=data.device)
+        leaf.reshape(-1).view(torch.uint8).copy_(data[begin:end])
+        tree[name], begin = leaf, end
     return tree
 
 
-def _size(kind: str, shape: list[int]) -> int:
-    width: int = getattr(torch, kind).itemsize
+def _size(dtype: str, shape: list[int]) -> int:
+    width: int = getattr(torch, dtype).itemsize
     return width * torch.Size(shape).numel()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedblade.config.run_config import RunConfig, complete_config
-from fedblade.engines.ranks import Lost, Ranks, described, raise_described
+from fedblade.engines.ranks import LostRank, Ranks, describe_error, raise_described_error
 
 T = TypeVar("T")
 _LEAVE_FIRST_SECONDS = 0.5
@@ -18,7 +18,7 @@ def agreed_config(ranks: Ranks | None, make: Callable[[], RunConfig]) -> RunConf
     """The configuration that rank 0 reads, on every rank. Its files need not exist on other machines."""
     if ranks is None:
         return make()
-    return received_config(ranks) if not ranks.leads else _send(ranks, make, lambda config: config.table())
+    return received_config(ranks) if not ranks.is_rank_0 else _send(ranks, make, lambda config: config.table())
 
 
 def received_config(ranks: Ranks) -> RunConfig:
@@ -41,24 +41,24 @@ def _send(ranks: Ranks, make: Callable[[], T], plain: Callable[[T], Any]) -> T:
     try:
         made = make()
     except Exception as error:
-        ranks.tell(described(error))
+        ranks.broadcast(describe_error(error))
         raise
-    ranks.tell({"made": plain(made)})
+    ranks.broadcast({"made": plain(made)})
     return made
 
 
 def _receive(ranks: Ranks) -> Any:
     """The value that rank 0 sent. If rank 0 sent an error, raise it."""
-    message, _ = ranks.listen()
+    message, _ = ranks.receive_broadcast()
     if "error" in message:
         leave_after_rank_0()
-        raise_described(None, message["error"])
+        raise_described_error(None, message["error"])
     return message["made"]
 
 
 def must_report_error(error: Exception) -> bool:
     """Whether this rank, which is not rank 0, must print the error: rank 1 does if the connection to rank 0 is lost."""
-    return isinstance(error, Lost) and os.environ["RANK"] == "1"
+    return isinstance(error, LostRank) and os.environ["RANK"] == "1"
 
 
 def leave_after_rank_0() -> None:

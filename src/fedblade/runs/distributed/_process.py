@@ -9,7 +9,7 @@ from types import FrameType
 
 import torch
 
-from fedblade.engines.ranks import Lost, Ranks, described
+from fedblade.engines.ranks import LostRank, Ranks, describe_error
 
 
 @contextlib.contextmanager
@@ -24,11 +24,11 @@ def ending_together(ranks: Ranks | None) -> Iterator[None]:
 
 
 def _release_ranks(ranks: Ranks, error: BaseException) -> None:
-    if ranks.broken or ranks.busy or not ranks.leads:
+    if ranks.broken or ranks.busy or not ranks.is_rank_0:
         ranks.abort()
         return
-    with contextlib.suppress(Lost):
-        ranks.tell({"kind": "end"} | described(error))
+    with contextlib.suppress(LostRank):
+        ranks.broadcast({"kind": "end"} | describe_error(error))
 
 
 @contextlib.contextmanager

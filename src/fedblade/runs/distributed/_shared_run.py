@@ -21,7 +21,16 @@ from fedblade.core.state import ClientStore
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.data import Dataset
 from fedblade.engines.distributed import DistributedEngine
-from fedblade.engines.ranks import Part, Ranks, described, join, launched, raise_described, refuse_errors, serve
+from fedblade.engines.ranks import (
+    Ranks,
+    RankWorker,
+    describe_error,
+    join,
+    launched,
+    raise_described_error,
+    raise_first_error,
+    serve,
+)
 from fedblade.results import RunDirectory
 from fedblade.runs._device import find_device
 from fedblade.runs._setup import Setup, prepare
@@ -47,7 +56,7 @@ def refuse_ranks() -> None:
 
 def lead_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
     """Rank 0: let all ranks build the run, and compare what they built."""
-    ranks.tell({"kind": "prepare"})
+    ranks.broadcast({"kind": "prepare"})
     return _common_setup(ranks, config, dataset, model)
 
 
@@ -56,10 +65,10 @@ def lead_store(
 ) -> tuple[Setup, ClientStore]:
     """Rank 0: let all ranks open their stores; returns the run with all ranks as its engine, and their common store."""
     facts = describe_store(ranks, config, directory)
-    ranks.tell({"kind": "store", "facts": facts})
+    ranks.broadcast({"kind": "store", "facts": facts})
     check_store(ranks, config, directory, facts)
-    part = _part(ranks, config, setup, open_store(ranks, config, directory), owned=is_per_rank(config, directory))
-    engine = DistributedEngine(part)
+    worker = _worker(ranks, config, setup, open_store(ranks, config, directory), owned=is_per_rank(config, directory))
+    engine = DistributedEngine(worker)
     note = f"{ranks.world} ranks share every cohort out; rank 0 measures and writes"
     return replace(setup, engine=engine, notes=(*setup.notes, note)), engine.store
 
@@ -70,11 +79,11 @@ def serve_rank_0(
     """Do what rank 0 asks until it ends the run: this rank's setup, and the result and the tensors that rank 0 sent."""
     directory = None if out is None else RunDirectory(out)
     setup: Setup | None = None
-    part: Part | None = None
+    worker: RankWorker | None = None
     with contextlib.ExitStack() as inside:
         inside.enter_context(ending_together(ranks))
         while True:
-            message, tree = ranks.listen()
+            message, tree = ranks.receive_broadcast()
             if message["kind"] == "end":
                 break
             try:
@@ -84,21 +93,21 @@ def serve_rank_0(
                 elif message["kind"] == "store" and setup is not None:
                     check_store(ranks, config, directory, message["facts"])
                     store = open_store(ranks, config, directory)
-                    part = _part(ranks, config, setup, store, owned=is_per_rank(config, directory))
-                elif part is not None:
-                    serve(part, message, tree)
+                    worker = _worker(ranks, config, setup, store, owned=is_per_rank(config, directory))
+                elif worker is not None:
+                    serve(worker, message, tree)
             except Exception:
                 # Rank 0 has received the error too, and ends the run.
                 if ranks.broken:
                     raise
     if "error" in message:
         leave_after_rank_0()
-        raise_described(None, message["error"])
+        raise_described_error(None, message["error"])
     return setup or prepare(_config_of_rank(ranks, config), dataset, model), message["result"], tree
 
 
 def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, model: nn.Module | None) -> Setup:
-    """Build the run on this rank, and refuse it if another rank built a different one."""
+    """Build the run on this rank. All ranks must build the same run."""
     setup, failed = None, None
     try:
         rank_config = _config_of_rank(ranks, config)
@@ -107,9 +116,11 @@ def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, mode
         setup = prepare(rank_config, dataset, model)
     except Exception as error:
         failed = error
-    facts = _facts(setup) if failed is None and setup is not None else described(failed or RuntimeError("no setup"))
+    facts = (
+        _facts(setup) if failed is None and setup is not None else describe_error(failed or RuntimeError("no setup"))
+    )
     everyone = ranks.gather(facts)
-    refuse_errors(ranks, everyone, failed)
+    raise_first_error(ranks, everyone, failed)
     for rank, its_facts in enumerate(everyone):
         for key, value in everyone[0]["same"].items():
             if its_facts["same"][key] != value:
@@ -142,7 +153,9 @@ def _device_of_rank(ranks: Ranks, asked: str) -> str:
     if device.type == "cpu":
         return "cpu"
     if device.index is not None:
-        raise Misconfigured(f"device = '{asked}' is one GPU for all ranks, and each needs its own. Use device=cuda.")
+        raise Misconfigured(
+            f"device = '{asked}' is one GPU for all ranks, and every rank needs another GPU. Use device=cuda."
+        )
     if ranks.local_world > torch.cuda.device_count():
         raise Misconfigured(
             f"{ranks.local_world} ranks were started on {socket.gethostname()}, which has {torch.cuda.device_count()} "
@@ -165,15 +178,15 @@ def _facts(setup: Setup) -> dict[str, Any]:
     return {"same": same, "host": socket.gethostname()}
 
 
-def _part(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> Part:
-    return Part(
+def _worker(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> RankWorker:
+    return RankWorker(
         ranks=ranks,
         engine=setup.engine,
         problem=setup.problem,
         planner=setup.planner,
         start=setup.start,
         store=store,
-        watched={each.name: each for metric in setup.metrics for each in metric.local},
+        diagnostic_sums={sum_.name: sum_ for metric in setup.metrics for sum_ in metric.local},
         samples=setup.test,
         indices=setup.test_order,
         order=config.distributed.order,

@@ -8,7 +8,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import cannot_write
 from fedblade.core.state import ClientStore, DiskStore, MemoryStore
-from fedblade.engines.ranks import Ranks, described, refuse_errors
+from fedblade.engines.ranks import Ranks, describe_error, raise_first_error
 from fedblade.results import CHECKPOINTS, RunDirectory
 
 _RANKS = f"{CHECKPOINTS}/ranks.json"
@@ -48,8 +48,8 @@ def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | No
         directory.write_json(_RANKS, stored)
     if stored["ranks"] != ranks.world:
         raise Misconfigured(
-            f"'{directory.path}' was begun with {stored['ranks']} ranks, each with the states of its own clients, and "
-            f"now there are {ranks.world}. Resume with as many; distributed.store=shared allows any number."
+            f"'{directory.path}' was begun with {stored['ranks']} ranks, which keep the states of their clients, and "
+            f"now there are {ranks.world}. Resume with as many ranks; distributed.store=shared allows any number."
         )
     return {"token": stored["token"], "new": not directory.history()}
 
@@ -66,10 +66,10 @@ def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None,
             _find_shared_folder(ranks, directory, facts["token"])
     except Exception as error:
         failed = error
-    everyone = ranks.gather(described(failed) if failed else {})
-    if ranks.leads and "token" in facts:
+    everyone = ranks.gather(describe_error(failed) if failed else {})
+    if ranks.is_rank_0 and "token" in facts:
         (directory.checkpoints / f".seen-{facts['token']}.tmp").unlink(missing_ok=True)
-    refuse_errors(ranks, everyone, failed)
+    raise_first_error(ranks, everyone, failed)
 
 
 def _find_shared_folder(ranks: Ranks, directory: RunDirectory, token: str) -> None:
@@ -92,8 +92,8 @@ def _find_rank_folder(ranks: Ranks, directory: RunDirectory, facts: dict[str, An
         return
     if not facts["new"]:
         raise Misconfigured(
-            f"the clients' states of rank {ranks.rank} are not in '{mark.parent}'. Resume with each rank on the "
-            f"machine where it was, or start the run again elsewhere."
+            f"the clients' states of rank {ranks.rank} are not in '{mark.parent}'. Resume with every rank on "
+            f"the machine where it was before, or start the run again elsewhere."
         )
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, app_place
-from fedblade.flower._place import Place
-from fedblade.flower._record import Record, read_record
+from fedblade.flower import _processes, local_federation
+from fedblade.flower._record import FederationRecord, read_record
+from fedblade.flower.app_folder import AppFolder, find_app
 
 CLIENTS = 3
 _CLIENT = '''\
@@ -66,14 +66,14 @@ class Federation:
     out: Path
 
     @property
-    def place(self) -> Place:
+    def app(self) -> AppFolder:
         """Where its files are."""
-        return app_place(self.folder)
+        return find_app(self.folder)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> FederationRecord:
         """What its supervisor keeps running."""
-        found = read_record(self.place)
+        found = read_record(self.app)
         assert found is not None
         return found
 
@@ -137,15 +137,15 @@ class Federation:
 
     def kill_node(self, number: int) -> None:
         """End a node, and all it has started, as if its machine lost power."""
-        home = f"FLWR_HOME={self.place.node(number) / 'home'}".encode()
-        for process in _processes.running(self.place):
-            if home in _processes._environment_of(Path("/proc") / str(process)):
+        home = f"FLWR_HOME={self.app.node(number) / 'home'}".encode()
+        for process in _processes.running(self.app):
+            if home in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
                 os.kill(process, signal.SIGKILL)
 
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""
-        for process in _processes.running(self.place):
-            if b"_supervise" in (Path("/proc") / str(process) / "cmdline").read_bytes():
+        for process in _processes.running(self.app):
+            if local_federation._is_supervisor(process):
                 os.kill(process, signal.SIGKILL)
 
     def digest(self, folder: Path | None = None) -> str:
@@ -174,4 +174,4 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
             yield found
         finally:
             found.let_go()
-            _processes.end_all(Place(found.folder.resolve()), 5.0)
+            _processes.end_all(AppFolder(found.folder.resolve()), 5.0)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _certs, _processes
-from fedblade.flower._control import SuperLink
-from fedblade.flower._ports import free_ports
+from fedblade.flower import _processes, certificates
+from fedblade.flower._processes import free_ports
+from fedblade.flower._superlink import SuperLink
 
 from .conftest import wait_for
 
@@ -20,7 +20,7 @@ MISSING = "count_missing_clients"
 
 @contextmanager
 def another_node(federation, authority, key, clients):
-    """A node beside those of the rehearsal."""
+    """A node beside those of the federation."""
     settings = federation.folder.parent / "another.toml"
     settings.write_text(f'clients = "{clients}"\nstate-dir = "{federation.folder.parent / "another"}"\n')
     arguments = [
@@ -28,8 +28,8 @@ def another_node(federation, authority, key, clients):
         "--root-certificates", str(authority), "--auth-supernode-private-key", str(key), "--host", "127.0.0.1",
         "--port", str(free_ports(1)[0]), "--node-config", str(settings), "--max-retries", "1",
     ]  # fmt: skip
-    place = federation.place
-    process = _processes.start(place, arguments, "another.log", place.own / "another")
+    app = federation.app
+    process = _processes.start(app, arguments, "another.log", app.local / "another")
     try:
         yield process
     finally:
@@ -68,7 +68,7 @@ def test_a_node_killed_and_restarted_at_once_is_waited_for(federation):
 
 
 def test_a_node_that_returns_into_an_open_round_does_not_stall_it(federation):
-    """It is asked again, or Flower answers in its place; the round does not last until its deadline."""
+    """It is asked again, or Flower answers in its app; the round does not last until its deadline."""
     federation.make(**{"rounds": 2, "flower.round_seconds": 600, "flower.attempts": 1})
     federation.call("up")
     federation.hold(1, 1)
@@ -117,20 +117,21 @@ def test_a_node_that_lost_its_disk_is_counted(federation):
     federation.hold(0, 2)
     run = federation.run()
     federation.reached(0, 2)
-    shutil.rmtree(federation.place.node(1) / "state")
+    shutil.rmtree(federation.app.node(1) / "state")
     federation.let_go()
     federation.ended(run)
     assert [row.get("count_lost_states", 0) for row in federation.rows()] == [0, 1]
 
 
-def test_two_nodes_for_one_client_are_refused_by_name(federation):
+def test_two_nodes_for_one_client_are_refused_by_name(federation, tmp_path):
     federation.make()
     federation.call("up")
-    place = federation.place
-    _certs.add_node_keys(place.certs, 4)
-    with SuperLink(place) as superlink:
-        second = superlink.register(place.certs / f"{_certs.node_key(4)}.pub")
-        with another_node(federation, place.certs / "ca.crt", place.certs / _certs.node_key(4), clients="0"):
+    app = federation.app
+    certificates.make_certificates(tmp_path / "more keys", nodes=1)
+    key = tmp_path / "more keys" / certificates.node_key(1)
+    with SuperLink(app) as superlink:
+        second = superlink.register(key.with_name(f"{key.name}.pub"))
+        with another_node(federation, app.certificates / "ca.crt", key, clients="0"):
             wait_for(lambda: superlink.nodes()[second] == "online", 60)
             error = federation.ended(federation.run(), status=1)
     first = federation.record.nodes[0].node_id
@@ -143,12 +144,12 @@ def test_two_nodes_for_one_client_are_refused_by_name(federation):
 def test_a_stranger_is_refused_and_disturbs_no_run(federation, tmp_path, fault):
     federation.make(rounds=1)
     federation.call("up")
-    other, ours = tmp_path / "other", federation.place.certs / "ca.crt"
-    _certs.make_certs(other, nodes=1)
+    other, ours = tmp_path / "other", federation.app.certificates / "ca.crt"
+    certificates.make_certificates(other, nodes=1)
     authority = other / "ca.crt" if fault == "wrong CA" else ours
     with another_node(federation, authority, other / "node-1", clients="0") as stranger:
         assert stranger.wait(60) != 0
-    said = (federation.place.logs / "another.log").read_text()
+    said = (federation.app.logs / "another.log").read_text()
     assert ("CERTIFICATE_VERIFY_FAILED" if fault == "wrong CA" else "Failed to activate SuperNode") in said
     federation.ended(federation.run())
     assert federation.digest() == federation.undisturbed()

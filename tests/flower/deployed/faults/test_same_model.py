@@ -1,4 +1,4 @@
-"""A rehearsal ends with the weights of a run in one process."""
+"""A federation ends with the weights of a run in one process."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A rehearsal of a small app: real processes on loopback, driven by the commands a user would give."""
+"""A federation of a small app: real processes on loopback, driven by the commands a user would give."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, app_place
-from fedblade.flower._place import Place
+from fedblade.flower import _processes
+from fedblade.flower.app_folder import AppFolder, find_app
 
 SERVER = '''\
 """Asks every node once and writes what they say; what the folder is called decides how it ends."""
@@ -66,21 +66,21 @@ def answer(message, context):
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class LocalFederation:
     """An app's folder and the commands for it."""
 
     folder: Path
     runs: Path
 
     @property
-    def place(self) -> Place:
+    def app(self) -> AppFolder:
         """Where its files are."""
-        return app_place(self.folder)
+        return find_app(self.folder)
 
     @property
     def processes(self) -> list[int]:
         """Everything of it that runs."""
-        return _processes.running(self.place)
+        return _processes.running(self.app)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Begin `fedblade flower COMMAND FOLDER OPTIONS`."""
@@ -110,12 +110,12 @@ class Rehearsal:
 
 
 @pytest.fixture
-def rehearsal(tmp_path: Path) -> Iterator[Rehearsal]:
+def federation(tmp_path: Path) -> Iterator[LocalFederation]:
     """An app that is not up; whatever a test leaves running is ended."""
-    found = Rehearsal(tmp_path / "my app", tmp_path / "results")
+    found = LocalFederation(tmp_path / "my app", tmp_path / "results")
     found.runs.mkdir()
     found.call("init", "--set", "num_clients=3", "--set", "clients_per_round=3", "--set", "rounds=1")
     (found.folder / "server_app.py").write_text(SERVER)
     (found.folder / "client_app.py").write_text(CLIENT)
     yield found
-    _processes.end_all(found.place, 5.0)
+    _processes.end_all(found.app, 5.0)

@@ -1,0 +1,134 @@
+"""Accuracy by class, and class against class: which classes look alike and which are taken for which."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES, last_array
+from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
+from fedblade.charts._series import group_series
+from fedblade.results import (
+    MOST_NAMED,
+    Group,
+    Snapshots,
+    StoredArray,
+    Vector,
+    array_length,
+    coverage_sentence,
+    listing,
+    snapshots,
+)
+
+_BY_CLASS = (
+    "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A flat "
+    "line treats classes alike; a deep left end means that some are given up."
+)
+_COSINES = (
+    "Each cell is the cosine between the mean features of two classes, seen from the centre of all. The diagonal is 1 "
+    "by definition. Ideally all other cells have the same value, {ideal:.2f} for {classes} classes; a blue cell off "
+    "the diagonal is a pair of classes the model finds alike."
+)
+_CONFUSION = (
+    "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A strong diagonal "
+    "is right answers, a mark off the diagonal a habitual mistake, a strong column a class answered too often."
+)
+# Bytes of all stored maps of one kind, so that a hundred classes cost rounds and not megabytes.
+_ROOM, _MOST_ROUNDS = 200_000, 20
+
+
+@dataclass(frozen=True)
+class ClassMaps:
+    """A square of class against class for each group and shown round, of values in [-1, 1] if `signed`, else [0, 1]."""
+
+    name: str
+    title: str
+    across: str
+    down: str
+    signed: bool
+    class_names: tuple[str, ...]
+    shown: Snapshots
+    reading: str
+
+
+def class_chart(groups: Sequence[Group]) -> Chart | None:
+    """The accuracy of classes at the last round, or None where no run has measured it."""
+    series = [group_series(group, "classes", "class_accuracy") for group in groups]
+    if not any(series):
+        return None
+    worst = [(group.label, values.y[0]) for group, values in zip(groups, series, strict=True) if values is not None]
+    of = "Worst class by the mean over seeds" if any(len(group.counted) > 1 for group in groups) else "Worst class"
+    seen = f"{of}: {listing([f'{label} {value:.1f} %' for label, value in worst])}." if len(worst) <= MOST_NAMED else ""
+    return Chart(
+        name="by-class",
+        title="Accuracy by class",
+        about="Test accuracy of each class at the last round, classes of each method sorted from worst to best.",
+        panel=group_panel(
+            groups, series, Axis("class, worst first", whole=True), Axis("accuracy", "%", bounds=PERCENT)
+        ),
+        reading=f"{_BY_CLASS} {coverage_sentence(groups, series)}".strip(),
+        seen=seen,
+    )
+
+
+def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vector | None]]:
+    """The classes' names and their accuracies by group; no names unless all groups have the same number of classes."""
+    accuracies = [last_array(group, CLASS_ACCURACY) for group in groups]
+    lengths = {len(values) for values in accuracies if values is not None}
+    return _class_names(groups, lengths.pop()) if len(lengths) == 1 else (), accuracies
+
+
+def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
+    """Cosines between class means over rounds, or None where no run has measured them."""
+    names, shown = _maps(groups, COSINES)
+    if shown is None:
+        return None
+    pairs = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
+    alike = [f"{names[p[2]]} and {names[p[1]]} for {label} ({p[0]:.2f})" for label, p in pairs if p is not None]
+    reading = _COSINES.format(ideal=-1 / max(1, len(names) - 1), classes=len(names))
+    sentences = (reading, _last_round("Most alike", alike), coverage_sentence(groups, shown.last))
+    title = "Cosines between class means"
+    return ClassMaps("cosines", title, "class", "class", True, names, shown, " ".join(filter(None, sentences)))
+
+
+def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
+    """Answers by true class over rounds, or None where no run has measured them."""
+    names, shown = _maps(groups, CONFUSION)
+    if shown is None:
+        return None
+    worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
+    mistakes = [
+        f"{names[cell[1]]} taken for {names[cell[2]]} by {label} ({100 * cell[0]:.1f} %)"
+        for label, cell in worst
+        if cell is not None and cell[0] > 0
+    ]
+    sentences = (_CONFUSION, _last_round("Most frequent mistake", mistakes), coverage_sentence(groups, shown.last))
+    title = "Confusion of classes"
+    return ClassMaps("confusion", title, "answer", "true class", False, names, shown, " ".join(filter(None, sentences)))
+
+
+def strongest(values: Vector | None, side: int) -> tuple[float, int, int] | None:
+    """The largest value off the diagonal with its row and column."""
+    cells = ((value, *divmod(at, side)) for at, value in enumerate(values or ()) if value is not None)
+    return max(((value, row, column) for value, row, column in cells if row != column), default=None)
+
+
+def rounds_within(side: int, groups: int) -> int:
+    """How many rounds of maps a page has room for."""
+    return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
+
+
+def _maps(groups: Sequence[Group], array: StoredArray) -> tuple[tuple[str, ...], Snapshots | None]:
+    """The classes' names and the squares over rounds, None where the runs have none of one size."""
+    side = array_length(groups, array)
+    shown = snapshots(groups, array, most=rounds_within(side, len(groups))) if side else None
+    return _class_names(groups, side or 0), shown
+
+
+def _class_names(groups: Sequence[Group], classes: int) -> tuple[str, ...]:
+    """The classes' names where the runs agree on them, otherwise their numbers."""
+    stored = {run.partition.class_names for group in groups for run in group.runs if run.partition}
+    names = stored.pop() if len(stored) == 1 else None
+    return names if names is not None and len(names) == classes else tuple(map(str, range(classes)))
+
+
+def _last_round(what: str, named: Sequence[str]) -> str:
+    return f"{what} at the last round: {listing(named)}." if named and len(named) <= MOST_NAMED else ""

@@ -1,0 +1,157 @@
+"""Charts of one number over rounds, with a sentence on how to read the chart and one on what is seen."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
+from fedblade.charts._series import group_series
+from fedblade.core.fields import Field
+from fedblade.results import MEAN_OVER_OWN_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
+
+_SECTIONS = {
+    "collapse": (
+        "erank_feature", "significant_values", "spectrum_ratio", "erank_proj", "erank_feature_correlation",
+        "erank_proj_correlation", "zero_variance_share",
+    ),
+    "geometry": (
+        "nc1_feature_pinv", "nc1_feature_ratio", "nc1_feature_unit", "nc1_proj_pinv", "nc1_proj_ratio",
+        "nc1_proj_unit", "nc2_feature_equiangle", "nc2_feature_equinorm", "nc2_feature_fro", "nc2_feature_normalised",
+        "nc2_proj_equiangle", "nc2_proj_equinorm", "nc2_proj_fro", "nc2_proj_normalised", "nc_error",
+        "nc_error_centred",
+    ),
+    "drift": (
+        "update_cosine", "drift_norm", "prototype_consistency", "classifier_consistency", "alignment_erased",
+        "alignment_gap_erased", "alignment_observed", "alignment_unobserved", "alignment_gap_observed",
+        "alignment_gap_unobserved", "angle_existing_local", "angle_missing_local", "angle_existing_global",
+        "angle_missing_global", "class_mean_angle_existing", "class_mean_angle_missing", "feature_distance_observed",
+        "feature_distance_unobserved", "feature_angle_observed", "feature_angle_unobserved", "drift_relative",
+    ),
+    "served": ("worst_class_accuracy", "worst_decile_accuracy", "client_accuracy_mean"),
+    "calibration": ("ece",),
+}  # fmt: skip
+"""The fields that a section of the page shows, in the order of the page."""
+_DRAWN_APART = ("test_accuracy", "test_loss")
+"""They have sections of their own."""
+_NOT_DRAWN = ("class_mean_angle_all", "spectrum_ratio_floored")
+"""The page and the figures leave them out: they only qualify other numbers."""
+_ANSWERS = {
+    "collapse": (
+        ("erank_feature", "Directions the features make use of; more means less collapse", ".1f"),
+        ("erank_proj", "Directions the projected features make use of; more means less collapse", ".1f"),
+    ),
+    "geometry": (
+        ("nc2_feature_normalised", "Distance of the classes from an even spread; less is better", ".2f"),
+        ("nc_error", "Neural-collapse error; less is better", ".3f"),
+    ),
+    "drift": (
+        ("update_cosine", "Agreement of two clients' updates; 1 is complete", ".2f"),
+        ("drift_norm", "How far clients move in a round", ".3g"),
+    ),
+    "served": (
+        ("worst_class_accuracy", "Test accuracy of the worst class, %", ".1f"),
+        ("worst_decile_accuracy", "Accuracy for the worst tenth of clients, estimated by their labels, %", ".1f"),
+    ),
+}
+"""The field that answers the question of a section, the first that was measured, with its words and number format."""
+_EXPECTED_OF_OWN = "what each client can expect of its own model's accuracies by class"
+_OWN_MODELS = {"worst_decile_accuracy": _EXPECTED_OF_OWN, "client_accuracy_mean": _EXPECTED_OF_OWN}
+"""What is shown where there is no global model, unless it is the mean over the clients' own models."""
+
+
+def section_charts(groups: Sequence[Group], section: str, *, main: bool = True) -> list[Chart]:
+    """The charts of a section of the page as far as runs have measured them: the main ones, or all others."""
+    fields = [field for key in _SECTIONS[section] if (field := find_field(groups, key)) and field.main is main]
+    return [chart for field in fields if (chart := field_chart(groups, field, _common_span(groups, field, fields)))]
+
+
+def other_charts(groups: Sequence[Group]) -> list[Chart]:
+    """The charts of fields that belong to no section, such as those of a user's own metric."""
+    charts = [chart for field in other_fields(groups) if (chart := field_chart(groups, field))]
+    return [replace(chart, name=f"metric-{number}") for number, chart in enumerate(charts, 1)]
+
+
+def other_fields(groups: Sequence[Group]) -> list[Field]:
+    """The measured fields that runs describe and no chart of the library claims."""
+    claimed = {key for keys in (*_SECTIONS.values(), _DRAWN_APART, _NOT_DRAWN) for key in keys}
+    described = {key for group in groups for run in group.runs for key in run.stored_fields or ()}
+    return [field for field in described_fields(groups) if field.name in described - claimed]
+
+
+def find_field(groups: Sequence[Group], key: str) -> Field | None:
+    """The description of a number by the first run that has one."""
+    runs = (run for group in groups for run in group.runs)
+    return next((run.fields[key] for run in runs if key in run.fields), None)
+
+
+def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None) -> Chart | None:
+    """The chart of one field, or None where no run has measured it."""
+    series = _series(groups, field.name)
+    if not any(series):
+        return None
+    axis = field.unit or field.label
+    own = _OWN_MODELS.get(field.name, MEAN_OVER_OWN_MODELS)
+    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
+    return Chart(
+        name=field.name.replace("_", "-"),
+        title=field.label,
+        about=f"{axis} against the round, one line per method, mean over seeds.",
+        panel=group_panel(
+            groups,
+            series,
+            Axis("round", whole=True),
+            Axis(axis, scale="linear" if field.bounds else "automatic", bounds=field.bounds, span=span),
+        ),
+        reading=f"{field.reading} {drawn}".strip(),
+        seen=latest_sentence(groups, field.name, field.number_format),
+    )
+
+
+def section_answer(groups: Sequence[Group], section: str) -> str:
+    """The number that answers the question of a section, in words; empty where no run has measured it."""
+    for key, words, number_format in _ANSWERS.get(section, ()):
+        if latest := latest_sentence(groups, key, number_format):
+            return f"{words}. {latest}"
+    return ""
+
+
+def latest_values(groups: Sequence[Group], key: str) -> list[tuple[str, float, float]]:
+    """Label, last measured round and value there, of each group that has the number."""
+    pairs = zip(groups, _series(groups, key), strict=True)
+    return [(group.label, series.x[-1], series.y[-1]) for group, series in pairs if series is not None]
+
+
+def latest_sentence(groups: Sequence[Group], key: str, number_format: str) -> str:
+    """`After round 40: a 1.2 and b 3.4.`; of many methods the lowest and the highest."""
+    latest = latest_values(groups, key)
+    if not latest:
+        return ""
+    when = f"After round {latest[0][1]:g}" if len({at for _, at, _ in latest}) == 1 else "At the last round measured"
+    mean = ", mean over seeds" if any(len(group.counted) > 1 for group in groups) else ""
+    printed = [(label, _printed(value, number_format), value) for label, _, value in latest]
+    if len(printed) <= MOST_NAMED:
+        return f"{when}{mean}: {listing([f'{label} {text}' for label, text, _ in printed])}."
+    low, high = min(printed, key=lambda entry: entry[2]), max(printed, key=lambda entry: entry[2])
+    return f"{when}{mean}: from {low[1]} ({low[0]}) to {high[1]} ({high[0]})."
+
+
+def _printed(value: float, number_format: str) -> str:
+    """The value in print, without a minus sign before zeros."""
+    text, zero = format(value, number_format), format(0.0, number_format)
+    return zero if text == format(-0.0, number_format) else text
+
+
+def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
+    return [group_series(group, "rounds", key) for group in groups]
+
+
+def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field]) -> Range | None:
+    """The range of two charts that are read against each other: classes that a client has, and classes it lacks."""
+    pair = [other.name for other in fields if _pair(other) == _pair(field)]
+    present = [series for key in pair for series in _series(groups, key) if series is not None]
+    if len(pair) == 1 or not present:
+        return None
+    return min(min(series.low) for series in present), max(max(series.high) for series in present)
+
+
+def _pair(field: Field) -> str:
+    return field.name.replace("_missing", "_existing").replace("_unobserved", "_observed")

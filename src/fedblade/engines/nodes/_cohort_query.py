@@ -1,0 +1,125 @@
+"""Asks all clients of a cohort the same question and adds up their replies."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.client_diagnostics import DiagnosticRequest
+from fedblade.core.cohort import Cohort
+from fedblade.core.errors import RunFailed
+from fedblade.core.outcome import StepLog
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.sums import Sum
+from fedblade.core.tree import tree_bytes
+from fedblade.engines.base import OnClient, RoundOutcome
+from fedblade.engines.nodes._admission import MISSING, REFUSED, Template
+from fedblade.engines.nodes._arrivals import Arrivals
+from fedblade.engines.nodes._dispatch import Dispatch
+from fedblade.engines.nodes._state_notes import note_used_reply, read_note
+from fedblade.engines.nodes._transport import Kind, Request
+from fedblade.engines.packing import unpack
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every client of a cohort is asked: facts of the request, declared sums, and the template of a reply."""
+
+    kind: Kind
+    facts: Mapping[str, Any]
+    declared: tuple[Sum, ...]
+    diagnostics: DiagnosticRequest | None
+    template: Template
+
+
+class CohortQuery:
+    """Asks every client of a cohort, and asks missing clients again while fewer than the quorum have answered.
+
+    The first client that can be reached is the first client for diagnostics.
+    """
+
+    def __init__(
+        self, dispatch: Dispatch, question: Question, server: ServerState, tasks: Cohort, store: ClientStore
+    ) -> None:
+        self._dispatch, self._question, self._server = dispatch, question, server
+        self._tasks, self._store = tasks, store
+        self._used = {client: read_note(store.get(client, server.round)).used for client in tasks.clients}
+        self._first: int | None = None
+        self._refused = self._bytes_up = 0
+        self._diagnostic_seconds: dict[int, float] = {}
+
+    def outcome(self, folder: Path, on_client: OnClient) -> RoundOutcome:
+        """The sum of the replies, once a quorum has answered; its log counts missing clients and refused replies.
+
+        In the fixed order, replies that come early wait in `folder`.
+        """
+        terms, clients = self._dispatch.terms, self._tasks.clients
+        wanted = terms.min_replies(len(clients))
+        began = time.monotonic()
+        with Arrivals(clients, terms.order, folder, self._unpacked) as arrivals:
+            for attempt in range(terms.attempts):
+                deadline = time.monotonic() + terms.round_seconds
+                self._dispatch.refresh()
+                self._ask(attempt, arrivals, on_client)
+                if len(arrivals.clients) >= wanted:
+                    return self._counted(arrivals, time.monotonic() - began)
+                counts = {"replies": len(arrivals.clients), "wanted": wanted}
+                self._dispatch.note("too few replies", self._question.kind, self._tasks.round, **counts)
+                if attempt + 1 < terms.attempts:
+                    # A lost node may be about to come back; asking again at once would use up all attempts.
+                    self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
+            raise RunFailed(
+                f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients answered in "
+                f"{terms.attempts} attempts of {terms.round_seconds:g} s; {wanted} are needed "
+                f"({terms.setting('quorum')}). Look at deployment.jsonl in the run's folder, then go on with --resume."
+            )
+
+    def _ask(self, attempt: int, arrivals: Arrivals, on_client: OnClient) -> None:
+        """Ask the clients that have not answered yet, and take the replies that pass all checks."""
+        requests = self._requests(attempt, arrivals)
+        question, round_ = self._question, self._tasks.round
+        for request, reply in self._dispatch.answers(question.kind, requests, question.template, round_):
+            if request is None or reply is None:
+                self._refused += 1
+                continue
+            client = int(request.facts["client"])
+            arrivals.put(client, reply.tensors, reply.facts)
+            self._bytes_up += tree_bytes(reply.tensors)
+            before = self._diagnostic_seconds.get(request.node, 0.0)
+            self._diagnostic_seconds[request.node] = before + float(reply.facts["seconds"])
+            if question.kind == "train":
+                note_used_reply(self._store, client, round_, kept=reply.facts.get("kept") is True)
+            on_client(client)
+
+    def _requests(self, attempt: int, arrivals: Arrivals) -> list[Request]:
+        """A request for each client that has not answered and whose node can be reached."""
+        tensors, requests = self._dispatch.server_tensors(self._server), []
+        for client in self._tasks.clients:
+            if client in arrivals.clients:
+                continue
+            facts = {**self._question.facts, "attempt": attempt, "used": self._used[client]}
+            is_first = self._first in (None, client)
+            request = self._dispatch.request(
+                self._question.kind, client, self._tasks.round, {**facts, "is_first": is_first}, tensors
+            )
+            if request is not None:
+                requests.append(request)
+                self._first = client if is_first else self._first
+        return requests
+
+    def _unpacked(self, tree: Mapping[str, Any], facts: Mapping[str, Any]) -> RoundOutcome:
+        return unpack(dict(tree), {**facts, "seconds": 0.0}, self._question.declared, self._question.diagnostics)
+
+    def _counted(self, arrivals: Arrivals, elapsed: float) -> RoundOutcome:
+        """The sum with the counters of the server, and with the seconds of the node whose diagnostics took longest.
+
+        Nodes work at the same time, and none of them for longer than the round took.
+        """
+        outcome = arrivals.total()
+        seconds = min(max(self._diagnostic_seconds.values(), default=0.0), elapsed)
+        counters = {MISSING: len(self._tasks) - len(arrivals.clients), REFUSED: self._refused}
+        nonzero = {name: float(count) for name, count in counters.items() if count}
+        log = outcome.log + StepLog(nonzero, dict.fromkeys(nonzero, 1))
+        observed = replace(outcome.observed, seconds=seconds)
+        return replace(outcome, log=log, bytes_up=self._bytes_up, observed=observed)

@@ -1,0 +1,99 @@
+"""The states of a node's clients on its disk."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import CorruptFile
+from fedblade.core.files import cannot_write
+from fedblade.core.state import DiskStore
+from fedblade.core.tree import State
+
+_MAX_RUNS = 16
+_RUN_FOLDER = re.compile(r"[0-9a-f]{16}")
+
+
+class _DroppableStore(DiskStore):
+    """States on disk that can be removed round by round."""
+
+    def drop(self, client: int, first: int, end: int) -> None:
+        """Remove the states of a client of rounds from `first` to before `end`."""
+        for round_ in self._rounds(client):
+            if first <= round_ < end:
+                self._path(client, round_).unlink(missing_ok=True)
+
+
+class UsedStates:
+    """The states of one client in a folder; only states whose replies the server used are loaded.
+
+    The `facts` of a request say which round's reply was used last, and how many rounds back a resumed run may restart.
+    """
+
+    def __init__(self, folder: Path, client: int, facts: Mapping[str, Any]) -> None:
+        self._folder, self._store, self._used = folder, _DroppableStore(folder), facts["used"]
+        self._lost = self._kept = False
+        round_ = int(facts["round"])
+        # Unused states are removed first: of all states older than the limit, the store keeps only the newest.
+        last_used = -1 if self._used is None else int(self._used[0])
+        self._store.drop(client, last_used + 1, round_)
+        self._store.forget_before(max(0, round_ - int(facts.get("oldest", 0))))
+
+    def get(self, client: int, before_round: int) -> State | None:  # noqa: ARG002 - the request names the round
+        """The state after the last round that was used; None before the first such round, or if the state is lost."""
+        if self._used is None or not self._used[1]:
+            return None
+        round_ = int(self._used[0])
+        try:
+            self._lost = not self._store.has(client, round_)
+            return None if self._lost else self._store.get(client, round_ + 1)
+        except CorruptFile:
+            self._lost = True
+            return None
+
+    def put(self, client: int, round_: int, state: State) -> None:
+        """Save the state after a round."""
+        self._kept = True
+        make_run_folder(self._folder)
+        self._store.put(client, round_, state)
+
+    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
+        """Save the states after a round."""
+        for client, state in states.items():
+            self.put(client, round_, state)
+
+    def forget_before(self, round_: int) -> None:
+        """Do nothing: every request says which states may be removed."""
+
+    def add_facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a reply, with whether the client's state was saved and whether it was lost."""
+        if self._lost:
+            facts["totals"]["count_lost_states"], facts["steps"]["count_lost_states"] = 1.0, 1
+        return facts | {"kept": self._kept}
+
+
+def make_run_folder(folder: Path) -> None:
+    """Make the folder of a run's states, for this user alone; only the runs that were used last keep their folders."""
+    is_new = not folder.is_dir()
+    try:
+        for path in (folder.parent, folder):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.utime(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    runs = sorted(filter(_is_run_folder, folder.parent.iterdir()), key=_last_use) if is_new else []
+    for old in runs[:-_MAX_RUNS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_run_folder(path: Path) -> bool:
+    return _RUN_FOLDER.fullmatch(path.name) is not None and path.is_dir()
+
+
+def _last_use(folder: Path) -> float:
+    try:
+        return folder.stat().st_mtime
+    except OSError:  # another process of the node has removed the folder
+        return 0.0

@@ -1,0 +1,68 @@
+"""Requests and replies as messages through Flower's grid."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import httpx
+from flwr.serverapp import Grid
+
+from fedblade.engines.nodes import Reply, Request, SizeLimit
+from fedblade.flower._messages import to_message, to_reply
+
+_FRESH_SECONDS = 1.0
+"""How old the list of nodes may be."""
+_AT_A_TIME = 4
+"""Messages that are sent together; only these are in memory at a time, however large the cohort is."""
+
+
+class GridTransport:
+    """Transports requests and replies as messages of a Flower run."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._nodes: dict[int, str] = {}
+        self._seen = float("-inf")
+        self._asked: dict[str, int] = {}
+
+    def nodes(self) -> Mapping[int, str]:
+        """The nodes that are online; a node that was activated again is another incarnation."""
+        if time.monotonic() - self._seen > _FRESH_SECONDS:
+            details = getattr(self._grid, "get_nodes", None)
+            if details is None:
+                self._nodes = {int(node): "" for node in self._grid.get_node_ids()}
+            else:
+                self._nodes = {int(node.node_id): str(node.last_activated_at) for node in details()}
+            self._seen = time.monotonic()
+        return self._nodes
+
+    def send(self, requests: Sequence[Request], seconds: float) -> list[str | None]:
+        """Push messages; None stands for a message that Flower did not take."""
+        sent: list[str | None] = []
+        for start in range(0, len(requests), _AT_A_TIME):
+            batch = requests[start : start + _AT_A_TIME]
+            messages = [to_message(request, seconds) for request in batch]
+            ids: list[str | None] = list(self._grid.push_messages(messages))
+            ids = ids if len(ids) == len(batch) else [None] * len(batch)
+            self._asked |= {id_: request.node for id_, request in zip(ids, batch, strict=True) if id_ is not None}
+            sent += ids
+        return sent
+
+    def receive(self, waiting: Collection[str], limit: SizeLimit) -> Iterator[Reply]:
+        """Pull the replies that have arrived, one message at a time.
+
+        Flower forgets a message when it is pulled. If several messages were pulled together and one of them could not
+        be unpacked, the others would be lost too.
+        """
+        self._asked = {id_: self._asked[id_] for id_ in waiting}
+        for id_ in waiting:
+            yield from self._pulled(id_, limit)
+
+    def _pulled(self, id_: str, limit: SizeLimit) -> list[Reply]:
+        """The reply to a request, if it has arrived. The SuperLink makes sure that the request's node sent it."""
+        node = self._asked[id_]
+        try:
+            return [to_reply(message, id_, node, limit) for message in self._grid.pull_messages([id_])]
+        except httpx.HTTPError:
+            raise
+        except Exception as error:  # a node may send anything, and Flower unpacks it
+            return [Reply(id_, node, error=f"Flower cannot unpack it ({type(error).__name__})")]

@@ -1,0 +1,136 @@
+"""Reads a node's own samples, from a file or from a user's function, and makes the splits of nodes and server."""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedblade.core.errors import FedbladeError, Misconfigured
+from fedblade.data import IN_NPZ, NAMES, Array, Dataset, Numbering, as_dataset, as_labels
+from fedblade.partitions import ClientTests, Reported
+
+DATA = "data"
+"""Key of a node's configuration: an `.npz` file or `module:function`. Without it, every client uses its share."""
+
+
+def own_dataset(source: str, num_classes: int) -> Dataset:
+    """The samples of a node from `FILE.npz` or `module:function`; labels are the run's classes below `num_classes`.
+
+    The function has no parameters and returns what `fedblade.run` accepts as a data set. Python looks for its module in
+    the current folder of the node's process first.
+    """
+    if source.endswith(".npz"):
+        return replace(_as_dataset(_read(source), num_classes), source=IN_NPZ)
+    with _hiding_error_texts(source):
+        return _as_dataset(_call(source), num_classes)
+
+
+@contextlib.contextmanager
+def _hiding_error_texts(source: str) -> Iterator[None]:
+    """Replace errors of a user's function by their type: their texts may hold data, which must not leave the node.
+
+    An error of this library is replaced too if it has a cause, because it may repeat the cause's text.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, FedbladeError) and error.__cause__ is None:
+            raise
+        raise Misconfigured(
+            f"{DATA} = '{source}' failed with a {type(error.__cause__ or error).__name__}. The node's log says more."
+        ) from error
+
+
+def _as_dataset(given: Any, num_classes: int) -> Dataset:
+    """A data set of `num_classes` classes. Labels are not renumbered, because a node does not know all classes."""
+    if not isinstance(given, Dataset):
+        return as_dataset(given, partial(_number, num_classes))
+    if given.label_values is not None:
+        raise Misconfigured(
+            f"the data set's labels were renumbered by the classes of this node alone; expected the run's classes 0 to "
+            f"{num_classes - 1} (flower.num_classes). Renumber the labels as all nodes do."
+        )
+    numbered = _number(num_classes, given.train.labels, given.test.labels)
+    return replace(given, num_classes=numbered.num_classes)
+
+
+def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
+    """Labels as they are, checked to be classes of the run; a node may have only some of the classes."""
+    return Numbering(_checked(labels, num_classes), _checked(test_labels, num_classes), num_classes)
+
+
+def _checked(given: Array, num_classes: int) -> NDArray[np.int64]:
+    labels = as_labels(given)
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if len(wrong):
+        raise Misconfigured(
+            f"{len(wrong)} labels lie outside of the run's classes 0 to {num_classes - 1} (flower.num_classes). "
+            f"Renumber the labels as all nodes do, or raise flower.num_classes."
+        )
+    return labels
+
+
+def _read(path: str) -> tuple[Any, ...]:
+    """The arrays of a file."""
+    if not Path(path).is_file():
+        raise Misconfigured(f"'{path}' does not exist. Give the path of an .npz file with {', '.join(NAMES)}.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in NAMES if name in archive}
+    except Exception as error:  # a file can be broken in any way, and the error's text may repeat parts of it
+        raise Misconfigured(
+            f"'{path}' cannot be read as an .npz file of plain arrays ({type(error).__name__}). Write it with "
+            f"numpy.savez, with {', '.join(NAMES)} as arrays of numbers."
+        ) from error
+    missing = [name for name in NAMES if name not in arrays]
+    if missing:
+        raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.")
+    return tuple(arrays[name] for name in NAMES)
+
+
+def _call(source: str) -> Any:
+    """The result of a user's function; its errors are not caught here."""
+    module, colon, function = source.partition(":")
+    if not colon:
+        raise Misconfigured(
+            f"{DATA} = '{source}' is neither an .npz file nor module:function. Give one of them in the node's "
+            f'configuration, such as data="ward:samples".'
+        )
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise _not_found(source, f"No module named '{error.name}'") from None
+    finally:
+        sys.path.remove(here)
+    if not hasattr(imported, function):
+        raise _not_found(source, f"module '{module}' has no attribute '{function}'")
+    return getattr(imported, function)()
+
+
+def _not_found(source: str, why: str) -> Misconfigured:
+    return Misconfigured(f"{DATA} = '{source}' cannot be found ({why}). Start the node in the folder of the module.")
+
+
+def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:
+    """The split as a node sees it that knows only its own client."""
+    table = np.zeros((num_clients, dataset.num_classes), dtype=np.int64)
+    table[client] = np.bincount(dataset.train.labels, minlength=dataset.num_classes)
+    samples = {client: np.arange(len(dataset.train))}
+    return ClientTests(Reported(table, dataset.train.labels, samples), "test", np.arange(len(dataset.test)))
+
+
+def reported_clients(counts: Mapping[int, list[int]], num_test: int) -> ClientTests:
+    """The split as a server sees it that has no client's data; every client is tested on its node's test samples."""
+    table = np.array([counts[client] for client in sorted(counts)], dtype=np.int64)
+    return ClientTests(Reported(table, np.zeros(0, dtype=np.int64)), "test", np.arange(num_test))

@@ -1,0 +1,84 @@
+"""The set-up of a run on a node, and the parts of a request in terms of that set-up."""
+
+import functools
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedblade.config.run_config import complete_config
+from fedblade.core.client_diagnostics import DiagnosticRequest
+from fedblade.core.cohort import Cohort
+from fedblade.core.errors import Misconfigured
+from fedblade.core.state import ServerState, unflatten
+from fedblade.core.sums import DataPass
+from fedblade.core.tree import Tree, tree_digest
+from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.runs import Setup, diagnostic_request, prepare
+
+Facts = Mapping[str, Any]
+"""The facts of a request."""
+_log = logging.getLogger(__name__)
+
+
+@functools.lru_cache(maxsize=4)
+def node_setup(config: str, num_classes: int, data: str | None, device: str, client: int | None) -> Setup:
+    """The set-up of a run on a node, made once per process; `data` belong to `client`, None means shares."""
+    table: dict[str, Any] = json.loads(config)
+    local = {"engine": "sequential", "device": device, "trackers": []}
+    if data is None or client is None:
+        return prepare(complete_config(table | local))
+    # The node knows only this client, so it cannot draw a cohort of several.
+    table["federation"] = table["federation"] | {"clients_per_round": 1}
+    dataset = own_dataset(data, num_classes)
+    for note in dataset.notes:
+        _log.warning(note)
+    clients = own_clients(dataset, client, table["federation"]["num_clients"])
+    return prepare(complete_config(table | local), dataset, clients=clients)
+
+
+def one_client_cohort(setup: Setup, client: int, facts: Facts) -> Cohort:
+    """The cohort of this client alone in the round of a request."""
+    return Cohort(replace(setup.planner, mean_samples=facts["mean_samples"]), int(facts["round"]), (client,))
+
+
+def server_state(setup: Setup, facts: Facts, tensors: Tree) -> ServerState:
+    """The server's state from the tensors of a request."""
+    device = setup.test_order.device
+    parts = unflatten({name: leaf.to(device) for name, leaf in tensors.items() if name != "indices"})
+    sent = {name: parts.get(f"extra/{name}", {}) for name in setup.method.sent}
+    params = parts.get("params", {})
+    if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
+        raise Misconfigured(
+            "the server's model has other parameters than this node's. Use one version of fedblade everywhere."
+        )
+    if "fixed" in facts and facts["fixed"] != tree_digest(setup.start.fixed):
+        raise Misconfigured(
+            "this node's frozen layers differ from those it had when it was greeted. Start the node again."
+        )
+    fixed = setup.start.fixed | parts.get("fixed", {})
+    return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
+
+
+def requested_diagnostics(setup: Setup, facts: Facts) -> DiagnosticRequest | None:
+    """The diagnostics that the request names."""
+    known = diagnostic_request(setup, setup.metrics)
+    if known is None or not (facts["every"] or facts["first"]):
+        return None
+    every, first = (
+        tuple(sum_ for sum_ in sums if sum_.name in facts[kind])
+        for sums, kind in ((known.every, "every"), (known.first, "first"))
+    )
+    return replace(known, every=every, first=first if facts["is_first"] else ())
+
+
+def requested_passes(setup: Setup, names: Sequence[str]) -> list[DataPass]:
+    """The passes that a request names."""
+    known = {data_pass.name: data_pass for metric in setup.metrics for data_pass in metric.passes}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise Misconfigured(
+            f"this node knows no metric with the pass '{missing[0]}'. Use one version of fedblade everywhere."
+        )
+    return [known[name] for name in names]

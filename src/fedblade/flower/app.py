@@ -1,0 +1,89 @@
+"""The configuration of an app: the configuration of a run, and the terms of its deployment in the table `flower`."""
+
+import contextlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fedblade.config.run_config import RunConfig, complete_config
+from fedblade.config.schema import Section
+from fedblade.config.validation import check_keys, validate
+from fedblade.core.errors import Misconfigured
+from fedblade.flower.app_folder import CONFIG, find_app
+
+TABLE = "flower"
+"""Table of an app's configuration with the terms of the deployment."""
+ENGINE = "flower"
+"""The name of the engine in summaries."""
+
+
+class Deployment(Section):
+    """The terms on which clients take part.
+
+    With `data` "shares" every node holds its clients' shares of the run's data set; this is for local federations. With
+    "nodes" every node has its own data, in `num_classes` classes. `test` is an .npz file on the server: the global
+    model is measured on its x_test and y_test. Without it, nodes measure the global model on their own test samples.
+    Personal models are always measured on the nodes. A run begins when all clients have a node, and fails if that takes
+    longer than `wait_seconds`. A round ends when all its clients have answered, or after `round_seconds` if a `quorum`
+    of them has; otherwise the missing clients are asked again, `attempts` times in all. `order` "fixed" adds replies in
+    the order of the clients' ids, so that the same replies give the same model to the last bit. A client's update,
+    times its weight if that is above 1, may be at most `max_norm` times as long as the model; a model shorter than 1
+    counts as 1.
+    """
+
+    data: Literal["shares", "nodes"] = "shares"
+    num_classes: Annotated[int, Field(ge=0)] = 0
+    test: str = ""
+    wait_seconds: Annotated[float, Field(gt=0)] = 600.0
+    round_seconds: Annotated[float, Field(gt=0)] = 600.0
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
+    attempts: Annotated[int, Field(gt=0)] = 3
+    order: Literal["fixed", "arrival"] = "fixed"
+    max_norm: Annotated[float, Field(gt=0)] = 100.0
+
+
+def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
+    """The checked configuration of the app in a folder."""
+    path = find_app(folder).path / CONFIG
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"'{path}' is not valid TOML: {error}. Correct the file.") from error
+    with _importable(path.parent):
+        return split_tables(tables)
+
+
+def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
+    """The run and its deployment, from the tables of one file."""
+    terms = tables.pop(TABLE, {})
+    if not isinstance(terms, dict):
+        raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
+    check_keys(TABLE, terms, tuple(Deployment.model_fields))
+    deployment = validate(Deployment, terms, TABLE)
+    if deployment.data == "nodes" and deployment.num_classes < 2:
+        raise Misconfigured(
+            f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
+            f"{deployment.num_classes}. Set it to 2 or more."
+        )
+    config = complete_config(tables)
+    augment = config.dataset_settings.augment
+    if deployment.data == "nodes" and augment not in ("none", "crop_flip"):
+        raise Misconfigured(
+            f"dataset.augment = '{augment}' is made for one data set, and every node has its own data. "
+            f"Use dataset.augment = 'crop_flip' or 'none'."
+        )
+    return config, deployment
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Python finds the modules of the app in a folder first, as it does where Flower runs the app."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

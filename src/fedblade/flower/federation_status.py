@@ -1,0 +1,79 @@
+"""The status of a local federation: its SuperLink, its nodes and its runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade.core.errors import RunFailed
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
+from fedblade.flower import _processes
+from fedblade.flower._record import ProcessRecord, read_record
+from fedblade.flower._superlink import SuperLink
+from fedblade.flower.app_folder import AppFolder
+
+
+@dataclass(frozen=True)
+class Status:
+    """The status. `ready` is whether a run could start now: all processes run and every node is online."""
+
+    ready: bool
+    superlink: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
+    problem: str = ""
+
+
+def status_of(app: AppFolder) -> Status:
+    """Look at the processes, and ask the SuperLink for its nodes and runs."""
+    record = read_record(app)
+    if record is None or not _processes.running(app):
+        stopped = {"state": "not running", "port": None, "pid": None, "restarts": 0}
+        return Status(False, stopped, [], [], f"not up. Start it: fedblade flower up {app.quoted}")
+    states: dict[str, str] = {}
+    runs: list[dict[str, Any]] = []
+    problem = "" if record.phase == "started" else record.error or "still starting"
+    superlink_is_up = record.superlink.is_up(app)
+    if superlink_is_up:
+        try:
+            with SuperLink(app) as superlink:
+                states, runs = superlink.nodes(), superlink.runs()
+        except RunFailed as error:
+            problem = str(error)
+    else:
+        problem = "the SuperLink does not run; its supervisor starts it again"
+    nodes = [
+        {"node": number, "clients": node.clients, "state": _state(app, node, states), **_process_facts(app, node)}
+        for number, node in enumerate(record.nodes, start=1)
+    ]
+    if not record.secure:
+        _set_states_by_count(nodes, states)
+    link = {"state": "running" if superlink_is_up else "not running", **_process_facts(app, record.superlink)}
+    ready = not problem and all(node["state"] == "online" for node in nodes)
+    return Status(ready, link, nodes, [_run_facts(run) for run in runs], problem)
+
+
+def _state(app: AppFolder, node: ProcessRecord, states: dict[str, str]) -> str:
+    if not node.is_up(app):
+        return "offline"
+    return states.get(node.node_id or "", "offline")
+
+
+def _set_states_by_count(nodes: list[dict[str, Any]], states: dict[str, str]) -> None:
+    """Without node keys the SuperLink does not know which node is which: all are online if enough are."""
+    running = [node for node in nodes if node["pid"] is not None]
+    enough = sum(state == "online" for state in states.values()) >= len(running)
+    for node in running:
+        node["state"] = "online" if enough else "unknown"
+
+
+def _process_facts(app: AppFolder, process: ProcessRecord) -> dict[str, Any]:
+    return {"port": process.port, "pid": process.pid if process.is_up(app) else None, "restarts": process.restarts}
+
+
+def _run_facts(run: dict[str, Any]) -> dict[str, Any]:
+    details = run.get("status-details")
+    return {
+        "run": str(run["run-id"]),
+        "status": run["status"],
+        "seconds": run.get("elapsed"),
+        "details": None if details in (None, "N/A") else printable(str(details), REASON_CHARACTERS),
+    }

@@ -1,0 +1,167 @@
+"""Writes a ready Flower app for a configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedblade.config.overrides import apply_overrides
+from fedblade.config.run_config import RunConfig
+from fedblade.config.schema import NAMED
+from fedblade.config.validation import plain
+from fedblade.core.errors import Misconfigured
+from fedblade.core.files import write_atomic
+from fedblade.flower._server import check_deployable
+from fedblade.flower.app import TABLE, Deployment, split_tables
+from fedblade.flower.app_folder import CONFIG, LOCAL
+from fedblade.presets.catalogue import read_config
+from fedblade.runs import folder_name
+
+PARTS = "own_parts"
+"""Package of an app for the user's own files, such as a method. (Flower does not pack a folder called `parts`.)"""
+_MAX_NAME = 40
+_PYPROJECT = """\
+[project]
+name = "{name}"
+version = "1.0.0"
+description = "{method} as a federation of {clients} clients"
+license = "Apache-2.0"
+# Flower would install the packages listed here when a run starts. Install fedblade with the SuperLink and the nodes.
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fedblade"
+
+[tool.flwr.app.components]
+serverapp = "server_app:app"
+clientapp = "client_app:app"
+
+[tool.flwr.app.config]
+# Folder of the run on the machine of the SuperLink, and whether the run in it is resumed.
+run-dir = "runs/flower"
+resume = false
+"""
+_SERVER = '''\
+"""The server of the run that fedblade.toml describes."""
+
+from pathlib import Path
+
+from fedblade.flower.server_app import server_app
+
+app = server_app(Path(__file__).parent)
+'''
+_CLIENT = '''\
+"""The client of the run; the configuration of a node names its clients and its data."""
+
+from fedblade.flower.client_app import app
+
+__all__ = ["app"]
+'''
+_README = """\
+# {method} with Flower
+
+`fedblade.toml` describes the run ({clients} clients, {rounds} rounds); its table `[flower]` has the terms of the
+deployment. Do not change the other files. Your own files that the run needs (a method, a model) are in `{parts}`.
+Modules that they import must be installed everywhere, or be put beside this file.
+
+## Try it on this machine
+
+    fedblade flower up .
+    fedblade flower run .
+    fedblade flower status .
+    fedblade flower down .
+
+`up` starts a local federation: a SuperLink and nodes that share the {clients} clients, with TLS and node keys. All its
+files are in `{local}`. While it is up, `FLWR_HOME={local}/home flwr run .` starts a run too.
+
+## Deploy
+
+    fedblade flower certs certs --host flower.example.org --nodes {clients}
+
+makes certificates and keys, and says which machine needs which file. If nodes have their own data, set `data = "nodes"`
+(`flower.data`) and `num_classes`, the number of classes of all nodes together, under `[flower]` in `fedblade.toml`;
+`fedblade flower up` is only for `data = "shares"`. Register node keys with `flwr supernode register`, start nodes with
+`flower-supernode --node-config 'clients="0" data="/path/to/samples.npz"'`, and start the run with `flwr run .`. That
+command returns 0 even if the run fails; `flwr list` shows the status of the run. Set
+`FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
+"""
+
+
+def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
+    """Write an app for a preset or file with overrides into an empty or new folder; keys `flower.…` are the terms."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
+    config, deployment = app_config(source, overrides)
+    check_deployable(config)
+    tables, user_files = _with_user_files(config.table())
+    facts = {
+        "name": _project_name(config.method.name),
+        "method": tables["method"]["name"],
+        "clients": config.federation.num_clients,
+        "rounds": config.federation.rounds,
+        "local": LOCAL,
+        "parts": PARTS,
+    }
+    files: dict[str, str | bytes] = {
+        "pyproject.toml": _PYPROJECT.format(**facts),
+        CONFIG: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
+        "server_app.py": _SERVER,
+        "client_app.py": _CLIENT,
+        "README.md": _README.format(**facts),
+        # Flower does not pack files that .gitignore lists.
+        ".gitignore": f"{LOCAL}/\ncerts/\nruns/\n__pycache__/\n",
+    } | user_files
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            write_atomic(folder / name, content)
+    except OSError as error:
+        raise Misconfigured(f"cannot write the app to '{folder}': {error.strerror}. Choose another folder.") from error
+    return config, deployment
+
+
+def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
+    """The run and the terms of its deployment, from a preset or file with overrides."""
+    prefix = f"{TABLE}."
+    given = read_config(source)
+    terms = given.pop(TABLE, {})
+    if not isinstance(terms, Mapping):
+        raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
+    changes = {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
+    raw = apply_overrides(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
+    raw.pop("seeds", None)
+    return split_tables(raw | {TABLE: {**terms, **changes}})
+
+
+def _with_user_files(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The tables with references to the user's files turned into modules of the app, and the files by their new names.
+
+    A path is not valid on another machine, but Python finds the modules of an app wherever Flower runs it.
+    """
+    paths: dict[str, Path] = {}
+
+    def as_module(name: str) -> str:
+        file, _, attribute = name.rpartition(":")
+        if not file.endswith(".py"):
+            return name
+        path = Path(file).resolve()
+        if not path.stem.isidentifier() or path.stem == "__init__":
+            raise Misconfigured(f"'{path}' cannot be a module of the app. Rename the file, such as my_method.py.")
+        other = paths.setdefault(path.stem, path)
+        if other != path:
+            raise Misconfigured(f"'{other}' and '{path}' have the same name, and the app holds both. Rename one.")
+        return f"{PARTS}.{path.stem}:{attribute}"
+
+    named = {kind: table[kind] | {"name": as_module(table[kind]["name"])} for kind in NAMED}
+    evaluation = table["evaluation"] | {"metrics": [as_module(name) for name in table["evaluation"]["metrics"]]}
+    files = {f"{PARTS}/{stem}.py": path.read_bytes() for stem, path in paths.items()}
+    package = {f"{PARTS}/__init__.py": b'"""The user\'s own files that the run needs."""\n'} if files else {}
+    return table | named | {"evaluation": evaluation}, package | files
+
+
+def _project_name(method: str) -> str:
+    """A name that Flower allows: letters, digits and hyphens."""
+    plain_name = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder_name(method))
+    return f"fedblade-{plain_name}"[:_MAX_NAME].rstrip("-")

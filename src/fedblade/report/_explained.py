@@ -1,0 +1,216 @@
+"""The sections that explain the results: collapse, geometry, drift, who is served, labels and cost."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fedblade import charts
+from fedblade.report._blocks import (
+    Block,
+    Cell,
+    Details,
+    Frames,
+    Paragraph,
+    Section,
+    TableBlock,
+    columns,
+    map_panels,
+    small_pictures,
+    wide_picture,
+)
+from fedblade.results import MISSING, MOST_NAMED, Group, duration, finite_number, listing, own_models_sentence, size
+
+_MOST_CLASSES = 30
+"""The most classes that get a table with a column for every class."""
+_LOCAL_TITLE = "One client's model against the averaged one"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A section that only runs with certain metrics have; `metrics` are those that fill it."""
+
+    name: str
+    heading: str
+    metrics: tuple[str, ...]
+    intro: str
+    blocks: Callable[[Sequence[Group]], list[Block]]
+
+    def section(self, groups: Sequence[Group]) -> Section | None:
+        """The section, or None where no run has measured any of it."""
+        blocks = self.blocks(groups)
+        return Section(self.name, self.heading, [Paragraph(self.intro, "intro"), *blocks]) if blocks else None
+
+
+def other_section(groups: Sequence[Group]) -> list[Section]:
+    """The numbers that runs describe and no other section shows, such as those of a user's own metric."""
+    blocks = small_pictures(charts.other_charts(groups))
+    return [Section("other", "What else was measured?", blocks)] if blocks else []
+
+
+def cost(groups: Sequence[Group]) -> Section:
+    """Timings and bytes in a table, and accuracy against both."""
+    headings = [
+        "method", "engine", "seconds per round", "training seconds, all runs", "up / down per round",
+        "up / down, all runs",
+    ]  # fmt: skip
+    rows = [_cost_row(index, group) for index, group in enumerate(groups)]
+    note = "Seconds cover training and aggregation, not evaluation. Bytes are those of all clients of a round together."
+    pictures = small_pictures([charts.traffic_chart(groups), charts.time_chart(groups)])
+    listed = TableBlock("Cost", columns(headings, ("method", "engine")), rows)
+    return Section("cost", "What does it cost?", [*pictures, listed, Paragraph(note)])
+
+
+def _collapse(groups: Sequence[Group]) -> list[Block]:
+    main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, "collapse")]
+    folded = small_pictures(charts.section_charts(groups, "collapse", main=False))
+    return [*_spectra(groups), *small_pictures(main), *_folded("More about the spectrum", folded)]
+
+
+def _spectra(groups: Sequence[Group]) -> list[Block]:
+    spectra = charts.spectra(groups)
+    if spectra is None:
+        return []
+    blocks: list[Block] = [wide_picture(spectra.every_method, tall=340)]
+    if spectra.against_local:
+        local = [*small_pictures(spectra.against_local), Paragraph(spectra.local_reading)]
+        many = len(spectra.against_local) > MOST_NAMED
+        blocks += [Details(_LOCAL_TITLE, local)] if many else [Paragraph(_LOCAL_TITLE, "figure-title lead"), *local]
+    return [Paragraph(spectra.every_method.title, "figure-title"), Frames(spectra.rounds, blocks)]
+
+
+def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.Chart:
+    """The effective rank set against the number of features, where all groups have the same."""
+    total, latest = charts.feature_count(groups), charts.latest_values(groups, "erank_feature")
+    if (
+        chart.name != "erank-feature"
+        or total is None
+        or len({at for _, at, _ in latest}) != 1
+        or len(latest) > MOST_NAMED
+    ):
+        return chart
+    ranks = listing([f"{label} {value:.1f}" for label, _, value in latest])
+    seen = (
+        f"After round {latest[0][1]:g}, of {total} directions each, the equivalent of these many are in use: {ranks}."
+    )
+    return replace(chart, seen=seen)
+
+
+def _geometry(groups: Sequence[Group]) -> list[Block]:
+    folded = small_pictures(charts.section_charts(groups, "geometry", main=False))
+    blocks = [
+        *small_pictures(charts.section_charts(groups, "geometry")),
+        *_folded("Other variants of these measures", folded),
+    ]
+    cosines = charts.cosine_maps(groups)
+    if cosines is not None:
+        blocks += [Paragraph("Which classes look alike", "figure-title lead"), *map_panels(cosines, groups)]
+    return blocks
+
+
+def _drift(groups: Sequence[Group]) -> list[Block]:
+    folded = small_pictures(charts.section_charts(groups, "drift", main=False))
+    return [*small_pictures(charts.section_charts(groups, "drift")), *_folded("More about clients' models", folded)]
+
+
+def _served(groups: Sequence[Group]) -> list[Block]:
+    shown = [
+        charts.class_chart(groups),
+        charts.client_chart(groups),
+        *charts.section_charts(groups, "served"),
+        charts.reliability_chart(groups),
+        *charts.section_charts(groups, "calibration"),
+    ]
+    confusion = charts.confusion_maps(groups)
+    maps = [] if confusion is None else map_panels(confusion, groups)
+    return [*small_pictures(shown), *_class_table(groups), *_folded("Which classes are taken for which", maps)]
+
+
+def _class_table(groups: Sequence[Group]) -> list[Block]:
+    names, accuracies = charts.class_accuracies(groups)
+    if not 0 < len(names) <= _MOST_CLASSES:
+        return []
+    rows = [
+        [Cell(group.label, group=index), *(Cell(MISSING if value is None else f"{value:.1f}") for value in values)]
+        for index, (group, values) in enumerate(zip(groups, accuracies, strict=True))
+        if values is not None
+    ]
+    own = own_models_sentence(groups)
+    listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
+    return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
+
+
+def _folded(summary: str, blocks: Sequence[Block]) -> list[Block]:
+    return [Details(summary, blocks)] if blocks else []
+
+
+def _cost_row(index: int, group: Group) -> list[Cell]:
+    engines = dict.fromkeys(run.part("engine") for run in group.runs)
+    up, down = (_mean([run.per_round(key) for run in group.counted]) for key in ("bytes_up", "bytes_down"))
+    return [
+        Cell(group.label, group=index),
+        Cell(", ".join(engines)),
+        Cell(duration(_mean([run.seconds_per_round for run in group.counted]))),
+        Cell(duration(_total(group, "seconds"))),
+        Cell(f"{size(up)} / {size(down)}"),
+        Cell(f"{size(_total(group, 'bytes_up'))} / {size(_total(group, 'bytes_down'))}"),
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _total(group: Group, key: str) -> float | None:
+    known = [value for run in group.runs if (value := finite_number(run.summary.get(key))) is not None]
+    return sum(known) if known else None
+
+
+QUESTIONS = (
+    Question(
+        "collapse",
+        "Do the features collapse?",
+        ("spectrum", "erank_feature", "local_spectrum", "spectrum_ratio"),
+        "A network turns every sample into a list of numbers, its features, and then decides by them. When the "
+        "features vary along many independent directions, classes have room to differ. When nearly all variation lies "
+        "along a few directions, the features have collapsed (dimensional collapse), and classes get in each other's "
+        "way. Training on clients that see only some of the labels can push models there (Shi et al., ICLR 2023); "
+        "these pictures tell.",
+        _collapse,
+    ),
+    Question(
+        "geometry",
+        "Do classes separate as they should?",
+        ("nc1", "nc2", "nc_error", "class_means"),
+        "A well-trained classifier does two things to its features: samples of one class huddle around their class "
+        "mean, and the class means spread out as evenly as they can, every pair at the same wide angle. Together this "
+        "is called neural collapse, which despite its name is wanted. The measures below say how far each model is "
+        "from it; it takes both, for a model that puts all classes into one place is tidy as well.",
+        _geometry,
+    ),
+    Question(
+        "drift",
+        "Do clients pull in different directions?",
+        (
+            "drift",
+            "prototype_consistency",
+            "classifier_consistency",
+            "classifier_angles",
+            "alignment",
+            "feature_drift",
+        ),
+        "In each round the chosen clients start from the same model, train on their own labels, and the server "
+        "averages what comes back. If every client moves somewhere else, the average keeps little of what each one "
+        "learned, and classes a client does not have may be forgotten while it trains. Agreement is told by cosines: 1 "
+        "for the same direction, 0 for directions that have nothing in common, −1 for opposite ones.",
+        _drift,
+    ),
+    Question(
+        "served",
+        "Who is served?",
+        ("classes", "calibration"),
+        "One accuracy can hide much: a model may be right on average and useless for a class that few clients have, or "
+        "for a client whose labels are rare.",
+        _served,
+    ),
+)

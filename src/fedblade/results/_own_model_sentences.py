@@ -1,0 +1,54 @@
+"""Sentences for captions: which methods have no global model, and which methods are not drawn."""
+
+from collections.abc import Sequence
+
+from fedblade.results._format import listing
+from fedblade.results._groups import Group
+from fedblade.results._record import finite_number
+
+MEAN_OVER_OWN_MODELS = "the mean over the clients' own models"
+_OWN_SAMPLES, _WHOLE_SET = "their own test samples", "the whole test set, the same for all clients"
+
+
+def samples_of_own_models(methods: Sequence[tuple[str, bool]]) -> str:
+    """The samples that clients' own models were measured on.
+
+    `methods` are pairs of a label and whether every client was measured on its own test samples.
+    """
+    apart, shared = ([label for label, own_samples in methods if own_samples is kind] for kind in (True, False))
+    if apart and shared:
+        return f"{_OWN_SAMPLES} ({listing(apart)}) or on {_WHOLE_SET} ({listing(shared)})"
+    return _OWN_SAMPLES if apart else _WHOLE_SET
+
+
+def coverage_sentence(
+    groups: Sequence[Group], drawn: Sequence[object], *, of_model: bool = True, own: str = MEAN_OVER_OWN_MODELS
+) -> str:
+    """Which groups have no global model, and which groups have no values; empty where all groups have both.
+
+    `drawn` has None for every group without values. With `of_model` the values are those of the global model, otherwise
+    of what clients send. `own` says what is drawn for methods without a global model.
+    """
+    shown = [group for group, value in zip(groups, drawn, strict=True) if value is not None]
+    absent = [group for group, value in zip(groups, drawn, strict=True) if value is None]
+    silent = [group.label for group in absent if not of_model and _sends_nothing(group)]
+    unmeasured = [group.label for group in absent if group.label not in silent]
+    sentences = [own_models_sentence(shown, own)] if of_model else []
+    sentences += [f"Left out: {listing(silent)}, where clients send no model."] if silent else []
+    sentences += [f"Not measured: {listing(unmeasured)}."] if unmeasured else []
+    return " ".join(filter(None, sentences))
+
+
+def own_models_sentence(groups: Sequence[Group], drawn: str = MEAN_OVER_OWN_MODELS) -> str:
+    """What is drawn for the groups without a global model; empty where all groups have one."""
+    own = [group.label for group in groups if group.personal]
+    if not own:
+        return ""
+    if len(own) == len(groups) > 1:
+        return f"No method here has a global model: shown is {drawn}."
+    have, them = ("has", "it") if len(own) == 1 else ("have", "them")
+    return f"{listing(own)} {have} no global model; shown for {them} is {drawn}."
+
+
+def _sends_nothing(group: Group) -> bool:
+    return all(finite_number(run.summary.get("bytes_up")) == 0 for run in group.runs)

@@ -1,0 +1,38 @@
+"""What tests on a GPU share: the mark of tests that need one, and the line that `make test-gpu` ends with.
+
+`make test-gpu` loads this module as a plugin of pytest.
+"""
+
+import importlib.util
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+NEEDS_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, which has the kernels"),
+]
+"""Marks of a test that runs on a GPU alone."""
+_began = time.monotonic()
+
+
+def commit() -> str:
+    """The short id of the commit that is checked out, with a + if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print the line for benchmarks/README.md."""
+    counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
+    words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count or kind == "passed")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    seconds = time.monotonic() - _began
+    terminalreporter.write_line(
+        f"GPU tests: {words} · {device} · torch {torch.__version__} · commit {commit()} · {seconds:.0f} s"
+    )

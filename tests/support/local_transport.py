@@ -1,0 +1,65 @@
+"""Nodes in this process, behind the interface that carries requests: real clients and servers, no network."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from fedblade.core.errors import FedbladeError
+from fedblade.core.tree import tree_clone
+from fedblade.engines.nodes import Reply, Request, SizeLimit
+from fedblade.flower._node import Node
+
+Tamper = Callable[[Request, Reply], Sequence[Reply]]
+
+
+class LocalTransport:
+    """Answers at once, in the order that `order` gives to a batch of requests; `tamper` may change what comes back.
+
+    A node in `offline` gets nothing, and its requests are lost. One in `forgetful` loses what it is asked and comes
+    back as another incarnation, once.
+    """
+
+    def __init__(
+        self, nodes: Mapping[int, Node], order: Callable[[list[str]], list[str]] = list, tamper: Tamper | None = None
+    ) -> None:
+        self.there, self._order, self.tamper = dict(nodes), order, tamper
+        self._sent: dict[str, Request] = {}
+        self._number = 0
+        self.offline: set[int] = set()
+        self.forgetful: set[int] = set()
+        self.incarnations = dict.fromkeys(nodes, 0)
+        self.asked: list[Request] = []
+
+    def nodes(self) -> Mapping[int, str]:
+        return {node: str(self.incarnations.get(node, 0)) for node in self.there if node not in self.offline}
+
+    def send(self, requests: Sequence[Request], seconds: float) -> list[str | None]:
+        ids: list[str | None] = []
+        for request in requests:
+            self._number += 1
+            ids.append(str(self._number))
+            # Facts travel as JSON.
+            plain = json.loads(json.dumps(dict(request.facts)))
+            self._sent[str(self._number)] = Request(request.kind, request.node, plain, tree_clone(request.tensors))
+            self.asked.append(request)
+        return ids
+
+    def receive(self, waiting: Collection[str], largest: SizeLimit) -> Iterator[Reply]:
+        for id_ in self._order([each for each in waiting if each in self._sent]):
+            request = self._sent.pop(id_)
+            if request.node in self.offline:
+                continue
+            if request.node in self.forgetful:
+                self.forgetful.remove(request.node)
+                self.incarnations[request.node] += 1
+                continue
+            if self.tamper is None:
+                yield self._answer(id_, request)
+            else:
+                yield from self.tamper(request, self._answer(id_, request))
+
+    def _answer(self, id_: str, request: Request) -> Reply:
+        try:
+            facts, tensors = self.there[request.node].answer(request.kind, request.facts, request.tensors)
+        except FedbladeError as error:
+            return Reply(id_, request.node, error=str(error))
+        return Reply(id_, request.node, json.loads(json.dumps(facts)), tensors)
