@@ -17,7 +17,7 @@ from fedblade.models._last_layer import Call, Trace, shares_with, trace_forward,
 Output = Literal["auto", "features", "logits"]
 """The setting `model.output`: what a user's module returns."""
 
-OWN_MODEL_REVISION = 1
+USER_MODULE_REVISION = 1
 """The revision of the treatment of a user's module, raised by one with every change of results.
 
 1: the last layer is found by running the module, the head starts from its weights, and frozen layers do not change.
@@ -61,7 +61,7 @@ class Adapted:
     cut_names: tuple[str, ...] = ()
 
 
-def own_module(given: object) -> nn.Module:
+def user_module(given: object) -> nn.Module:
     """Check that the model which a user passed is a module with initialised tensors."""
     if not isinstance(given, nn.Module):
         raise Misconfigured(
@@ -97,7 +97,7 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
     parameters are all frozen also keeps its statistics and normalises with them in training, whether the module is in
     training mode or not. A BatchNorm with a trained parameter updates its statistics.
     """  # noqa: D400 - the first line introduces the rules
-    module = own_module(given)
+    module = user_module(given)
     known = _known(module, example, num_classes) if output == "auto" else None
     if known is not None:
         return known

@@ -27,7 +27,7 @@ def one(view: InitView) -> Tree:  # noqa: ARG001 - initial state is always a fun
 
 
 def keep_number(state: ServerState, name: str, value: float) -> ServerState:
-    """Set a number of the server state whose initial value is `one`."""
+    """Store `value` as the number `name` of the server state; its initial value is that of `one`."""
     return state.replace(extra={**state.extra, name: {"value": torch.tensor(value, dtype=torch.float64)}})
 
 
