@@ -11,7 +11,7 @@ from fedblade.results import (
     coverage_sentence,
     finite_number,
     listing,
-    samples_of_own_models,
+    samples_of_personal_models,
 )
 
 _SHARES = tuple(range(0, 101, 5))
@@ -89,7 +89,7 @@ def _was_measured(group: Group) -> bool:
 
 
 def _measured_sentence(groups: Sequence[Group]) -> str:
-    on = samples_of_own_models([(group.label, group.runs[0].tests_apart) for group in groups])
+    on = samples_of_personal_models([(group.label, group.runs[0].tests_apart) for group in groups])
     return f"Measured: the clients' own models on {on}."
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
-from fedblade.results import MEAN_OVER_OWN_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
+from fedblade.results import MEAN_OVER_PERSONAL_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
 
 _SECTIONS = {
     "collapse": (
@@ -89,7 +89,7 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _OWN_MODELS.get(field.name, MEAN_OVER_OWN_MODELS)
+    own = _OWN_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
     drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
     return Chart(
         name=field.name.replace("_", "-"),
