@@ -8,6 +8,7 @@ from itertools import groupby
 from fedblade.core.method import Method, Stages
 from fedblade.core.phase import ALL_GROUPS, GROUPS, Phase, Sgd
 from fedblade.core.terms import AnyTerm, FeatureTerm, GradientTerm, Term, active
+from fedblade.core.words import listing
 from fedblade.runs import Setup, tuning_stages
 
 _PROTOCOLS = ("ft", "pers_etf", "gapa", "other protocols")
@@ -70,12 +71,12 @@ def phases_of(setup: Setup) -> tuple[PhaseCard, ...]:
 def personal_of(setup: Setup) -> PersonalCard:
     """What a client's personal model is, and how it is tuned."""
     method = setup.method
-    parts = [f"the client's own {_joined(method.personal)}"] if method.personal else []
+    parts = [f"the client's own {listing(method.personal)}"] if method.personal else []
     parts += [f"the model in the client state '{method.own.state}'"] if method.own.state else []
     parts += ["its own normalisation statistics"] if method.buffers == "local" else []
     parts += ["a prediction of its own"] if method.own.logits else []
     tuning = {protocol: _tuning(setup, tuning_stages(method, protocol)) for protocol in _PROTOCOLS}
-    return PersonalCard(_joined(parts) if parts else "none unless tuned", tuning)
+    return PersonalCard(listing(parts) if parts else "none unless tuned", tuning)
 
 
 def _tuning(setup: Setup, stages: Stages | None) -> str:
@@ -154,7 +155,7 @@ def _remarks(phase: Phase, losses: tuple[AnyTerm, ...], clip: float | None) -> t
         along = "momentum" if phase.lookahead.momentum else "gradient"
         remarks.append(f"look-ahead: the gradient{batch} is taken after a trial step along the {along} of {names}")
     if phase.frees:
-        remarks.append(f"also trains {_joined(phase.frees)}")
+        remarks.append(f"also trains {listing(phase.frees)}")
     if phase.statistics == "keep":
         remarks.append("normalisation statistics do not change")
     return tuple(remarks)
@@ -168,9 +169,3 @@ def _optimisers(phase: Phase) -> list[tuple[str, str]]:
         return ", ".join(f"{key} {value:g}" for key, value in values.items() if value is not None)
 
     return [("optimiser", text(phase.sgd)), *((group, text(sgd)) for group, sgd in phase.group_sgd.items())]
-
-
-def _joined(words: Iterable[str]) -> str:
-    """Words as a list in a sentence: a, b and c."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from fedblade.charts._model import PERCENT, Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
-from fedblade.results import Group, coverage_sentence, listing
+from fedblade.core.words import listing
+from fedblade.results import Group, coverage_sentence
 
 _MEGABYTE = 1e6
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))

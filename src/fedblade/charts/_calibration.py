@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from fedblade.charts._arrays import Bin, fewest_answers, filled_bins
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
-from fedblade.results import Group, coverage_sentence, listing
+from fedblade.core.words import listing
+from fedblade.results import Group, coverage_sentence
 
 _READING = (
     "Answers gathered by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are right "

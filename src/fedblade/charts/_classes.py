@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES, last_array
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
+from fedblade.core.words import listing
 from fedblade.results import (
     MOST_NAMED,
     Group,
@@ -14,7 +15,6 @@ from fedblade.results import (
     Vector,
     array_length,
     coverage_sentence,
-    listing,
     snapshots,
 )
 

@@ -4,15 +4,8 @@ from collections.abc import Sequence
 
 from fedblade.charts._arrays import CLASS_ACCURACY
 from fedblade.charts._model import PERCENT, Axis, Chart, Series, group_panel, series_over_seeds
-from fedblade.results import (
-    MOST_NAMED,
-    Group,
-    RunRecord,
-    coverage_sentence,
-    finite_number,
-    listing,
-    samples_of_personal_models,
-)
+from fedblade.core.words import listing
+from fedblade.results import MOST_NAMED, Group, RunRecord, coverage_sentence, finite_number, samples_of_personal_models
 
 _SHARES = tuple(range(0, 101, 5))
 """Shares of the clients, in percent, at which the distribution is drawn."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
-from fedblade.results import MEAN_OVER_PERSONAL_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
+from fedblade.core.words import listing
+from fedblade.results import MEAN_OVER_PERSONAL_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields
 
 _SECTIONS = {
     "collapse": (

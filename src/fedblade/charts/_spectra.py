@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fedblade.charts._model import Axis, Chart, Line, LinePanel, Range, Series, group_panel, plain_series
 from fedblade.charts._series import SPECTRUM_LENGTH
+from fedblade.core.words import listing
 from fedblade.results import (
     MOST_NAMED,
     Group,
@@ -14,7 +15,6 @@ from fedblade.results import (
     array_length,
     complete_list,
     coverage_sentence,
-    listing,
     snapshots,
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedblade import charts
+from fedblade.core.words import listing
 from fedblade.report._blocks import (
     Block,
     Cell,
@@ -18,16 +19,7 @@ from fedblade.report._blocks import (
     small_pictures,
     wide_picture,
 )
-from fedblade.results import (
-    MISSING,
-    MOST_NAMED,
-    Group,
-    duration,
-    finite_number,
-    listing,
-    personal_models_sentence,
-    size,
-)
+from fedblade.results import MISSING, MOST_NAMED, Group, duration, finite_number, personal_models_sentence, size
 
 _MOST_CLASSES = 30
 """The most classes that get a table with a column for every class."""

@@ -4,17 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from fedblade.charts import partition_text
-from fedblade.core.words import plural
-from fedblade.results import (
-    MOST_NAMED,
-    ComparisonRow,
-    Group,
-    RunRecord,
-    listing,
-    over_last_rounds,
-    percent,
-    unreadable_note,
-)
+from fedblade.core.words import listing, plural
+from fedblade.results import MOST_NAMED, ComparisonRow, Group, RunRecord, over_last_rounds, percent, unreadable_note
 
 
 def default_heading(groups: Sequence[Group]) -> str:

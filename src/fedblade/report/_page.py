@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
 from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK
+from fedblade.core.words import listing
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
 from fedblade.report._data import as_json
 from fedblade.report._explained import QUESTIONS, cost, other_section
@@ -16,7 +17,7 @@ from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._splits import splits
 from fedblade.report._svg import printable, swatch
 from fedblade.report._tables import configuration, results, runs, versions
-from fedblade.results import ComparisonRow, Group, listing
+from fedblade.results import ComparisonRow, Group
 
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 

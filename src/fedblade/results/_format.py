@@ -1,7 +1,5 @@
 """Numbers and lists as text."""
 
-from collections.abc import Sequence
-
 MISSING = "–"
 MOST_NAMED = 4
 """Up to this many methods are named one by one in a sentence."""
@@ -30,8 +28,3 @@ def size(num_bytes: float | None) -> str:
             return f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:,.3g} TB"
-
-
-def listing(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))

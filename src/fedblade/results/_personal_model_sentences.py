@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedblade.results._format import listing
+from fedblade.core.words import listing
 from fedblade.results._groups import Group
 from fedblade.results._record import finite_number
 

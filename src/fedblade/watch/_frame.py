@@ -4,8 +4,8 @@ from collections import Counter
 
 from rich.text import Text
 
-from fedblade.core.words import plural
-from fedblade.results import IN_PROGRESS, listing
+from fedblade.core.words import listing, plural
+from fedblade.results import IN_PROGRESS
 from fedblade.watch._draw import printable, sparkline
 from fedblade.watch._folder import WatchedFolder, WatchedRun
 from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair
