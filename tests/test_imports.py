@@ -112,14 +112,36 @@ def test_underscores_bind():
 
 
 def test_resource_files_belong_to_one_package():
-    """`resources.files(...)` names the package that the module itself is in."""
+    """`files(...)` and `PackageLoader(...)` name the package that the module itself is in."""
     wrong = []
     for package, path in package_files():
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "files":
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"files", "PackageLoader"}:
                 owner = ast.unparse(node.args[0]) if node.args else ""
                 if owner not in {f"'fedblade.{package}'", "__package__"}:
-                    wrong.append(f"{path.relative_to(ROOT)}: files({owner})")
+                    wrong.append(f"{path.relative_to(ROOT)}: {ast.unparse(node)}")
+    assert not wrong
+
+
+def test_private_names_are_not_reached_in_other_ways():
+    """No relative import, and no `module._name` of a module that was imported from another package."""
+    wrong = []
+    for package, path in package_files():
+        tree = ast.parse(path.read_text())
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        wrong += [f"{path.relative_to(ROOT)}: relative import" for node in imports if node.level]
+        foreign = {
+            alias.asname or alias.name
+            for node in imports
+            if (node.module or "").startswith("fedblade") and (node.module or "").split(".")[1:2] != [package]
+            for alias in node.names
+        }
+        wrong += [
+            f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in foreign
+            if node.attr.startswith("_") and not node.attr.startswith("__")
+        ]
     assert not wrong
 
 

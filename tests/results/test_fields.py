@@ -143,3 +143,11 @@ def test_a_field_survives_its_file(changes):
 )
 def test_broken_descriptions_give_no_field(broken):
     assert restored("x", broken) is None
+
+
+def test_a_broken_file_of_descriptions_is_named_and_does_not_stop_a_report(tmp_path):
+    fedblade.run(out=tmp_path / "run", **TINY)
+    (tmp_path / "run" / "metrics.json").write_text("[")
+    (run,) = read_runs([tmp_path])
+    assert any("metrics.json" in note for note in run.left_out)
+    assert run.fields["test_accuracy"].label

@@ -518,3 +518,24 @@ def test_the_commit_of_a_checkout_is_in_the_summary(small_run, tmp_path, monkeyp
         (tmp_path / ".git" / name).write_text(text)
     monkeypatch.setattr(_summary, "CHECKOUT", tmp_path)
     assert small_run(rounds=1).summary["versions"].get("commit") == commit
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(37, "No locks available")])
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, error):
+    import filelock
+
+    def acquire(_):
+        raise error
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+    with pytest.raises(Misconfigured, match=f"run' cannot be locked .*{error.strerror}.* Choose another --out"):
+        small_run(out=tmp_path / "run")
+
+
+def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
+    """A soft lock is a mark that a killed process leaves behind."""
+    import filelock
+
+    monkeypatch.setattr(filelock, "FileLock", filelock.SoftFileLock)
+    with pytest.raises(Misconfigured, match="has no file locks"):
+        small_run(out=tmp_path / "run")

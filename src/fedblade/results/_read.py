@@ -78,7 +78,11 @@ def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:
     """The fields that the run describes, None without the file, and the descriptions that cannot be read, in words."""
     if not path.exists():
         return None, []
-    fields, broken = read_descriptions(read_object(path))
+    try:
+        fields, broken = read_descriptions(read_object(path))
+    except Misconfigured:
+        # Descriptions only decorate the numbers.
+        return None, [_where(path)]
     return fields, [f"the description of {name} in {_where(path)}" for name in broken]
 
 

@@ -202,16 +202,22 @@ class RunDirectory:
     def _lock_folder(self) -> None:
         """Lock the folder until `close`; if the process is killed, the operating system unlocks it."""
         # Late, because whatever only reads runs does not need it.
-        from filelock import FileLock, Timeout
+        from filelock import FileLock, SoftFileLock, Timeout
 
         lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
         try:
             lock.acquire()
-            self._lock = lock
         except Timeout as error:
             raise Misconfigured(
                 f"'{self.path}' is in use by another process. Wait for it or choose another --out."
             ) from error
+        except (OSError, NotImplementedError) as error:
+            raise Misconfigured(f"'{self.path}' cannot be locked ({error}). Choose another --out.") from error
+        if isinstance(lock, SoftFileLock):
+            # Only a mark in the folder, which would stay after a kill and stop the run from going on.
+            lock.release()
+            raise Misconfigured(f"the disk of '{self.path}' has no file locks. Choose another --out.")
+        self._lock = lock
 
 
 def _json_safe(value: Any) -> Any:

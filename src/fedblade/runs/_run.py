@@ -1,5 +1,6 @@
 """A run from Python: with names and objects (`run`), with a checked configuration (`execute`), or behind rank 0."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,27 @@ def run(
     (`fedblade.trackers`), and `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun
     starts, all processes share the run and get the same result.
     """
+    listener = _former_listener(overrides) if "watcher" in overrides else listener
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
     folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
     return RunJob(checked, folder, resume, listener, profile, dataset, model, ranks).execute()
+
+
+def _former_listener(overrides: dict[str, Any]) -> RunListener:
+    """The listener that was passed by its former name, `watcher`."""
+    warnings.warn(
+        "fedblade.run(watcher=…) is deprecated: pass listener=…, a fedblade.api.RunListener. Its on_start gets a "
+        "RunOverview, and on_own_model is called on_personal_model.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    watcher = overrides.pop("watcher")
+    if not hasattr(watcher, "on_personal_model"):
+        watcher.on_personal_model = watcher.on_own_model
+    return watcher  # type: ignore[no-any-return]
 
 
 def execute(
