@@ -254,5 +254,5 @@ def test_a_node_knows_of_its_own_client_alone(tmp_path):
     clients = own_clients(dataset, 1, 3)
     assert clients.train.sizes().tolist() == [0, len(dataset.train), 0]
     assert clients.train.counts(1, 5).tolist() == np.bincount(dataset.train.labels, minlength=10).tolist()
-    with pytest.raises(Misconfigured, match="client 0 are not here"):
+    with pytest.raises(Misconfigured, match="client 0 are not on this machine"):
         clients.train.part(0)
