@@ -24,8 +24,8 @@ _ESTIMATED = (
     "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
     "samples were not measured."
 )
-_WITHOUT = (
-    "Left out: {}, without a global model to estimate by, and no own model was measured on samples of its client's own."
+_LEFT_OUT = (
+    "Left out: {}. They have no global model, and their personal models were not measured on client samples."
 )
 
 
@@ -102,7 +102,7 @@ def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]
     sentences = [
         _ESTIMATED if any(values is not None for _, values in estimated) else "",
         f"Measured for {listing(own)}, without a global model: own models on their clients' samples." if own else "",
-        _WITHOUT.format(listing(absent)) if absent else "",
+        _LEFT_OUT.format(listing(absent)) if absent else "",
         coverage_sentence([group for group, _ in estimated], [values for _, values in estimated]),
     ]
     return " ".join(filter(None, sentences))

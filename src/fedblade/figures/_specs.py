@@ -32,7 +32,7 @@ class Number:
 
     @property
     def source(self) -> str:
-        """What a run must have had to have the number, in words."""
+        """The setting a run needs to record this number."""
         return f'evaluation.metrics = [..., "{self.metric}"]' if self.metric else self.needs
 
     def described(self, groups: Sequence[Group]) -> "Number":
@@ -110,7 +110,7 @@ def variants() -> tuple[Variant, ...]:
     return tuple(Variant(**entry) for entry in _table()["variants"])
 
 
-def find_number(key: str) -> Number:
+def number_spec(key: str) -> Number:
     """A number by its key."""
     metric, scale = (
         next((name for name, keys in _table()[table].items() if key in keys), "") for table in ("metrics", "scales")
@@ -136,10 +136,10 @@ def _part(name: str, entry: Mapping[str, Any], swept: list[str]) -> Part:
     return Part(
         name=name,
         panels=tuple(
-            tuple(replace(find_number(key), otherwise=otherwise.get(key, "")) for key in keys)
+            tuple(replace(number_spec(key), otherwise=otherwise.get(key, "")) for key in keys)
             for keys in entry["panels"]
         ),
-        note=find_number(entry["note"]) if "note" in entry else None,
+        note=number_spec(entry["note"]) if "note" in entry else None,
         held=tuple(key for key in swept if key != entry.get("x")) if "x" in entry else (),
         **rest,
     )
