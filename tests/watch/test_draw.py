@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedblade.watch._draw import clock, curve, number, terminal_safe, sparkline
+from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
 
 
 def dots(rows: list[str]) -> set[tuple[int, int]]:

@@ -24,9 +24,7 @@ _ESTIMATED = (
     "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
     "samples were not measured."
 )
-_LEFT_OUT = (
-    "Left out: {}. They have no global model, and their personal models were not measured on client samples."
-)
+_LEFT_OUT = "Left out: {}. They have no global model, and their personal models were not measured on client samples."
 
 
 def client_chart(groups: Sequence[Group]) -> Chart | None:

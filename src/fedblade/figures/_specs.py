@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from fedblade.charts import find_field, other_fields
+from fedblade.charts import find_field, metric_by_number, other_fields
 from fedblade.core.errors import Misconfigured
 from fedblade.results import Group
 
@@ -112,10 +112,9 @@ def variants() -> tuple[Variant, ...]:
 
 def number_spec(key: str) -> Number:
     """A number by its key."""
-    metric, scale = (
-        next((name for name, keys in _table()[table].items() if key in keys), "") for table in ("metrics", "scales")
-    )
-    return Number(key, metric=metric, scale=scale, **_table()["numbers"].get(key, {}))
+    scale = next((name for name, keys in _table()["scales"].items() if key in keys), "")
+    spec = {"metric": metric_by_number().get(key, ""), **_table()["numbers"].get(key, {})}
+    return Number(key, scale=scale, **spec)
 
 
 @functools.cache

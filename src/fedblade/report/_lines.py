@@ -11,7 +11,6 @@ from fedblade.report._data import shortened
 from fedblade.report._svg import document, escape, legend, line_style, path, tag, text, text_width, upright_title
 
 _MOST_POINTS, _MOST_SMALL_POINTS = 600, 100
-_LOG_RATIO = 100
 _RIGHT, _BOTTOM = 12, 44
 _TITLE_ROOM = 24
 _COMPACT = 600
@@ -84,7 +83,7 @@ def _x_axis(panel: LinePanel, series: Sequence[Series], start: float, width: flo
 
 def _y_axis(axis: Axis, series: Sequence[Series], top: float, bottom: float) -> PixelAxis:
     low, high = axis.span or (min(min(values.low) for values in series), max(max(values.high) for values in series))
-    if axis.scale == "log" or (axis.scale == "automatic" and low > 0 and high / low > _LOG_RATIO):
+    if axis.scale == "log":
         return log_axis(low, high, start=bottom, end=top)
     pixels = linear_axis(low, high, start=bottom, end=top, ticks=6 if bottom - top > 200 else 4)
     if axis.bounds is None:

@@ -8,13 +8,13 @@ import jinja2
 from markupsafe import Markup
 
 from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
-from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK
+from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
 from fedblade.report._data import as_json
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._splits import splits
-from fedblade.report._svg import xml_safe, swatch
+from fedblade.report._svg import swatch, xml_safe
 from fedblade.report._tables import configuration, results, runs, versions_section
 from fedblade.results import ComparisonRow, Group, listing
 
@@ -72,6 +72,9 @@ def _templates() -> jinja2.Environment:
     environment.filters["as_json"] = as_json
     environment.globals |= {
         "swatch": lambda index: trusted(swatch(index)),
+        "ink": INK,
+        "muted": MUTED,
+        "grid": GRID,
         "colours": COLOURS,
         "colours_on_dark": COLOURS_ON_DARK,
         "style": trusted(_packaged("style.css")),

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from fedblade.core.words import plural
 from fedblade.results import IN_PROGRESS, listing
-from fedblade.watch._draw import terminal_safe, sparkline
+from fedblade.watch._draw import sparkline, terminal_safe
 from fedblade.watch._folder import WatchedFolder, WatchedRun
 from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair
 from fedblade.watch._measured import series

@@ -95,7 +95,11 @@ def warnings(run: RunRecord) -> list[str]:
     """Why the run failed, losses that are not finite, and parts of the files that cannot be read."""
     losses, unread = not_finite(run), unreadable_note([run])
     return [
-        *([f"failed: {terminal_safe(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
+        *(
+            [f"failed: {terminal_safe(run.summary['error'])}"]
+            if run.status == "failed" and "error" in run.summary
+            else []
+        ),
         *([f"not finite in the last round: {', '.join(losses)}"] if losses else []),
         *([terminal_safe(unread)] if unread else []),
     ]

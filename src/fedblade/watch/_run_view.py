@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
-from fedblade.watch._draw import clock, curve, number, terminal_safe, sparkline
+from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
 from fedblade.watch._folder import WatchedRun
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
