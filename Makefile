@@ -20,9 +20,9 @@ test-all: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
-# On a machine with a CUDA GPU. The last line is for benchmarks/README.md.
+# On a machine with a CUDA GPU. The line "GPU tests" at the end is for benchmarks/README.md.
 test-gpu: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m pytest -m gpu -p support.gpu
+	$(BIN)/python -m pytest -m gpu
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

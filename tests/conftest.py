@@ -114,3 +114,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for item in sets for name in ("thorough", "slow")):
             for item in sets[1:-1]:
                 item.add_marker(pytest.mark.thorough)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """`make test-gpu` prints a line for benchmarks/README.md."""
+    if config.getoption("markexpr") == "gpu":
+        from support.gpu import line_of
+
+        terminalreporter.write_line(line_of(terminalreporter.stats))

@@ -4,7 +4,7 @@ import math
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblade.config.literals import entry
@@ -16,6 +16,7 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(words, values, max_size=4))
 def test_lines_of_a_card_are_toml_too(table):
     assert typed(tomllib.loads("\n".join(entry(key, value) for key, value in table.items()))) == typed(table)

@@ -89,7 +89,7 @@ class Sized(Head):
         return HeadOutput(features[:, 1:] @ params["head.weight"].T, features)
 
 
-@pytest.mark.parametrize(("head", "message"), [(Hidden(), "raw_logits of its own"), (Sized(), "no tensor as wide")])
+@pytest.mark.parametrize(("head", "message"), [(Hidden(), "a method raw_logits"), (Sized(), "no tensor as wide")])
 def test_heads_whose_vectors_cannot_be_found(head, message):
     with pytest.raises(Misconfigured, match=message):
         class_vectors(head, *tensors(head))

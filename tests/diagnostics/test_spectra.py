@@ -10,7 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import metrics as registry
 from fedblade.diagnostics import Moments, spectrum, spectrum_ratio
 from fedblade.diagnostics._ratio import num_floored
-from fedblade.diagnostics._spectrum import _FOUND, eigenvalues
+from fedblade.diagnostics._spectrum import _CACHE, eigenvalues
 
 
 def draw(*shape, seed=0):
@@ -77,13 +77,13 @@ def test_sums_that_change_in_place_have_a_new_spectrum():
 
 def test_spectra_are_forgotten_with_their_moments():
     gc.collect()
-    before = len(_FOUND)
+    before = len(_CACHE)
     moments = moments_of(draw(20, 5))
     eigenvalues(moments, "covariance")
-    assert len(_FOUND) == before + 1
+    assert len(_CACHE) == before + 1
     del moments
     gc.collect()
-    assert len(_FOUND) == before
+    assert len(_CACHE) == before
 
 
 def reference_ratio(local, aggregated):

@@ -405,7 +405,7 @@ def test_engines_agree_for_every_method_in_every_setting(engine, method):
     check_all(SETTINGS_OF_ALL, lambda name: check_two_rounds(*make(engine, method, SETTINGS_OF_ALL[name])))
 
 
-LONG = ("alexnet_bn", "wrn56_4")
+LONG = ("alexnet_bn", "densenet121", "wrn56_4")
 """Models whose steps take more than about ten seconds."""
 QUICK = ("mlp", "small_cnn", "resnet20")
 MODELS = [

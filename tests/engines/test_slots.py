@@ -106,6 +106,7 @@ def test_only_some_clients_bring_momentum(known, slots):
     check_train(engine, setup, setup.start.replace(round=1), own)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("slots", [1, 4, 16])
 def test_any_number_of_slots_gives_the_same(slots, monkeypatch):
     monkeypatch.setattr(_slots, "MOST_SLOTS", slots)

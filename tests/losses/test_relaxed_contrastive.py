@@ -193,7 +193,7 @@ def test_the_term_is_registered_and_taps_the_model():
 
 
 def test_a_model_without_stages_is_refused(step):
-    with pytest.raises(Misconfigured, match=r"this model names none\. .* the attribute `stages`"):
+    with pytest.raises(Misconfigured, match=r"this model names no stages\. .* the attribute `stages`"):
         RelaxedContrastive()(step())
 
 

@@ -270,7 +270,7 @@ def test_gapa_reports_and_tunes_the_calibrated_model():
     assert values == pytest.approx([tuned_accuracy(ran.setup, ran.state, k) for k in range(4)], abs=1e-10)
     assert values != [row["accuracy"] for row in plain.driver.clients]
     assert found["personal_accuracy"] == found["personal_final_accuracy"] == pytest.approx(np.mean(values))
-    assert (ran.driver._own.best, ran.driver._own.facts()) == (None, {})
+    assert (ran.driver._personal_models.best, ran.driver._personal_models.facts()) == (None, {})
 
 
 def test_moments_of_held_classes_are_counted_once():

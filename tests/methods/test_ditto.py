@@ -38,7 +38,7 @@ def test_the_global_model_is_fedavgs_bit_for_bit(lambda_ditto, setting):
 
 
 def test_without_pull_the_personal_model_is_local_training_bit_for_bit():
-    """Section 8, number 5: every client in every round, the same batches."""
+    """Every client trains in every round, on the same batches."""
     ours, local = (
         train(m, rounds=3, **BATCH_NORM, **k) for m, k in (("ditto", {"lambda_ditto": 0.0}), ("local_ce", {}))
     )

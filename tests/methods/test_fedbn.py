@@ -33,7 +33,7 @@ def kept(ran, client):
 
 @pytest.mark.parametrize("setting", [{}, {"clients_per_round": 2, "rounds": 3}], ids=["all", "partial"])
 def test_without_normalisation_layers_it_is_fedavg_bit_for_bit(setting):
-    """Section 8, number 5."""
+    """A personal method without personal tensors is its base."""
     assert_same_bits(train("fedbn", **setting).state.params, train("fedavg", **setting).state.params)
 
 
@@ -125,7 +125,7 @@ def test_accuracy_is_the_mean_over_own_models():
 
 
 def test_a_regulariser_of_weight_zero_changes_no_bit():
-    """Section 8, number 17."""
+    """A weight of zero gives the simpler method, bit for bit."""
     assert_same_run(
         train("fedbn+feddecorr", **{"method.feddecorr.lambda_decorr": 0.0}, **BATCH_NORM), train("fedbn", **BATCH_NORM)
     )

@@ -85,7 +85,7 @@ def test_the_comparison_notices_another_share_or_teacher(beta, teacher_norm):
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_with_all_weight_on_dot_regression_it_is_dot_regression(norm):
-    """Section 8, number 3: bit for bit, fine-tuning included."""
+    """Bit for bit, fine-tuning included."""
     settings = {"rounds": 3, "clients_per_round": 3, "model.norm": norm, **MATCHED}
     a, b = train("feddr_plus-ft", beta=1.0, **settings), train("dotreg-ft", **settings)
     assert_same_run(a, b)
@@ -103,7 +103,7 @@ def test_it_is_dot_regression_mixed_with_feature_distillation(beta, teacher_norm
 
 @pytest.mark.parametrize("beta", [0.9, 0.99])
 def test_its_name_in_the_synergy_grid_means_the_same(beta):
-    """Section 8, number 3."""
+    """FedDr+ is dot regression mixed with feature distillation."""
     synergy = train("dotreg+fd", **{"method.fd.beta": beta}, **BATCH_NORM)
     assert_same_run(train("feddr_plus", beta=beta, **BATCH_NORM), synergy)
 

@@ -63,7 +63,7 @@ def test_local_training_cannot_reach_the_frame(method):
 
 
 def test_without_balance_and_with_scale_one_it_is_cross_entropy_of_cosines():
-    """Section 8, number 1, in plain PyTorch."""
+    """The reference is written in plain PyTorch."""
     setup = build("fedetf", gamma_bal=0.0, **FIXED_SCALE)
     samples, task, etf = setup.problem.samples, tasks(setup)[2], setup.start.fixed["etf"]
 

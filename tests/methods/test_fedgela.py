@@ -171,7 +171,7 @@ def even(method, **knobs):
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("classes", ["existing", "all"])
 def test_with_even_classes_fedgela_is_fedge_bit_for_bit(normalize, classes):
-    """Section 8, number 2; a client's own predictions included."""
+    """The predictions of the personal models too."""
     knobs = {"normalize": normalize, "softmax_classes": classes, "evaluation.protocol": "gapa", **MATCHED, **BATCH_NORM}
     a, b = even("fedgela", **knobs), even("fedge", **knobs)
     assert_same_run(a, b)

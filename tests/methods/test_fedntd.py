@@ -90,7 +90,7 @@ def test_the_two_ways_to_normalise_the_teacher_differ():
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_beta_zero_is_fedavg(norm):
-    """Section 8, numbers 4 and 17."""
+    """A knob at its neutral value gives the simpler method, bit for bit."""
     overrides = {"model.norm": norm}
     assert_same_run(train("fedntd", beta_ntd=0.0, **overrides), train("fedavg", **overrides))
 

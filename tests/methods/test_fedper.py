@@ -60,7 +60,7 @@ ALONE = {"partition": "iid", "num_clients": 1, "clients_per_round": 1, "rounds":
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_a_federation_of_one_is_local_training(norm):
-    """Section 8, number 5. The mean of one model differs from it by rounding."""
+    """The mean of one model differs from that model by rounding."""
     ours, local = (train(method, **ALONE, **{"model.norm": norm}) for method in ("fedper", "local_ce"))
     for mine, theirs in zip(own(ours, 0), own(local, 0), strict=True):
         assert_close(mine, theirs, 1e-12)

@@ -182,5 +182,5 @@ def test_clients_adapt_once_more_before_they_are_measured_if_asked(protocol):
 
 @pytest.mark.parametrize("knob", [{"E_h": 0}, {"E_b": -1}])
 def test_no_epochs_are_refused(knob):
-    with pytest.raises(Misconfigured, match=r"E_[hb]=.*expected a whole number from 1 on"):
+    with pytest.raises(Misconfigured, match=r"E_[hb]=.*expected a whole number above 0"):
         fedrep(**knob)

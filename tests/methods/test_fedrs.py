@@ -41,7 +41,7 @@ def test_training_follows_the_scaled_logits(alpha):
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_alpha_one_is_fedavg(norm):
-    """Section 8, number 4."""
+    """A knob at its neutral value gives the simpler method, bit for bit."""
     overrides = {"model.norm": norm}
     assert_same_run(train("fedrs", alpha_rs=1.0, **overrides), train("fedavg", **overrides))
 

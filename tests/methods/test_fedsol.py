@@ -115,7 +115,7 @@ def test_the_defaults_are_those_of_feddr_plus():
 @pytest.mark.parametrize("norm", ["none", "batch"])
 @pytest.mark.parametrize("perturbation", ["adaptive", "fixed"])
 def test_rho_zero_is_fedavg(norm, perturbation):
-    """Section 8, number 4; statistics are those of w, so that it holds with BatchNorm too."""
+    """With BatchNorm too, because the statistics are those of w."""
     sol = train("fedsol", rho=0.0, perturbation=perturbation, **{"model.norm": norm})
     avg = train("fedavg", **{"model.norm": norm})
     assert_same_bits(sol.state.params, avg.state.params)

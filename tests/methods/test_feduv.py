@@ -55,7 +55,7 @@ def test_training_follows_its_formula(lambda_v, mu_u):
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_without_weights_it_is_fedavg(norm):
-    """Section 8, number 17."""
+    """A weight of zero gives the simpler method, bit for bit."""
     overrides = {"model.norm": norm}
     assert_same_run(train("feduv", lambda_v=0.0, mu_u=0.0, **overrides), train("fedavg", **overrides))
 

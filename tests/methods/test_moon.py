@@ -106,7 +106,7 @@ def test_the_comparison_notices_a_changed_knob():
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_mu_zero_is_fedavg(norm):
-    """Section 8, numbers 4 and 17."""
+    """A knob at its neutral value gives the simpler method, bit for bit."""
     overrides = {"model.norm": norm}
     assert_same_run(train("moon", mu=0.0, **overrides), train("fedavg", **overrides))
 

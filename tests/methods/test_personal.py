@@ -133,7 +133,7 @@ def test_clients_that_never_trained_are_tested_with_the_global_model():
 
 
 def test_without_normalisation_layers_fedbn_is_fedavg():
-    """Section 8, number 5; on disk too, where there is nothing to keep."""
+    """Also with states on disk, where there is nothing to keep."""
     fedbn = replace(fedavg(), personal=("norm",), buffers="local")
     assert_same_bits(train(fedbn).state.params, train().state.params)
 

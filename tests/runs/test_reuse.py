@@ -101,9 +101,9 @@ def test_a_model_of_the_users_own_has_a_revision_too(tmp_path, monkeypatch):
         config = complete_config(SMALL | {"model": {"name": name}})
         before = revisions_of(config)[f"model {name}"]
         with monkeypatch.context() as patch:
-            patch.setattr(_revisions, "OWN_MODEL_REVISION", _revisions.OWN_MODEL_REVISION + 1)
+            patch.setattr(_revisions, "USER_MODULE_REVISION", _revisions.USER_MODULE_REVISION + 1)
             assert revisions_of(config)[f"model {name}"] == before + (own is not None)
-        assert own is None or before == own + _revisions.OWN_MODEL_REVISION
+        assert own is None or before == own + _revisions.USER_MODULE_REVISION
 
 
 def save_arrays(path, seed):

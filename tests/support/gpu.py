@@ -1,7 +1,4 @@
-"""What tests on a GPU share: the mark of tests that need one, and the line that `make test-gpu` ends with.
-
-`make test-gpu` loads this module as a plugin of pytest.
-"""
+"""What tests on a GPU share: the marks of tests that need one, and the line that `make test-gpu` prints."""
 
 import importlib.util
 import subprocess
@@ -27,12 +24,10 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def pytest_terminal_summary(terminalreporter) -> None:
-    """Print the line for benchmarks/README.md."""
-    counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
+def line_of(stats: dict[str, list[object]]) -> str:
+    """What benchmarks/README.md says of the tests: how many passed, and where."""
+    counts = {kind: len(stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
     words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count or kind == "passed")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     seconds = time.monotonic() - _began
-    terminalreporter.write_line(
-        f"GPU tests: {words} · {device} · torch {torch.__version__} · commit {commit()} · {seconds:.0f} s"
-    )
+    return f"GPU tests: {words} · {device} · torch {torch.__version__} · commit {commit()} · {seconds:.0f} s"

@@ -11,7 +11,7 @@ from fedblade.results import (
     coverage_sentence,
     finite_number,
     listing,
-    samples_of_own_models,
+    samples_of_personal_models,
 )
 
 _SHARES = tuple(range(0, 101, 5))
@@ -30,7 +30,7 @@ _LEFT_OUT = "Left out: {}. They have no global model, and their personal models 
 def client_chart(groups: Sequence[Group]) -> Chart | None:
     """Accuracy over clients: measured where every group has been measured, otherwise estimated by the global model.
 
-    Where there is no global model, own models that were measured on their clients' samples stand beside the estimates.
+    Where there is no global model, personal models that were measured on their clients' samples stand beside the estimates.
     """
     measured = all(_was_measured(group) for group in groups)
     series = [_series(group, measured=measured) for group in groups]
@@ -50,7 +50,7 @@ def client_chart(groups: Sequence[Group]) -> Chart | None:
 
 
 def measured_accuracies(run: RunRecord) -> list[float]:
-    """The accuracy of every client's own model, as far as the run has measured it."""
+    """The accuracy of every client's personal model, as far as the run has measured it."""
     return [value for client in run.clients if (value := finite_number(client.get("accuracy"))) is not None]
 
 
@@ -76,7 +76,7 @@ def estimated_accuracies(run: RunRecord) -> list[float]:
 
 def _series(group: Group, *, measured: bool) -> Series | None:
     if not measured and group.personal and not (group.runs[0].tests_apart and _was_measured(group)):
-        # An estimate is about the labels of a client; own models measured on the whole test set are not comparable.
+        # An estimate is about the labels of a client; personal models measured on the whole test set are not comparable.
         return None
     read = measured_accuracies if measured or group.personal else estimated_accuracies
     return _quantiles([values for run in group.counted if (values := read(run))])
@@ -87,7 +87,7 @@ def _was_measured(group: Group) -> bool:
 
 
 def _measured_sentence(groups: Sequence[Group]) -> str:
-    on = samples_of_own_models([(group.label, group.runs[0].tests_apart) for group in groups])
+    on = samples_of_personal_models([(group.label, group.runs[0].tests_apart) for group in groups])
     return f"Measured: the clients' own models on {on}."
 
 

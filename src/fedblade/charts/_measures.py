@@ -7,7 +7,7 @@ from fedblade.charts._model import Axis, Chart, Range, Scale, Series, group_pane
 from fedblade.charts._sections import metric_by_number, section_numbers
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
-from fedblade.results import MEAN_OVER_OWN_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
+from fedblade.results import MEAN_OVER_PERSONAL_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields, listing
 
 _LOG_RATIO = 100
 _ANSWERS = {
@@ -32,8 +32,8 @@ _ANSWERS = {
 
 The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
 """
-_EXPECTED_OF_OWN = "what each client can expect of its own model's accuracies by class"
-_OWN_MODELS = {"worst_decile_accuracy": _EXPECTED_OF_OWN, "client_accuracy_mean": _EXPECTED_OF_OWN}
+_EXPECTED = "what each client can expect of its own model's accuracies by class"
+_PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
 """Captions for methods without a global model; the default is the mean over personal models."""
 
 
@@ -67,7 +67,7 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _OWN_MODELS.get(field.name, MEAN_OVER_OWN_MODELS)
+    own = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
     drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
     return Chart(
         name=field.name.replace("_", "-"),

@@ -87,7 +87,7 @@ def up(
             "--nodes", metavar="N", min=1, show_default=False, help="How many nodes share the clients; 4 or fewer."
         ),
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Neither TLS nor node keys.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Run without TLS and without node keys.")] = False,
 ) -> None:
     """Start a SuperLink and nodes on this machine, with TLS and node keys; returns when all nodes are online.
 

@@ -41,7 +41,7 @@ class Work:
     rates: tuple[tuple[tuple[str, ...], Rate], ...]
 
 
-def prepare(problem: Problem, phase: Phase, params: Tree) -> Work:
+def prepare_phase(problem: Problem, phase: Phase, params: Tree) -> Work:
     """The work of a phase on a model with these parameters."""
     terms = active(problem.method.losses if phase.losses is None else phase.losses)
     look = phase.lookahead

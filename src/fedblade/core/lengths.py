@@ -71,7 +71,7 @@ def phase_steps(phase: PhasePlan, batches: Ints) -> Ints:
 def phase_epochs(phase: PhasePlan, batches: Ints) -> Ints:
     """Epochs of a phase that clients with these numbers of batches in an epoch begin."""
     per_epoch = _steps_of_epoch(phase, batches)
-    # A client without a step begins all epochs and trains in none. Without a number of epochs it stops after one.
+    # A client without a step counts all its epochs and trains in none; where their number is open, it counts one.
     least = np.full_like(per_epoch, 1 if phase.epochs is None else phase.epochs)
     if phase.steps is None:
         return least

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fedblade.core.gradient import GradientEngine, OneClient, Rate, Work, prepare, step_gradient
+from fedblade.core.gradient import GradientEngine, OneClient, Rate, Work, prepare_phase, step_gradient
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Problem, Received
@@ -49,7 +49,7 @@ def train(
             if phase.track in begun and not (phase.carries_momentum or problem.settings.persist):
                 model.momentum = tree_zeros(model.momentum)
             begun.add(phase.track)
-            work = prepare(problem, phase, model.params)
+            work = prepare_phase(problem, phase, model.params)
             trace.extend(
                 _with_track_name(phase.track, step(problem, gradient_engine, received, model, work, batch))
                 for batch in batches

@@ -69,18 +69,18 @@ def _finish(totals: Mapping[str, Tree]) -> MetricResult:
 
 
 def num_samples(totals: Mapping[str, Tree]) -> int:
-    """How many samples the totals of `accuracy` are of."""
+    """The number of samples in the totals of `accuracy`."""
     return int(totals[_PASS.name]["count"])
 
 
 def _wrong(sums: Tree) -> str | None:
-    """What cannot be about totals; a diverged model's loss may be NaN or infinite."""
+    """Why totals are impossible, or None. The loss of a diverged model may be NaN or infinite."""
     count, correct, loss = (float(sums[name]) for name in ("count", "correct", "loss"))
     if count < 1:
-        return "no sample is said to be measured"
+        return "the reported number of samples is below 1"
     if not 0 <= correct <= count or correct != int(correct):
-        return f"{correct:g} of {count:g} samples are said to be right"
-    return f"the loss is said to be {loss:g}, which is below zero" if loss < 0 else None
+        return f"the report counts {correct:g} of {count:g} samples as right"
+    return f"the reported loss is {loss:g}, which is below zero" if loss < 0 else None
 
 
 _PASS = DataPass("accuracy", _of, check=_wrong)

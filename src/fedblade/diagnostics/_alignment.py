@@ -1,4 +1,4 @@
-"""What local training does to test samples of classes that a client has observed, and to those of the others."""
+"""How local training changes test samples of the classes that a client has, and of the classes that it lacks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -89,12 +89,12 @@ _DRIFT_FIELDS = (*both_sides(_DISTANCE, OBSERVED), *both_sides(_ANGLE, OBSERVED)
 
 @metrics.register("alignment", paper="FedDr+, Figures 2 and 5")
 def alignment() -> Metric:
-    """Mean cosine of test samples with their class vectors by the clients' trained models, and its gap to before.
+    """Mean cosine of test samples with their class vectors in the clients' trained models, and its change.
 
-    cos(f(x), v_y) in the space of the class vectors, a mean over the test samples of the classes that the client has
-    observed (or has not, or holds but did without in this round), then over the clients that have such classes. The gap
-    subtracts the same cosine by the model that the client received, with that model's own class vectors where these are
-    trained. NaN if no client counts; there are no numbers of erased classes where no class was removed.
+    cos(f(x), v_y) in the space of the class vectors. The mean is over the test samples of the classes that the client
+    has (observed), lacks (unobserved) or lost for this round (erased), then over the clients that have such classes.
+    The gap subtracts the same cosine in the model that the client received, with the class vectors of that model. NaN
+    if no client counts; there are no numbers of erased classes if no class was removed.
     """
     return Metric(
         (), _finish(_ALIGNMENT_SUM, ("alignment", "alignment_gap")), (_ALIGNMENT_SUM,), fields=_ALIGNMENT_FIELDS
@@ -105,20 +105,20 @@ def alignment() -> Metric:
 def feature_drift() -> Metric:
     """How far local training moves the features of test samples: mean distance, and mean angle in degrees.
 
-    Between the features of a client's trained model and those of the model it received; means as in `alignment`.
+    The features of a client's trained model are compared with those of the received model; means as in `alignment`.
     """
     finish = _finish(_FEATURE_DRIFT, ("feature_distance", "feature_angle"))
     return Metric((), finish, (_FEATURE_DRIFT,), fields=_DRIFT_FIELDS)
 
 
 def _of_alignment(view: StepView) -> Tree:
-    after = _own_cosines(view, view.params, view.output.projected)
-    before = _own_cosines(view, view.anchor, view.teachers[Teacher()].output.projected)
+    after = _true_class_cosines(view, view.params, view.output.projected)
+    before = _true_class_cosines(view, view.anchor, view.teachers[Teacher()].output.projected)
     return class_sums(view, torch.stack((after, after - before), -1))
 
 
-def _own_cosines(view: StepView, params: Tree, projected: Tensor) -> Tensor:
-    """Cosines [batch] of samples with the vector of their own class."""
+def _true_class_cosines(view: StepView, params: Tree, projected: Tensor) -> Tensor:
+    """Cosines [batch] of samples with the vector of their class."""
     vectors = class_vectors(view.head, params, view.fixed)
     cosines = normalise(projected.detach().to(torch.float64)) @ normalise(vectors).mT
     return (cosines * members(view.labels, len(vectors), real_samples(view))).sum(-1)
@@ -130,23 +130,23 @@ def _of_feature_drift(view: StepView) -> Tree:
 
 
 def _by_side(data_pass: DataPass, bound: float) -> Sum:
-    """A client's means over the samples of each side's classes, of what a pass sums up by class.
+    """A client's means of the class sums of a pass, over the observed, unobserved and erased classes (the sides).
 
-    `means [sides, numbers]`, 0 where there are no such samples; `clients [sides]` is 1 where there are.
+    `means [sides, numbers]` is 0 for a side without samples; `clients [sides]` is 1 for a side with samples, else 0.
     """
 
-    def of(view: EndView) -> Tree:
-        seen = view.passes[data_pass.name]
+    def side_means(view: EndView) -> Tree:
+        sums = view.passes[data_pass.name]
         observed = (view.counts > 0).to(torch.float64)
         erased = (torch.arange(len(observed), device=observed.device) == view.erased).to(torch.float64)
         sides = torch.stack((observed, 1 - observed, erased))
-        samples = sides @ seen["count"]
+        samples = sides @ sums["count"]
         return {
-            "means": sides @ seen["sum"] / samples.clamp(min=1)[:, None],
+            "means": sides @ sums["sum"] / samples.clamp(min=1)[:, None],
             "clients": (samples > 0).to(torch.float64),
         }
 
-    return Sum(f"{data_pass.name}_means", of, bound, measured=(data_pass,))
+    return Sum(f"{data_pass.name}_means", side_means, bound, measured=(data_pass,))
 
 
 _ALIGNMENT_SUM = _by_side(DataPass("alignment", _of_alignment, anchored=True), 2.0)
@@ -157,10 +157,10 @@ def _finish(declared: Sum, names: tuple[str, ...]) -> Callable[[Mapping[str, Tre
     def finish(totals: Mapping[str, Tree]) -> MetricResult:
         sums = totals[declared.name]
         return {
-            f"{name}_{side}": quotient(sums["means"][place, number], sums["clients"][place])
+            f"{name}_{side}": quotient(sums["means"][row, number], sums["clients"][row])
             for number, name in enumerate(names)
-            for place, side in enumerate(SIDES)
-            if side != "erased" or sums["clients"][place] > 0
+            for row, side in enumerate(SIDES)
+            if side != "erased" or sums["clients"][row] > 0
         }
 
     return finish

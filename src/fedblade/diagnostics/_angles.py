@@ -63,10 +63,10 @@ _MEAN_FIELDS = (*both_sides(_CLASS_MEANS, EXISTING), _ALL_CLASS_MEANS)
 
 @metrics.register("classifier_angles", paper="FedGELA, Figures 2 and 5")
 def classifier_angles() -> Metric:
-    """Mean angle in degrees between class vectors of a client's existing classes, and of its missing ones.
+    """Mean angle in degrees between class vectors of a client's existing classes, and of its missing classes.
 
-    A mean over pairs of classes, then over the clients of the round that have a pair; NaN if none has. Once with each
-    client's trained head, once with the head of the model that is measured.
+    The mean is over pairs of classes, then over the clients of the round that have a pair; NaN if no client has one. It
+    is computed with each client's trained head and with the head of the measured model.
     """
     return Metric((CLASS_VECTORS,), _finish_classifiers, (_CLASSIFIERS,), fields=_CLASSIFIER_FIELDS)
 
@@ -75,10 +75,10 @@ def classifier_angles() -> Metric:
 def class_mean_angles() -> Metric:
     """Mean angle in degrees between class means of unit features on the test samples, existing and missing classes.
 
-    Of each client's trained model, a mean over pairs of its existing (missing) classes and then over clients;
-    `class_mean_angle_all` is that of the measured model over all pairs. Classes without test samples are left out, what
-    has no pair is NaN. Deviation: the paper takes existing classes on the client's own test samples; here they are
-    those of the class in the whole test set.
+    The mean is over pairs of existing (missing) classes in each client's trained model, then over clients;
+    `class_mean_angle_all` is the mean over all pairs in the measured model. Classes without test samples are left out;
+    a mean without pairs is NaN. Deviation: the paper measures existing classes on the client's test samples; here all
+    test samples of a class are used.
     """
     return Metric((_CLASS_DIRECTIONS,), _finish_means, (_MEANS,), fields=_MEAN_FIELDS)
 
@@ -96,17 +96,17 @@ def _of_classifiers(view: EndView) -> Tree:
 
 
 def _of_means(view: EndView) -> Tree:
-    seen = view.passes[_CLASS_DIRECTIONS.name]
-    found = _by_side(view.counts > 0, seen["count"] > 0, angle_matrix(seen["sum"]))
-    return {name: found[name] for name in ("angle", "clients")}
+    sums = view.passes[_CLASS_DIRECTIONS.name]
+    sides = _by_side(view.counts > 0, sums["count"] > 0, angle_matrix(sums["sum"]))
+    return {name: sides[name] for name in ("angle", "clients")}
 
 
-def _by_side(held: Tensor, known: Tensor, angles: Tensor) -> Tree:
-    """For classes that are `held` and for the others: what pairs count, the mean angle, and whether there is a pair.
+def _by_side(existing: Tensor, known: Tensor, angles: Tensor) -> Tree:
+    """For existing and for missing classes: the weights of pairs, the mean angle, and whether there is a pair.
 
-    `shares [sides, classes, classes]`, `angle [sides]` and `clients [sides]`.
+    `shares [sides, classes, classes]`, `angle [sides]` and `clients [sides]`. Only `known` classes count.
     """
-    shares = torch.stack([pair_shares((side & known).to(torch.float64)) for side in (held, ~held)])
+    shares = torch.stack([pair_shares((side & known).to(torch.float64)) for side in (existing, ~existing)])
     return {
         "shares": shares,
         "angle": (shares * angles).sum((-2, -1)),
@@ -122,17 +122,17 @@ def _finish_classifiers(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_CLASSIFIERS.name], totals[CLASS_VECTORS.name]
     together = (sums["shares"] * angle_matrix(measured["total"] / measured["count"])).sum((-2, -1))
     return {
-        f"angle_{side}_{where}": quotient(angles[place], sums["clients"][place])
+        f"angle_{side}_{where}": quotient(angles[row], sums["clients"][row])
         for where, angles in (("local", sums["angle"]), ("global", together))
-        for place, side in enumerate(EXISTING)
+        for row, side in enumerate(EXISTING)
     }
 
 
 def _finish_means(totals: Mapping[str, Tree]) -> MetricResult:
     sums, measured = totals[_MEANS.name], totals[_CLASS_DIRECTIONS.name]
     shares = pair_shares((measured["count"] > 0).to(torch.float64))
-    found = {
-        f"class_mean_angle_{side}": quotient(sums["angle"][place], sums["clients"][place])
-        for place, side in enumerate(EXISTING)
+    sides = {
+        f"class_mean_angle_{side}": quotient(sums["angle"][row], sums["clients"][row])
+        for row, side in enumerate(EXISTING)
     }
-    return found | {"class_mean_angle_all": quotient((shares * angle_matrix(measured["sum"])).sum(), shares.sum())}
+    return sides | {"class_mean_angle_all": quotient((shares * angle_matrix(measured["sum"])).sum(), shares.sum())}

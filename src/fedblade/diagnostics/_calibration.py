@@ -1,4 +1,4 @@
-"""Calibration: whether the model is right as often as it is sure."""
+"""Calibration: whether the confidence of the model is the share of its right predictions."""
 
 from collections.abc import Mapping
 
@@ -54,9 +54,9 @@ _ECE = Field(
 def calibration() -> Metric:
     """Expected calibration error `ece`, a share between 0 and 1, and the reliability diagram it comes from.
 
-    `calibration` has the mean `confidence` and the `accuracy` (both shares, None in empty bins) and the `count` of
-    samples of each of 15 bins of confidence. Probabilities are the softmax of the logits that rank the classes: of a
-    head with cosines these are the cosines times its scale, so a fixed or small scale makes the model look unsure.
+    `calibration` has the mean `confidence`, the `accuracy` (both shares, None in empty bins) and the `count` of samples
+    of each of 15 bins of confidence. Probabilities are the softmax of the logits. For a head with cosines, logits are
+    the cosines times the scale, so a small scale makes the model look unsure.
     """
     return Metric((_PASS,), _finish, fields=(_ECE,))
 
@@ -66,11 +66,11 @@ def _of(view: StepView) -> Tree:
 
 
 def _sums(logits: Tensor, labels: Tensor, real: Tensor) -> Tree:
-    """By bin: samples, summed confidences and right answers, [15] each."""
-    sure, predicted = torch.where(real[:, None], logits.detach().double(), 0.0).softmax(-1).max(-1)
-    bins = members((sure * NUM_BINS).ceil().long() - 1, NUM_BINS, real)
+    """For each bin: samples, summed confidences and right predictions, [15] each."""
+    confidence, predicted = torch.where(real[:, None], logits.detach().double(), 0.0).softmax(-1).max(-1)
+    bins = members((confidence * NUM_BINS).ceil().long() - 1, NUM_BINS, real)
     right = (predicted == labels).double()
-    return {"count": bins.sum(0), "confidence": sure @ bins, "correct": right @ bins}
+    return {"count": bins.sum(0), "confidence": confidence @ bins, "correct": right @ bins}
 
 
 def _error(sums: Tree) -> float:

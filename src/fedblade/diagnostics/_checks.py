@@ -7,7 +7,7 @@ from fedblade.core.errors import Misconfigured
 
 
 def check_features(features: Tensor) -> None:
-    """Refuse what is no floating-point matrix, by its shape and dtype alone."""
+    """Refuse features that are no floating-point matrix; only shape and dtype are read."""
     if features.dim() != 2:
         raise Misconfigured(
             f"features of shape {tuple(features.shape)} given; [samples, dim] expected. "
@@ -20,7 +20,7 @@ def check_features(features: Tensor) -> None:
 
 
 def check_samples(features: Tensor) -> None:
-    """Refuse feature sets in which nothing can vary."""
+    """Refuse features of fewer than two samples."""
     check_features(features)
     if len(features) < 2:
         raise Misconfigured(f"{len(features)} samples given; at least 2 expected. Gather features of more samples.")
@@ -36,7 +36,7 @@ def check_row_entries(name: str, given: Tensor, features: Tensor) -> None:
 
 
 def check_class_numbers(labels: Tensor) -> None:
-    """Refuse labels that are no class numbers; looks at the values."""
+    """Refuse labels that are no class numbers; the values are read."""
     if labels.dtype != torch.int64:
         raise Misconfigured(f"labels of dtype {labels.dtype} given; torch.int64 expected. Convert with .long().")
     lowest = int(labels.min())

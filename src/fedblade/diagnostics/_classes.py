@@ -1,4 +1,4 @@
-"""Accuracy by class, and which classes are taken for which."""
+"""Accuracy by class, and the confusion matrix."""
 
 import math
 from collections.abc import Mapping
@@ -38,15 +38,15 @@ _FIELDS = (
         "can expect of the accuracies by class.",
     ),
 )
-"""The run itself works out the two accuracies over clients, from `class_accuracy` and the clients' labels."""
+"""The run computes the two accuracies over clients, from `class_accuracy` and the clients' labels."""
 
 
 @metrics.register("classes")
 def classes() -> Metric:
-    """Accuracy of each class in percent, the worst of them, and the confusion matrix of the largest logits.
+    """Accuracy of each class in percent, the lowest of them, and the confusion matrix of the largest logits.
 
     `confusion[y][c]` counts samples of class y whose largest logit is c. `class_accuracy` is None for classes without
-    samples; they are left out of `worst_class_accuracy`, which is NaN where there is no sample at all.
+    samples; they are left out of `worst_class_accuracy`, which is NaN without samples.
     """
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
@@ -61,7 +61,7 @@ def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     confusion = totals[_PASS.name]["confusion"]
     accuracy = as_lists(100 * confusion.diagonal() / confusion.sum(1))
     return {
-        "worst_class_accuracy": min((each for each in accuracy if each is not None), default=math.nan),
+        "worst_class_accuracy": min((percent for percent in accuracy if percent is not None), default=math.nan),
         "class_accuracy": accuracy,
         "confusion": confusion.long().tolist(),
     }

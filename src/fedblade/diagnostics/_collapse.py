@@ -1,7 +1,7 @@
 """Neural collapse: how tight the classes are (NC1) and how near their means are to a simplex ETF (NC2).
 
-Classes without samples are left out, C then being the number of the others. What is undefined is NaN: anything with
-no sample, and every distance between classes with fewer than two of them.
+Classes without samples are left out; C is the number of the other classes. Undefined numbers are NaN: all numbers
+without samples, and all distances between classes with fewer than two classes.
 """
 
 import math
@@ -45,12 +45,12 @@ def nc2(features: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def finish_nc1(moments: Moments) -> dict[str, float]:
-    """NC1 from gathered moments."""
+    """NC1 from moments."""
     means, weights, units = _class_means(moments)
     if len(means) == 0:
         return dict.fromkeys(("nc1_pinv", "nc1_ratio", "nc1_unit"), math.nan)
-    centred, about = means - means.mean(0), means - moments.total / moments.count
-    within = moments.covariance() - (about.mT * weights) @ about
+    centred, offsets = means - means.mean(0), means - moments.total / moments.count
+    within = moments.covariance() - (offsets.mT * weights) @ offsets
     trace_within, trace_between = within.trace().clamp(min=0), centred.square().sum() / len(means)
     return {
         "nc1_pinv": _trace_pinv(within, centred),
@@ -60,7 +60,7 @@ def finish_nc1(moments: Moments) -> dict[str, float]:
 
 
 def finish_nc2(moments: Moments) -> dict[str, float]:
-    """NC2 from gathered moments."""
+    """NC2 from moments."""
     means, _, _ = _class_means(moments)
     classes = len(means)
     if classes < 2:
@@ -149,8 +149,8 @@ def _in_both_spaces(
     def finish(totals: Mapping[str, Tree]) -> dict[str, float]:
         return {
             key.replace(prefix, f"{prefix}_{name}"): value
-            for name, each in passes.items()
-            for key, value in finish_one(Moments.from_tree(totals[each.name])).items()
+            for name, data_pass in passes.items()
+            for key, value in finish_one(Moments.from_tree(totals[data_pass.name])).items()
         }
 
     return Metric(tuple(passes.values()), finish, fields=fields)
@@ -158,17 +158,17 @@ def _in_both_spaces(
 
 def _class_means(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
     """Means [classes, dim], shares of the samples [classes] and mean unit vectors of the classes with samples."""
-    held = moments.class_count > 0
-    counts = moments.class_count[held]
+    present = moments.class_count > 0
+    counts = moments.class_count[present]
     return (
-        moments.class_total[held] / counts[:, None],
+        moments.class_total[present] / counts[:, None],
         counts / moments.count,
-        moments.class_unit[held] / counts[:, None],
+        moments.class_unit[present] / counts[:, None],
     )
 
 
 def _trace_pinv(within: Tensor, centred: Tensor) -> float:
-    """tr(Σ_W Σ_B⁺)/C through the C × C Gram matrix of the means: the same eigenvalues at a fraction of the cost."""
+    """tr(Σ_W Σ_B⁺)/C from the C × C Gram matrix of the means, which has the same eigenvalues and is smaller."""
     classes = len(centred)
     gram = centred @ centred.mT / classes
     if not bool(gram.isfinite().all()):

@@ -1,4 +1,4 @@
-"""Consistency: how far clients agree after local training on where a class lies, and on the classifier."""
+"""Consistency: how far clients agree after local training on the features of a class and on the classifier."""
 
 import math
 from collections.abc import Mapping
@@ -36,19 +36,19 @@ _CLASSIFIER_FIELD = _cosine_field(
 
 @metrics.register("prototype_consistency", paper="FedETF, Figures 1 and 5a")
 def prototype_consistency() -> Metric:
-    """Mean cosine of two clients' prototypes of a class, over pairs and then over classes with two or more holders.
+    """Mean cosine of two clients' prototypes of a class, over pairs and then over classes of two or more clients.
 
-    A prototype is the mean feature of the client's own training samples of the class, by its trained model. NaN if no
-    class has two holders. Deviation: the paper leaves the space open; it is that of the features for every method.
+    A prototype is the mean feature of the client's training samples of the class, by its trained model. NaN if no two
+    clients have a class in common. Deviation: the paper does not say in which space; here it is the features.
     """
     return Metric((), _finish_prototypes, (_PROTOTYPES,), fields=(_PROTOTYPE_FIELD,))
 
 
 @metrics.register("classifier_consistency", paper="FedETF, Figure 1")
 def classifier_consistency() -> Metric:
-    """Mean cosine of two clients' classifiers, all class vectors of one taken as a single vector; NaN for one client.
+    """Mean cosine of two clients' classifiers, with all class vectors joined to one vector; NaN for one client.
 
-    The bias is left out. Fixed class vectors are the same everywhere: 1.
+    The bias is left out. Fixed class vectors give 1.
     """
     return Metric((), _finish_classifiers, (_CLASSIFIERS,), fields=(_CLASSIFIER_FIELD,))
 
@@ -62,9 +62,9 @@ _CLASS_FEATURES = DataPass("own_class_features", _of_class_features)
 
 def _of_prototypes(view: EndView) -> Tree:
     """Unit prototypes, zero for classes that the client lacks."""
-    own = view.passes[_CLASS_FEATURES.name]
-    units, holds = normalise(own["sum"] / own["count"].clamp(min=1)[:, None]), (own["count"] > 0).to(torch.float64)
-    return {"total": units, "squares": units.square().sum(-1), "clients": holds}
+    sums = view.passes[_CLASS_FEATURES.name]
+    units, has = normalise(sums["sum"] / sums["count"].clamp(min=1)[:, None]), (sums["count"] > 0).to(torch.float64)
+    return {"total": units, "squares": units.square().sum(-1), "clients": has}
 
 
 def _of_classifiers(view: EndView) -> Tree:

@@ -1,4 +1,4 @@
-"""Client drift: how far local training leads away from the received model, and in how many directions."""
+"""Client drift: how far local training moves from the received model, and how far clients agree in direction."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fedblade.core.views import EndView
 from fedblade.diagnostics._vectors import mean_pair_cosine, quotient
 
 FLOOR = 1e-12
-"""An update shorter than this has no direction; its cosine with any other is 0."""
+"""An update shorter than this has no direction; its cosine with other updates is 0."""
 
 
 _FIELDS = (
@@ -53,16 +53,16 @@ _FIELDS = (
 
 @metrics.register("drift")
 def drift() -> Metric:
-    """Length of the clients' updates, the same relative to the received model, and the cosine between updates.
+    """Length of the clients' updates, absolute and relative to the received model, and the cosine between updates.
 
     With Δ_k = w_k − w over the parameters that travel: `drift_norm` = mean_k ‖Δ_k‖, `drift_relative` = drift_norm/‖w‖,
-    `update_cosine` = mean over k≠l of cos(Δ_k, Δ_l). NaN where nothing travels, and the cosine with one client.
+    `update_cosine` = mean over k≠l of cos(Δ_k, Δ_l). All are NaN if nothing travels; the cosine is NaN for one client.
     """
     return Metric((), _finish, (_UPDATES,), fields=_FIELDS)
 
 
 def _of_updates(view: EndView) -> Tree:
-    """Length and direction of a client's update, as one vector: many small tensors cost more than one large one."""
+    """Length and direction of a client's update, as one vector: one large tensor is faster than many small ones."""
     names = [name for name in view.params if name in view.shared]
     one = torch.ones((), dtype=torch.float64, device=view.counts.device)
     if not names:

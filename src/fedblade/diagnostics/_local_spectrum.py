@@ -1,4 +1,4 @@
-"""Dimensional collapse seen locally: the spectrum of one client's trained model, alone and against the global one."""
+"""Local dimensional collapse: the spectrum of one client's trained model, and its ratio to the global spectrum."""
 
 from collections.abc import Mapping
 
@@ -39,18 +39,19 @@ _RATIO_FIELDS = (
 
 @metrics.register("local_spectrum", paper="FedDecorr, Figures 3 to 6")
 def local_spectrum() -> Metric:
-    """Eigenvalues of the covariance of the test samples' features by a trained client's model, descending.
+    """Eigenvalues of the covariance of the test samples' features in the trained model of a client, descending.
 
-    The client is the one of the round's cohort with the lowest id.
+    The client is the one with the lowest number in the cohort.
     """
     return Metric((), _finish_spectrum, (_MOMENTS,), clients="first")
 
 
 @metrics.register("spectrum_ratio", paper="FedDecorr, Eq. 1")
 def spectrum_ratio_metric() -> Metric:
-    """Mean log ratio of that client's spectrum to the measured model's, above 0 if averaging collapsed it.
+    """Mean log ratio of `local_spectrum` to the spectrum of the measured model; above 0 if averaging collapsed it.
 
-    `spectrum_ratio_floored` counts the eigenvalues, of both, that are floored at 1e-12. See `diagnostics._ratio`.
+    `spectrum_ratio_floored` counts the eigenvalues of both spectra that are raised to 1e-12. See
+    `diagnostics.spectrum_ratio`.
     """
     return Metric((_PASS,), _finish_ratio, (_MOMENTS,), clients="first", fields=_RATIO_FIELDS)
 

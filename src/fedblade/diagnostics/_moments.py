@@ -1,12 +1,12 @@
-"""Moments of a feature set: sums over samples from which every spectral and collapse diagnostic is finished.
+"""Moments of features: sums over samples from which all spectral and collapse diagnostics are computed.
 
-They merge by addition, so they can be gathered batch by batch, client by client or machine by machine. Squares are
-summed about the mean of their own batch, as Σzzᵀ - n·z̄z̄ᵀ would lose all digits far from the origin: a single batch is
-exact at any offset. Over several batches the covariance between their means remains such a difference, for no point
-near the features is known to all batches beforehand (a `StepView` holds none). It has an error of about
-2e-15·offset²: with an offset of 1e3 deviations the variance is good to 1e-8, of 1e5 to 1e-4. What cannot be resolved is
-left out, so that only the covariance within batches is kept: beyond 3e6/sqrt(batch) deviations in shuffled data, where
-a share 1/batch of the variance is lost, and beyond 3e6 in data sorted by class, where it can be most.
+Moments are merged by addition, over batches, clients or machines. Squares are summed around the mean of their batch,
+because Σzzᵀ - n·z̄z̄ᵀ would lose all digits far from the origin; so a single batch is exact at any offset. Over several
+batches the covariance between batch means is still such a difference, because the batches know no common point near
+the features. Its error is about 2e-15·offset²: with an offset of 1e3 deviations the variance is accurate to 1e-8, with
+1e5 to 1e-4. Beyond that, the covariance between batches cannot be resolved and is left out: from 3e6/sqrt(batch)
+deviations on in shuffled data, where a share 1/batch of the variance is lost, and from 3e6 on in data sorted by class,
+where most of the variance can be lost.
 """
 
 from dataclasses import dataclass, fields
@@ -24,15 +24,15 @@ from fedblade.heads import normalise
 
 Space = Literal["feature", "projected", "direction"]
 UNRESOLVED = 1e-13
-"""Batch means whose variance is below this share of their mean square are equal: less is rounding of the difference."""
+"""Batch means are taken as equal if their variance is below this share of their mean square: it is only rounding."""
 
 
 @dataclass(frozen=True)
 class Moments:
     """Float64 sums over samples, overall and per class.
 
-    `count []`, `total [dim]` Σz, `scatter [dim, dim]` Σ(z - m)(z - m)ᵀ and `outer [dim, dim]` Σmmᵀ over all, m being
-    the mean of the sample's batch; `class_count [classes]`, `class_total [classes, dim]` Σz and
+    `count []`, `total [dim]` Σz, `scatter [dim, dim]` Σ(z - m)(z - m)ᵀ and `outer [dim, dim]` Σmmᵀ over all samples,
+    with m the mean of the sample's batch; `class_count [classes]`, `class_total [classes, dim]` Σz and
     `class_unit [classes, dim]` Σz/‖z‖ by class.
     """
 
@@ -46,7 +46,7 @@ class Moments:
 
     @staticmethod
     def of(features: Tensor, labels: Tensor, num_classes: int, mask: Tensor | None = None) -> "Moments":
-        """Moments of `features [batch, dim]`; rows whose mask is 0 do not count."""
+        """Moments of `features [batch, dim]`; rows with mask 0 do not count."""
         check_features(features)
         check_row_entries("labels", labels, features)
         if mask is not None:
@@ -54,30 +54,30 @@ class Moments:
         real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask != 0
         z = torch.where(real[:, None], features.detach().to(torch.float64), 0.0)
         mean, centred = _centre(z, real, torch.finfo(features.dtype).eps)
-        mine = members(labels, num_classes, real)
+        of_class = members(labels, num_classes, real)
         count = real.sum().to(torch.float64)
         return Moments(
             count=count,
             total=count * mean,
             scatter=centred.mT @ centred,
             outer=torch.outer(count * mean, mean),
-            class_count=mine.sum(0),
-            class_total=mine.mT @ z,
-            class_unit=mine.mT @ normalise(z),
+            class_count=of_class.sum(0),
+            class_total=of_class.mT @ z,
+            class_unit=of_class.mT @ normalise(z),
         )
 
     @staticmethod
     def from_tree(tree: Tree) -> "Moments":
-        """Moments from what a pass added up."""
+        """Moments from the sums of a pass."""
         return Moments(**tree)
 
     def tree(self) -> Tree:
         """The sums by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __add__(self, other: "Moments") -> "Moments":
-        mine, theirs = self.tree(), other.tree()
-        return Moments(**{name: mine[name] + theirs[name] for name in mine})
+        added = other.tree()
+        return Moments(**{name: leaf + added[name] for name, leaf in self.tree().items()})
 
     def covariance(self) -> Tensor:
         """Σ = (1/n)·Σ(z - z̄)(z - z̄)ᵀ [dim, dim]; NaN without samples."""
@@ -95,9 +95,9 @@ class Moments:
 
 
 def _centre(z: Tensor, real: Tensor, resolution: float) -> tuple[Tensor, Tensor]:
-    """Mean of the real rows and the rows less it, about the first of them: what is constant is exactly 0.
+    """Mean of the real rows, and the rows minus this mean; a constant feature becomes exactly 0.
 
-    So is a feature that moves by no more than the `resolution` of the dtype it came in, its last digit.
+    So does a feature that varies only in the last digit of its original dtype, whose `resolution` is given.
     """
     keep, count = real[:, None], real.sum().clamp(min=1)
     first = torch.where(keep & (keep.cumsum(0) == 1), z, 0.0).sum(0)
@@ -109,7 +109,7 @@ def _centre(z: Tensor, real: Tensor, resolution: float) -> tuple[Tensor, Tensor]
 
 
 def moments_pass(space: Space) -> DataPass:
-    """Gather the moments of the features, of the head's projection, or of the projection's direction."""
+    """The pass for the moments of the features, of the head's projection, or of the projection's direction."""
     return _PASSES[space]
 
 

@@ -14,7 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import Head, StepView
 from fedblade.diagnostics._batch import class_sums, members
 from fedblade.diagnostics._checks import check_class_numbers, check_row_entries, check_samples
-from fedblade.diagnostics._class_means import centred, means_of_held
+from fedblade.diagnostics._class_means import centred, means_of_present
 from fedblade.heads import normalise
 
 
@@ -22,15 +22,15 @@ def nc_error(features: Tensor, labels: Tensor) -> dict[str, float]:
     """Squared distance of the cosines between class prototypes to a simplex ETF's (FedETF, Figs. 5b and 6a).
 
     With h_c the mean of `features [samples, dim]` over class c and C the number of classes with samples:
-    `nc_error` = mean over c < c' of (cos(h_c, h_c') + 1/(C - 1))²; `nc_error_centred` the same with the mean of the h_c
-    taken off. Deviation: FedETF's global mean is a sum; here it is the mean of the class means. A prototype of zero
-    length has cosine 0 with all others; with fewer than two classes the error is NaN.
+    `nc_error` = mean over c < c' of (cos(h_c, h_c') + 1/(C - 1))²; `nc_error_centred` is the same after the mean of the
+    h_c is subtracted. Deviation: FedETF's global mean is a sum; here it is the mean of the class means. A prototype of
+    length 0 has cosine 0 with all others; with fewer than two classes the error is NaN.
     """
     check_samples(features)
     check_row_entries("labels", labels, features)
     check_class_numbers(labels)
-    mine = members(labels, int(labels.max()) + 1, torch.ones_like(labels, dtype=torch.bool))
-    return _errors(means_of_held({"count": mine.sum(0), "sum": mine.mT @ features.detach().double()}))
+    of_class = members(labels, int(labels.max()) + 1, torch.ones_like(labels, dtype=torch.bool))
+    return _errors(means_of_present({"count": of_class.sum(0), "sum": of_class.mT @ features.detach().double()}))
 
 
 _FIELDS = (
@@ -58,8 +58,7 @@ _FIELDS = (
 def nc_error_metric() -> Metric:
     """Neural-collapse error in the head's space, see `diagnostics.nc_error`.
 
-    Prototypes are means of the unit vectors u where the head projects, and of the features z themselves where it does
-    not.
+    Prototypes are means of the unit vectors u if the head projects features, and means of the features z if not.
     """
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
@@ -71,7 +70,7 @@ def _of(view: StepView) -> Tree:
 
 
 def _finish(totals: Mapping[str, Tree]) -> MetricResult:
-    return _errors(means_of_held(totals[_PASS.name]))
+    return _errors(means_of_present(totals[_PASS.name]))
 
 
 def _errors(means: Tensor) -> dict[str, float]:

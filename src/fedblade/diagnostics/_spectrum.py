@@ -20,14 +20,14 @@ from fedblade.diagnostics._moments import Moments, Space, moments_pass
 Matrix = Literal["covariance", "correlation"]
 SIGNIFICANT = -2.0
 """Eigenvalues whose natural logarithm is above this count as significant."""
-_FOUND: MutableMapping[Tensor, dict[Matrix, tuple[Tensor, Tensor]]] = WeakTensorKeyDictionary()
-"""Matrices and their eigenvalues, which several metrics ask for, by the scatter of moments while somebody holds it."""
+_CACHE: MutableMapping[Tensor, dict[Matrix, tuple[Tensor, Tensor]]] = WeakTensorKeyDictionary()
+"""Matrices and their eigenvalues, which several metrics need, by the tensor `Moments.scatter` as long as it lives."""
 
 
 def spectrum(features: Tensor, matrix: Matrix = "covariance") -> Tensor:
     """Eigenvalues [dim] in float64, descending, of the covariance (1/n, not 1/(n - 1)) of `features [samples, dim]`.
 
-    With `matrix="correlation"` of the correlation, in which constant features are rows of zeros.
+    With `matrix="correlation"` they are those of the correlation, in which constant features are rows of zeros.
     """
     return eigenvalues(_moments(features), matrix)
 
@@ -43,16 +43,16 @@ def effective_rank(features: Tensor, matrix: Matrix = "covariance") -> float:
 def eigenvalues(moments: Moments, matrix: Matrix) -> Tensor:
     """Descending eigenvalues [dim] of the chosen matrix; NaN if it is not finite.
 
-    What is below the rounding of the largest, dim·2⁻⁵²·λ_1, is 0: logarithms of it would be noise. They are computed
-    once however often they are asked for, as long as the moments live and do not change.
+    An eigenvalue below the rounding of the largest, dim·2⁻⁵²·λ_1, is set to 0, because its logarithm would be noise.
+    The eigenvalues are cached as long as the moments exist and do not change.
     """
     if matrix not in ("covariance", "correlation"):
         raise Misconfigured(f"unknown matrix {matrix!r}.{nearest(matrix, ('covariance', 'correlation'))}")
     square = moments.covariance() if matrix == "covariance" else moments.correlation()
-    found = _FOUND.setdefault(moments.scatter, {})
-    if matrix not in found or not torch.equal(found[matrix][0], square):
-        found[matrix] = (square, _descending(square))
-    return found[matrix][1]
+    cached = _CACHE.setdefault(moments.scatter, {})
+    if matrix not in cached or not torch.equal(cached[matrix][0], square):
+        cached[matrix] = (square, _descending(square))
+    return cached[matrix][1]
 
 
 def _descending(square: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def _descending(square: Tensor) -> Tensor:
 
 
 def entropy_rank(values: Tensor) -> float:
-    """Effective rank of a spectrum; NaN if it is all zero."""
+    """Effective rank of a spectrum; NaN if all eigenvalues are 0."""
     shares = values / values.sum()
     return float(torch.special.entr(shares).sum().exp())
 
@@ -95,10 +95,10 @@ _SPECTRUM_FIELDS = (
 
 @metrics.register("spectrum", paper="FedDecorr, Figs. 2 to 7")
 def spectrum_metric() -> Metric:
-    """Eigenvalues of the features' covariance, how many are significant, and the share of features that are constant.
+    """Eigenvalues of the features' covariance, the number of significant ones, and the share of constant features.
 
     The array `spectrum [dim]` has all eigenvalues in descending order; `significant_values` counts those with
-    log λ > -2, and `zero_variance_share` lies between 0 and 1.
+    log λ > -2, and `zero_variance_share` is between 0 and 1.
     """
     return Metric((moments_pass("feature"),), _finish_spectrum, fields=_SPECTRUM_FIELDS)
 
@@ -159,13 +159,13 @@ _PROJECTED_FIELDS = (
 
 @metrics.register("erank_feature", paper="FedBlade, Definition 2")
 def erank_feature() -> Metric:
-    """Effective rank of the extractor's output, of its covariance and of its correlation."""
+    """Effective rank of the features, from their covariance and from their correlation."""
     return _erank("feature", "erank_feature", _FEATURE_FIELDS)
 
 
 @metrics.register("erank_proj", paper="FedBlade, Definition 2")
 def erank_proj() -> Metric:
-    """Effective rank of the projector's output before normalisation; of the features where there is no projector."""
+    """Effective rank of the projector's output before normalisation; of the features if there is no projector."""
     return _erank("projected", "erank_proj", _PROJECTED_FIELDS)
 
 

@@ -1,4 +1,4 @@
-"""Class vectors of a head, and the arithmetic of angles and pairs that metrics of trained clients share."""
+"""Class vectors of a head, and the arithmetic of angles and pairs for metrics of trained clients."""
 
 import math
 
@@ -19,23 +19,23 @@ RIGHT_ANGLE = 90.0
 def class_vectors(head: Head, params: Tree, fixed: Tree) -> Tensor:
     """The vectors [classes, space] in float64 that `head` compares its `projected` vectors with.
 
-    Raw logits of the identity less those of zero: right for every head whose raw logits are affine in `projected`, as
-    those of all registered heads are, whether or not they normalise, scale or project. A bias is no part of the
-    vectors, nor are a scale, FedGELA's length and class shares, and FedRoD's personal head. Parameters of the body may
-    be among `params`; they are not read.
+    They are the raw logits of the identity minus those of zero. This is right for every head whose raw logits are
+    affine in `projected`, as in all registered heads, whether or not they normalise, scale or project. The vectors do
+    not include a bias, a scale, FedGELA's length and class shares, and FedRoD's personal head. `params` may contain
+    parameters of the body; they are not read.
     """
-    weights, kept = _of_head(params), _of_head(fixed)
-    probes = _probes(_width(head, weights, kept), weights | kept)
-    output = head(weights, kept, probes)
+    trained, constant = _of_head(params), _of_head(fixed)
+    probes = _probes(_width(head, trained, constant), trained | constant)
+    output = head(trained, constant, probes)
     if output.projected is not probes:
         # No features are known whose projection is the identity, so raw logits must not depend on the logits.
-        probes = _probes(output.projected.shape[-1], weights | kept)
+        probes = _probes(output.projected.shape[-1], trained | constant)
         output = HeadOutput(output.logits[:0], probes)
-    raw = head.raw_logits(weights, kept, output)
+    raw = head.raw_logits(trained, constant, output)
     if len(raw) != len(probes):
         raise Misconfigured(
-            f"head {type(head).__name__} projects features, but its raw_logits are not made of `projected` alone. "
-            f"Write a raw_logits of its own for it, or leave out the metrics of class vectors."
+            f"head {type(head).__name__} projects features, but its raw_logits do not depend on `projected` alone. "
+            f"Give the head a method raw_logits, or leave out the metrics of class vectors."
         )
     return (raw[:-1] - raw[-1]).mT
 
@@ -45,13 +45,13 @@ def _of_head(tree: Tree) -> Tree:
 
 
 def _width(head: Head, params: Tree, fixed: Tree) -> int:
-    """Width of the features that a head takes: of all sizes of its tensors the one that fits, tried on zeros."""
+    """Width of a head's features: the smallest size of its tensors with which the head runs on zeros."""
     sizes = {size for leaf in (*params.values(), *fixed.values()) for size in leaf.shape}
-    # On the CPU: the meta device, which needs no memory, would import torch's compiler for a second.
-    weights, kept = (tree_map(lambda leaf: torch.zeros(leaf.shape), tree) for tree in (params, fixed))
+    # On the CPU, because the meta device, which needs no memory, would import torch's compiler for a second.
+    trained, constant = (tree_map(lambda leaf: torch.zeros(leaf.shape), tree) for tree in (params, fixed))
     for size in sorted(sizes):
         try:
-            head(weights, kept, torch.zeros(1, size))
+            head(trained, constant, torch.zeros(1, size))
         except RuntimeError:
             continue
         return size
@@ -73,26 +73,26 @@ def _of_vectors(view: StepView) -> Tree:
 
 
 CLASS_VECTORS = DataPass("class_vectors", _of_vectors)
-"""The measured model's class vectors, once for every sample: `total`/`count` are the vectors, to the last digit."""
+"""The measured model's class vectors, added once for every sample: `total`/`count` are exactly the vectors."""
 
 
 def angle_matrix(vectors: Tensor) -> Tensor:
-    """Angles in degrees between all of `vectors [n, dim]`, [n, n]; a zero vector is at right angles to every other."""
+    """Angles [n, n] in degrees between all `vectors [n, dim]`; the angle with a zero vector is 90."""
     units = normalise(vectors)
     return torch.rad2deg((units @ units.mT).clamp(-1, 1).acos())
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
-    """Angle in degrees along the last axis, good to the last digit at 0 and 180; 90 where either is a zero vector."""
+    """Angle in degrees along the last axis, exact near 0 and 180; 90 with a zero vector."""
     u, v = normalise(a), normalise(b)
-    apart, together = (u - v).norm(dim=-1), (u + v).norm(dim=-1)
-    return torch.where(apart + together > 0, torch.rad2deg(2 * torch.atan2(apart, together)), RIGHT_ANGLE)
+    difference, total = (u - v).norm(dim=-1), (u + v).norm(dim=-1)
+    return torch.where(difference + total > 0, torch.rad2deg(2 * torch.atan2(difference, total)), RIGHT_ANGLE)
 
 
 def pair_shares(members: Tensor) -> Tensor:
-    """For `members [n]`, 1 for each that takes part, what every pair counts in their mean: [n, n], zero without pair.
+    """Weights [n, n] of pairs in a mean over all pairs of `members [n]`, which is 1 for members and 0 otherwise.
 
-    Each pair is there once, above the diagonal.
+    Each pair is counted once, above the diagonal. Without pairs all weights are 0.
     """
     pairs = torch.outer(members, members).triu(1)
     return pairs / pairs.sum().clamp(min=1)
@@ -101,13 +101,13 @@ def pair_shares(members: Tensor) -> Tensor:
 def mean_pair_cosine(square: Tensor, squares: Tensor, number: Tensor) -> Tensor:
     """Mean of the cosines of all pairs i≠j of n = `number` vectors, from their unit vectors u.
 
-    (‖Σu‖² − Σ‖u‖²)/(n(n − 1)) with ‖Σu‖² = `square` and Σ‖u‖² = `squares`, less than n by as many vectors as are zero:
-    these have a cosine of 0 to all others. NaN without a pair.
+    (‖Σu‖² − Σ‖u‖²)/(n(n − 1)) with ‖Σu‖² = `square` and Σ‖u‖² = `squares`. A zero vector has u = 0, so its cosine with
+    all others is 0. NaN without pairs.
     """
     pairs = number * (number - 1)
     return torch.where(pairs > 0, (square - squares) / pairs, math.nan)
 
 
 def quotient(numerator: Tensor, denominator: Tensor) -> float:
-    """A mean from its sums; NaN where nothing was counted."""
+    """A mean from its sums; NaN if nothing was counted."""
     return float(numerator / denominator) if denominator > 0 else math.nan

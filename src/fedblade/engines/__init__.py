@@ -1,1 +1,1 @@
-"""Engines give method code a client axis: they train cohorts, collect exchanges and run passes."""
+"""Engines compute the clients of a cohort: one by one, stacked into one computation, in processes, or on nodes."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedblade.core.gradient import prepare
+from fedblade.core.gradient import prepare_phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_map, tree_zeros
@@ -50,7 +50,7 @@ def make_slots(many: ManyClients, received: Received, like: Batch, num_slots: in
     return Slots(
         received=in_slots,
         model=model,
-        work=prepare(many.problem, many.problem.method.phases[0], model.params),
+        work=prepare_phase(many.problem, many.problem.method.phases[0], model.params),
         batch=map_batch(plan, lambda part: part[0].clone()),
         plan=plan,
         tick=torch.zeros(1, dtype=torch.int64, device=device),

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from fedblade.core.gradient import prepare
+from fedblade.core.gradient import prepare_phase
 from fedblade.core.local import Trace
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
@@ -32,7 +32,7 @@ def can_replay(many: ManyClients) -> bool:
     phases = many.problem.method.phases
     if len(phases) != 1 or phases[0].track is not None or phases[0].paired:
         return False
-    work = prepare(many.problem, phases[0], many.problem.start.params)
+    work = prepare_phase(many.problem, phases[0], many.problem.start.params)
     return not any(isinstance(term, Term | GradientTerm) and term.by_round for term in (*work.terms, *work.first))
 
 

@@ -63,7 +63,9 @@ class DistributedEngine:
         """Collect an exchange's sums without training."""
         exchanges = [exchange.sums for exchange in self._worker.problem.method.exchanges]
         if sums not in exchanges:
-            raise Unsupported("other ranks can only make the sums of the method's own exchanges. Declare them there.")
+            raise Unsupported(
+                "other ranks can only compute sums of the method's exchanges. Add these sums to one."
+            )
         request: Json = {"kind": "collect", "exchange": exchanges.index(sums)}
         return self._request(request, server, tasks, lambda _: None)
 

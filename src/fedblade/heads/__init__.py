@@ -1,4 +1,4 @@
-"""Heads: features to logits, as frozen values whose tensors are passed in, and the geometry they rest on."""
+"""Heads: features to logits, as frozen values whose tensors are passed in; and simplex ETFs, unit vectors, cosines."""
 
 from fedblade.heads._directions import cosine, normalise
 from fedblade.heads._dual_linear import DualLinearHead

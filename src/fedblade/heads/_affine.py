@@ -1,4 +1,4 @@
-"""Initial tensors of an affine map, as `torch.nn.Linear` draws them but from a stream of ours."""
+"""Initial tensors of an affine map, with the distribution of `torch.nn.Linear`, drawn from a given generator."""
 
 import math
 

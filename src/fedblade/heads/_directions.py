@@ -1,4 +1,4 @@
-"""Directions: unit vectors and cosines that survive a zero vector."""
+"""Unit vectors and cosines that are defined for zero vectors too."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,8 @@ FLOOR = 1e-12
 def normalise(vectors: Tensor, dim: int = -1) -> Tensor:
     """Unit vectors x / max(‖x‖, 1e-12) along `dim`.
 
-    A vector shorter than the floor has no direction to move in: its gradient is 0, where the formula's own would be
-    up to 1e12 times the incoming one.
+    A vector shorter than 1e-12 has no direction, so its gradient is 0; the formula would multiply the gradient by up to
+    1e12.
     """
     length = torch.linalg.vector_norm(vectors, dim=dim, keepdim=True)
     scaled = vectors / length.clamp_min(FLOOR)
@@ -18,5 +18,5 @@ def normalise(vectors: Tensor, dim: int = -1) -> Tensor:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosine of `a` and `b` along the last axis, 0 where either is a zero vector."""
+    """Cosine of `a` and `b` along the last axis; 0 if one of them is a zero vector."""
     return (normalise(a) * normalise(b)).sum(-1)

@@ -1,4 +1,4 @@
-"""The dual linear head: a generic classifier for everyone and a personal one added to it."""
+"""The dual linear head: a generic classifier for all clients and a personal classifier that is added to it."""
 
 from dataclasses import dataclass
 
@@ -23,24 +23,24 @@ class DualLinearHead(Head):
     """
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
-        """G starts as the linear head does, bit for bit, and P as a copy of it."""
+        """G starts as the linear head, bit for bit, and P as a copy of G."""
         return _doubled(LinearHead().init(dim, num_classes, streams))
 
     def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
-        """G starts as it is given, and P as a copy of it."""
+        """G starts from the given tensors, and P as a copy of G."""
         given = LinearHead().adopt(weight, bias)
         return None if given is None else _doubled(given)
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
-        """G(z), what the global model predicts."""
+        """G(z), the prediction of the global model."""
         return HeadOutput(functional.linear(features, params["head.weight"], params["head.bias"]), features)
 
     def residual(self, params: Tree, features: Tensor) -> Tensor:
-        """P(z) [batch, classes], what the personal head adds."""
+        """P(z) [batch, classes], the addition of the personal head."""
         return functional.linear(features, params["personal_head.weight"], params["personal_head.bias"])
 
     def personal_logits(self, params: Tree, features: Tensor) -> Tensor:
-        """G(z) + P(z) [batch, classes], what the client predicts."""
+        """G(z) + P(z) [batch, classes], the prediction of the client."""
         return self(params, {}, features).logits + self.residual(params, features)
 
 

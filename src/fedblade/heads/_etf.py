@@ -13,16 +13,16 @@ from fedblade.core.streams import Stream, Streams
 def simplex_etf(dim: int, num_classes: int, seed: int = 0, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Unit vectors [dim, num_classes] at equal angles, cos = -1/(C - 1), in a random orientation.
 
-    V = sqrt(C/(C - 1))·Q·(I - 11ᵀ/C) with QᵀQ = I (FedETF, Eq. 3; FedBlade, Eq. 7). Made in float64 from the stream
-    `etf` of `seed`, then cast. With `dim = num_classes - 1` the frame fills the space.
+    V = sqrt(C/(C - 1))·Q·(I - 11ᵀ/C) with QᵀQ = I (FedETF, Eq. 3; FedBlade, Eq. 7). V is computed in float64 from the
+    stream `etf` of `seed`, then cast. `dim` must be at least `num_classes - 1`.
 
-    Deviation: the authors' code orthogonalises a uniform draw; a normal one gives every orientation equal chance.
+    Deviation: the authors' code orthogonalises a uniform draw; here a normal draw gives every orientation equal chance.
     """
     return draw_simplex_etf(dim, num_classes, Streams(seed).numpy(Stream.ETF)).to(dtype)
 
 
 def draw_simplex_etf(dim: int, num_classes: int, generator: np.random.Generator) -> Tensor:
-    """The same in float64, from a generator of the caller's."""
+    """The simplex ETF in float64, from a given generator."""
     if num_classes < 2:
         raise Misconfigured(f"a simplex ETF needs at least 2 classes, {num_classes} given.")
     if dim < num_classes - 1:
@@ -38,7 +38,7 @@ def draw_simplex_etf(dim: int, num_classes: int, generator: np.random.Generator)
 
 
 def _orthonormal(matrix: np.ndarray) -> np.ndarray:
-    """Orthonormal columns; fixing the signs of R makes the result uniform over orientations."""
+    """Orthonormal columns; the signs of R are fixed so that the result is uniform over orientations."""
     q, r = np.linalg.qr(matrix)
     return np.asarray(q * np.sign(np.diag(r)))
 

@@ -1,4 +1,4 @@
-"""The direct ETF head: products of the features themselves with fixed class vectors."""
+"""The direct ETF head: products of the features with fixed class vectors."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from fedblade.heads._etf import draw_simplex_etf
 class EtfDirectHead(Head):
     """Logits length·Vᵀh with a fixed simplex ETF V as wide as the features (FedGELA, Dot-Regression, FedDr+).
 
-    h is z, or z/‖z‖ with `normalize`; `length` is that of the class vectors, sqrt(E_W) in FedGELA.
+    h is z, or z/‖z‖ with `normalize`; `length` is the length of the class vectors, sqrt(E_W) in FedGELA.
     """
 
     normalize: bool = False
@@ -41,5 +41,5 @@ class EtfDirectHead(Head):
         return HeadOutput(self.length * (vectors @ fixed["etf"]), features)
 
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
-        """Products Vᵀz of unit class vectors with the features as long as they are."""
+        """Products Vᵀz of unit class vectors with the features, which are not normalised."""
         return output.projected @ fixed["etf"]

@@ -26,7 +26,8 @@ class EtfProjectorHead(Head):
     `proj_dim` "auto" takes as many dimensions as classes. Without `projector` (an ablation) V has the width of the
     features and u = z/‖z‖. Without `bias` a = 0 and û = A z.
 
-    Deviation: s is kept above `scale.min` after each step and the clamps are counted; "none" is the paper's rule.
+    Deviation: after each step s is raised to `scale.min` if it is below, and such steps are counted; "none" is the
+    paper's rule.
     """
 
     proj_dim: int | Literal["auto"] = "auto"
@@ -41,15 +42,15 @@ class EtfProjectorHead(Head):
             )
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
-        """Projector as `torch.nn.Linear` starts, scale at its initial value, class vectors from the stream `etf`."""
+        """Projector with `torch.nn.Linear`'s distribution, initial scale, class vectors from the stream `etf`."""
         space = (num_classes if self.proj_dim == "auto" else self.proj_dim) if self.projector else dim
         etf = draw_simplex_etf(space, num_classes, streams.numpy(Stream.ETF)).to(torch.float32)
         params: Tree = {}
         if self.projector:
             weight, bias = draw_affine(dim, space, streams.torch(Stream.INIT, 1))
             params |= {"projector.weight": weight} | ({"projector.bias": bias} if self.bias else {})
-        learnt, held = self.scale.tensors()
-        return HeadTensors(params | learnt, {"etf": etf} | held)
+        trained, fixed = self.scale.tensors()
+        return HeadTensors(params | trained, {"etf": etf} | fixed)
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
         """Scaled cosines, and the projection before normalisation."""
@@ -58,7 +59,7 @@ class EtfProjectorHead(Head):
         return HeadOutput(scale * (normalise(projected) @ fixed["etf"]), projected)
 
     def project(self, params: Tree, features: Tensor) -> Tensor:
-        """A z + a, or z itself without a projector."""
+        """A z + a, or z without a projector."""
         if not self.projector:
             return features
         return functional.linear(features, params["projector.weight"], params["projector.bias"] if self.bias else None)

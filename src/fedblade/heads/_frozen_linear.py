@@ -1,4 +1,4 @@
-"""The frozen linear head: logits W z + b with W and b as they were drawn."""
+"""The frozen linear head: logits W z + b with the initial W and b."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ from fedblade.heads._linear import LinearHead
 @heads.register("linear_frozen", paper="arXiv:2106.06042")
 @dataclass(frozen=True)
 class FrozenLinearHead(Head):
-    """Affine classifier that stays where the linear head starts (FedBABU).
+    """Affine classifier with the initial weights of the linear head, which are not trained (FedBABU).
 
-    `head.weight` [classes, dim] and `head.bias` [classes] are fixed tensors under the names the linear head trains.
+    `head.weight` [classes, dim] and `head.bias` [classes] are fixed tensors, with the names of the linear head.
     """
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
@@ -25,7 +25,7 @@ class FrozenLinearHead(Head):
         return HeadTensors({}, LinearHead().init(dim, num_classes, streams).params)
 
     def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
-        """W and b as they are given, to stay so."""
+        """The given W and b, as fixed tensors."""
         given = LinearHead().adopt(weight, bias)
         return None if given is None else HeadTensors({}, given.params)
 

@@ -25,7 +25,7 @@ class LinearHead(Head):
     """Trainable affine classifier: `head.weight` [classes, dim] and `head.bias` [classes].
 
     `start` "etf" begins with the vectors of a simplex ETF and a bias of 0. With `normalize` the logits are
-    W z/‖z‖ + b, and W z + b the raw ones.
+    W z/‖z‖ + b, and the raw logits W z + b.
     """
 
     bias: bool = True
@@ -46,18 +46,18 @@ class LinearHead(Head):
         return HeadTensors({"head.weight": weight} | ({"head.bias": bias} if self.bias else {}), {})
 
     def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
-        """W and b as they are given, where the head is to start anywhere and takes features as they are."""
+        """The given W and b; None if the head starts as an ETF, normalises features or has no bias for a given one."""
         if self.start != "uniform" or self.normalize or (bias is not None and not self.bias):
             return None
         shift = weight.new_zeros(len(weight)) if bias is None else bias
         return HeadTensors({"head.weight": weight} | ({"head.bias": shift} if self.bias else {}), {})
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
-        """W z + b; the features themselves are what the class vectors are compared with."""
+        """W z + b; the class vectors are compared with the features."""
         return HeadOutput(self._affine(params, normalise(features) if self.normalize else features), features)
 
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - nothing is fixed
-        """W z + b, of features as long as they are."""
+        """W z + b of features that are not normalised."""
         return self._affine(params, output.projected) if self.normalize else output.logits
 
     def _affine(self, params: Tree, vectors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The orthonormal head: cosines between the features and fixed class vectors at right angles."""
+"""The orthonormal head: cosines between the features and fixed class vectors that are orthogonal to each other."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from fedblade.heads._etf import _orthonormal
 
 
 def draw_orthonormal(num_rows: int, num_columns: int, generator: np.random.Generator) -> Tensor:
-    """Matrix [num_rows, num_columns] in float64 with orthonormal rows, or columns where there are fewer of them.
+    """Matrix [num_rows, num_columns] in float64 with orthonormal rows, or columns if there are fewer columns.
 
     Every orientation has equal chance.
     """
@@ -47,5 +47,5 @@ class OrthonormalHead(Head):
         return HeadOutput(normalise(features) @ fixed["head.weight"].T, features)
 
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
-        """Products W z with the features as long as they are."""
+        """Products W z with the features, which are not normalised."""
         return output.projected @ fixed["head.weight"].T

@@ -19,23 +19,23 @@ from fedblade.heads._scale import Scale
 class PrototypeHead(Head):
     """Logits s·P z/‖z‖ with one prototype per class, a unit row of P, and a scale s (FedNH).
 
-    P is `head.weight` [classes, dim]. It travels with the model, for the server moves it; a method that uses this head
+    P is `head.weight` [classes, dim]. It travels with the model, because the server moves it; a method with this head
     does not train the group `head`.
 
-    Deviations: the authors' code orthogonalises a uniform draw; a normal one gives every orientation equal chance. s is
-    kept above `scale.min` after each step and the clamps are counted; "none" sets no bound.
+    Deviations: the authors' code orthogonalises a uniform draw; here a normal draw gives every orientation equal
+    chance. After each step s is raised to `scale.min` if it is below, and such steps are counted; "none" is no bound.
     """
 
     scale: Scale = field(default_factory=Scale)
 
     def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
-        """Unit rows from the stream `prototypes`, orthonormal unless there are more classes than dimensions.
+        """Orthonormal rows from the stream `prototypes`.
 
-        Then the columns are orthonormal before the rows are brought to length 1.
+        With more classes than dimensions, the columns are orthonormal, and then the rows are normalised.
         """
         rows = normalise(draw_orthonormal(num_classes, dim, streams.numpy(Stream.PROTOTYPES)))
-        learnt, held = self.scale.tensors()
-        return HeadTensors({"head.weight": rows.to(torch.float32).contiguous()} | learnt, held)
+        trained, fixed = self.scale.tensors()
+        return HeadTensors({"head.weight": rows.to(torch.float32).contiguous()} | trained, fixed)
 
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
         """Scaled cosines with the prototypes."""
@@ -43,7 +43,7 @@ class PrototypeHead(Head):
         return HeadOutput(self.scale.value(params, fixed) * cosines, features)
 
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - none is fixed
-        """Products P z with the features as long as they are."""
+        """Products P z with the features, which are not normalised."""
         return output.projected @ params["head.weight"].mT
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:

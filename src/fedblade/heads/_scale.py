@@ -12,7 +12,7 @@ from fedblade.core.tree import Tree
 
 @dataclass(frozen=True)
 class Scale:
-    """The factor s of the cosines: where it starts, whether it learns, and its lower bound after each step."""
+    """The factor s of the cosines: its initial value, whether it is trained, and its lower bound after each step."""
 
     init: float = 1.0
     learnable: bool = True
@@ -27,12 +27,12 @@ class Scale:
             )
 
     def tensors(self) -> tuple[Tree, Tree]:
-        """What `scale` adds to a head's parameters and to its fixed tensors: one of them is empty."""
+        """The tensor `scale` among the head's parameters or among its fixed tensors; the other tree is empty."""
         scale = {"scale": torch.tensor(self.init, dtype=torch.float32)}
         return (scale, {}) if self.learnable else ({}, scale)
 
     def value(self, params: Tree, fixed: Tree) -> Tensor:
-        """The scale as it stands."""
+        """The current scale."""
         return params["scale"] if self.learnable else fixed["scale"]
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:

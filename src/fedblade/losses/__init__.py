@@ -1,4 +1,4 @@
-"""Loss functions for anyone's training loop, and the terms that plug them into a method."""
+"""Loss functions for any training loop, and the terms that add them to a method."""
 
 from fedblade.losses._adapted_cross_entropy import AdaptedCrossEntropy, adaptation, adapted_cross_entropy, class_shares
 from fedblade.losses._anchor_matching import AnchorMatching, anchor_matching

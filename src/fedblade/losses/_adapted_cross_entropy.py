@@ -23,7 +23,7 @@ SOFTMAX_CLASSES: tuple[SoftmaxClasses, ...] = ("existing", "all")
 def class_shares(counts: Tensor) -> Tensor:
     """Share of each class times the number of classes, Φ_c = C·n_c/n, in float64 (FedGELA, local adaptation).
 
-    Exactly 1 for a class with n_c = n/C: the numerator is formed first. All 0 without any sample.
+    Exactly 1 for a class with n_c = n/C, because the numerator is computed first. All 0 without samples.
     """
     exact = counts.double()
     return counts.shape[-1] * exact / exact.sum(-1, keepdim=True).clamp(min=1)
@@ -44,7 +44,7 @@ def adaptation(counts: Tensor, kind: Phi, reference: Tensor | None = None) -> Te
     if reference is None:
         raise Misconfigured(
             f"phi='{kind}' needs the clients' mean of Q(n_c/n) as reference [classes]; none given. "
-            f"Share it before the first round, or take phi='identity'."
+            f"Compute it before the first round, or take phi='identity'."
         )
     check_shape("reference", reference, tuple(counts.shape), "Pass one mean for each class.")
     exact = counts.double()
@@ -63,13 +63,13 @@ def adapted_cross_entropy(
     classes: SoftmaxClasses = "existing",
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of Φ_c·ℓ_c over the classes the client holds (FedGELA, Eq. 5).
+    """Cross-entropy of Φ_c·ℓ_c over the classes that the client holds (FedGELA, Eq. 5).
 
-    `logits [batch, classes]` ℓ, `phi [classes]` Φ, a constant of the loss, and `counts [classes]`, which say what the
-    client holds. A client of a single class has loss 0 and zero gradient; a sample of a class the client lacks has an
-    infinite loss. Half precision is widened to float32, as large class vectors overflow it, and the value stays so.
+    `logits [batch, classes]` ℓ, `phi [classes]` Φ, a constant of the loss, and `counts [classes]`, the samples of each
+    class on the client. A client with a single class has loss 0 and zero gradient; a sample of a class that the client
+    lacks has an infinite loss. Half precision is computed and returned in float32, as large class vectors overflow it.
 
-    Deviation: the authors' code keeps every class in the softmax, those of Φ_c = 0 with logit 0; that is
+    Deviation: the authors' code keeps every class in the softmax, those with Φ_c = 0 with logit 0; that is
     `classes="all"`.
     """
     check_choice("classes", classes, SOFTMAX_CLASSES)
@@ -86,10 +86,10 @@ def adapted_cross_entropy(
 @losses.register("adapted_cross_entropy", paper="arXiv:2405.18972, Eq. 5")
 @dataclass(frozen=True, kw_only=True)
 class AdaptedCrossEntropy(Term):
-    """Cross-entropy of the head's logits, each scaled by the client's Φ; see `adapted_cross_entropy`, `adaptation`.
+    """Cross-entropy of the head's logits, scaled by the client's Φ; see `adapted_cross_entropy`, `adaptation`.
 
-    With `exp` and `sqrt` it reads the server state `phi`: `reference` [classes]. Counts the steps whose softmax has a
-    single class, which teach nothing; with `classes="all"` there are none.
+    With `exp` and `sqrt` it reads the server state `phi`: `reference` [classes]. It counts the steps whose softmax has
+    a single class, which have no gradient; with `classes="all"` there are no such steps.
     """
 
     name: ClassVar[str] = "supervised"

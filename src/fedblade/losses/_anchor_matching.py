@@ -1,4 +1,4 @@
-"""Anchor matching: the direction of a feature should be that of its class's shared anchor."""
+"""Anchor matching: a feature should point in the direction of the shared anchor of its class."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -33,8 +33,8 @@ def anchor_matching(
 
     `contrast` is the mean cross-entropy of cos(z, a_c)/τ over the classes that have an anchor, `l2` the mean of
     ‖z/‖z‖ - a_y/‖a_y‖‖²/d. `features [batch, dim]` z, `anchors [classes, dim]` a, constants of the loss,
-    `has [classes]` says which classes have one. Samples whose class has none are left out; an empty mean is 0 with zero
-    gradient. A zero vector has cosine 0 with everything.
+    `has [classes]` says which classes have an anchor. Samples whose class has no anchor are left out; an empty mean is
+    0 with zero gradient. A zero vector has cosine 0 with every vector.
 
     Deviation: the paper does not say what happens while a class has no anchor.
     """
@@ -51,7 +51,7 @@ def anchor_matching(
 @losses.register("anchor_matching", paper="arXiv:2210.07615")
 @dataclass(frozen=True, kw_only=True)
 class AnchorMatching(Term):
-    """Match the features with the shared anchors from round `t_start` on (the first is 0), see `anchor_matching`.
+    """Match the features with the shared anchors from round `t_start` on (the first round is 0); see `anchor_matching`.
 
     Reads the server state `prototypes`: `mean` [classes, dim] and `has` [classes].
     """

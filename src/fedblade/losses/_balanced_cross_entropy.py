@@ -25,17 +25,17 @@ def balanced_cross_entropy(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy with classes weighted by how often the client holds them.
+    """Cross-entropy with classes weighted by their number of samples on the client.
 
     Mean of -log(n_y^γ·e^{ℓ_y} / Σ_c n_c^γ·e^{ℓ_c}) for `logits [batch, classes]` and `counts [classes]` n, computed as
     plain cross-entropy of ℓ + γ·log n (FedETF, Eq. 6; FedBlade, Eq. 12; `gamma` is γ).
 
-    Deviation: the formula removes a class the client lacks (n_c = 0) from the softmax; the authors' code counts it
-    once. `floor` 1 is the latter, 0 the former. With `gamma` 0 this is plain cross-entropy whatever the floor.
+    Deviation: the formula removes a class that the client lacks (n_c = 0) from the softmax (`floor` 0); the authors'
+    code gives it the count 1 (`floor` 1). With `gamma` 0 this is plain cross-entropy for any floor.
 
-    With `floor` 0 a sample of a class whose count is 0 has an infinite loss and is refused. That needs a look at the
-    values, so it is left out where looking is impossible or stalls (inside `torch.func` or `compile`, on an
-    accelerator): the loss is infinite there.
+    With `floor` 0 a sample of a class with count 0 would have an infinite loss and is refused. The check reads values
+    of tensors. Where that is impossible or slow (inside `torch.func` or `compile`, on an accelerator) there is no
+    check, and the loss is infinite.
     """
     check_floor(floor)
     check_matrix("logits", logits, "[batch, classes]")
@@ -50,7 +50,7 @@ def balanced_cross_entropy(
 
 
 def _check_held(labels: Tensor, counts: Tensor, mask: Tensor | None) -> None:
-    """Refuse real samples of classes the client lacks, where their values can be read at no cost."""
+    """Refuse real samples of classes that the client lacks, if the values of the tensors can be read at no cost."""
     on_cpu = labels.device.type == counts.device.type == "cpu"
     if not on_cpu or torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
         return
@@ -58,7 +58,7 @@ def _check_held(labels: Tensor, counts: Tensor, mask: Tensor | None) -> None:
     if bool((lacking if mask is None else lacking & (mask != 0)).any()):
         raise Misconfigured(
             "a label whose class has count 0 given with floor 0, which removes the class from the softmax. "
-            "Take counts of the data the batch comes from, or floor=1."
+            "Take the counts of the client's data, or floor=1."
         )
 
 

@@ -1,4 +1,4 @@
-"""Calibrated cross-entropy: the rarer a class is on the client, the wider the margin its logit must clear."""
+"""Calibrated cross-entropy: the rarer a class is on the client, the wider the margin of its logit must be."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -26,14 +26,14 @@ def calibrated_cross_entropy(
     denominator: Denominator = "standard",
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of ℓ_c - τ·n_c^(-1/4) over the classes the client holds (FedLC, loss L_Cal; `tau` is τ).
+    """Cross-entropy of ℓ_c - τ·n_c^(-1/4) over the classes that the client holds (FedLC, loss L_Cal; `tau` is τ).
 
-    `logits [batch, classes]` ℓ, `counts [classes]` n. A class with n_c = 0 is out of the softmax, the limit n_c → 0;
-    a sample of such a class has an infinite loss.
+    `logits [batch, classes]` ℓ, `counts [classes]` n. A class with n_c = 0 is left out of the softmax, which is the
+    limit n_c → 0; a sample of such a class has an infinite loss.
 
     Deviation: the paper's denominator leaves out the true class, which makes the loss unbounded below. That is
-    `denominator="exclude_true"`: mean of log Σ_{c≠y} e^{ℓ'_c} - ℓ'_y for the shifted logits ℓ'. A client of a single
-    class has no other to sum over; its loss is 0 with zero gradient.
+    `denominator="exclude_true"`: mean of log Σ_{c≠y} e^{ℓ'_c} - ℓ'_y for the shifted logits ℓ'. For a client with a
+    single class the sum is empty; its loss is 0 with zero gradient.
     """
     check_choice("denominator", denominator, ("standard", "exclude_true"))
     check_matrix("logits", logits, "[batch, classes]")
@@ -45,18 +45,18 @@ def calibrated_cross_entropy(
     shifted = torch.where(held, logits - (tau * margin).to(logits.dtype), -torch.inf)
     if denominator == "standard":
         return cross_entropy(shifted, labels, mask=mask)
-    return _against_the_others(shifted, labels, mask)
+    return _without_true_class(shifted, labels, mask)
 
 
-def _against_the_others(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of log Σ_{c≠y} e^{ℓ_c} - ℓ_y, a sample without any other class of finite logit counting 0."""
-    rows, own = real_rows(logits, mask), real_rows(labels, mask)[:, None]
+def _without_true_class(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of log Σ_{c≠y} e^{ℓ_c} - ℓ_y; a sample without other classes of finite logit counts as 0."""
+    rows, true_class = real_rows(logits, mask), real_rows(labels, mask)[:, None]
     classes = torch.arange(logits.shape[1], device=labels.device)
-    others = torch.where(classes == own, -torch.inf, rows)
-    # the gradient of the logarithm of an empty sum is NaN even where `where` discards it
+    others = torch.where(classes == true_class, -torch.inf, rows)
+    # The gradient of the logarithm of an empty sum is NaN, even if `where` discards its value.
     empty = (others == -torch.inf).all(1, keepdim=True)
     log_sum = torch.where(empty, 0.0, others).logsumexp(1)
-    return mean_of_real(torch.where(empty[:, 0], 0.0, log_sum - rows.gather(1, own)[:, 0]), mask)
+    return mean_of_real(torch.where(empty[:, 0], 0.0, log_sum - rows.gather(1, true_class)[:, 0]), mask)
 
 
 @losses.register("calibrated_cross_entropy", paper="arXiv:2209.00189")

@@ -6,7 +6,7 @@ from fedblade.core.errors import Misconfigured, nearest
 
 
 def check_choice(name: str, given: object, options: tuple[str, ...]) -> None:
-    """Refuse a value outside a closed set, with the nearest valid one."""
+    """Refuse a value that is not among the options; the message names the nearest option."""
     if given not in options:
         raise Misconfigured(f"unknown {name} {given!r}.{nearest(str(given), options)}")
 
@@ -24,7 +24,7 @@ def check_not_negative(name: str, given: float, example: float) -> None:
 
 
 def check_ddof(given: object, options: tuple[object, ...] = (0, 1)) -> None:
-    """Refuse anything but the two deviations in use."""
+    """Refuse other degrees of freedom than those of the population and of the sample deviation."""
     if given not in options:
         raise Misconfigured(f"ddof={given!r} is not supported. Take 0 (population deviation) or 1 (sample deviation).")
 
@@ -32,4 +32,6 @@ def check_ddof(given: object, options: tuple[object, ...] = (0, 1)) -> None:
 def check_floor(floor: float) -> None:
     """Refuse a negative floor for class counts."""
     if not floor >= 0:
-        raise Misconfigured(f"count floor {floor!r} is negative. Take 1 (absent classes count once) or 0 (removed).")
+        raise Misconfigured(
+            f"count floor {floor!r} is negative. Take 1 (absent classes have the count 1) or 0 (they are removed)."
+        )

@@ -1,7 +1,7 @@
-"""The covariance of a batch with padding, through the smaller of its two Gram matrices.
+"""The covariance of a batch with padding, computed from the smaller of its two Gram matrices.
 
-With X the centred features over N real rows, Σ = XᵀX/N. Its squares are those of XXᵀ/N, so ‖Σ‖_F² never needs the
-larger matrix.
+With X the centred features of N real samples, Σ = XᵀX/N. Since ‖XᵀX‖_F = ‖XXᵀ‖_F, the smaller of the two matrices gives
+‖Σ‖_F².
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ from fedblade.losses._standardised import exact_products, is_dual
 
 @dataclass(frozen=True)
 class Covariance:
-    """Σ = RᵀR by its root R [batch, dim], the centred features over sqrt(N): 0 in padding, and for a single sample."""
+    """Σ = RᵀR by its root R [batch, dim], the centred features over sqrt(N); 0 for padding and for a single sample."""
 
     root: Tensor
     squared_norm: Tensor
@@ -35,7 +35,7 @@ class Covariance:
 
 
 def covariance(features: Tensor, mask: Tensor | None) -> Covariance:
-    """The covariance of `features [batch, dim]` over their real rows, half precision widened to float32."""
+    """The covariance of the real samples of `features [batch, dim]`; half precision is computed in float32."""
     check_matrix("features", features)
     check_mask(mask, features)
     rows = real_rows(features.to(torch.promote_types(features.dtype, torch.float32)), mask)
@@ -56,14 +56,14 @@ def squared_norm(root: Tensor) -> Tensor:
 class CovarianceTerm(FeatureTerm):
     """A loss of the batch covariance Σ.
 
-    Nothing divides by the features' scale, so their growth shows up in the gradient to the third power. Logs ‖Σ‖_F as
-    `{name}_norm` to make it visible.
+    The loss is not divided by the scale of the features, so its gradient grows with the third power of the scale. The
+    term logs ‖Σ‖_F as `{name}_norm` to make this visible.
     """
 
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The loss of one batch of features."""
-        of_batch = covariance(features, mask)
-        return TermValue(self.of(of_batch), {f"{self.name}_norm": of_batch.squared_norm.detach().sqrt()})
+        batch = covariance(features, mask)
+        return TermValue(self.of(batch), {f"{self.name}_norm": batch.squared_norm.detach().sqrt()})
 
     @abstractmethod
     def of(self, given: Covariance) -> Tensor:

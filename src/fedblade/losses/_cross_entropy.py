@@ -17,7 +17,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None)
     check_matrix("logits", logits, "[batch, classes]")
     check_labels(labels, logits)
     check_mask(mask, logits)
-    # By hand, because torch's function loads a symbolic library when it is first called under vmap.
+    # Not torch's function, because that loads a symbolic library when it is first called under vmap.
     likelihood = real_rows(logits, mask).log_softmax(1).gather(1, real_rows(labels, mask)[:, None])[:, 0]
     return mean_of_real(-likelihood, mask)
 

@@ -17,9 +17,9 @@ KINDS = ("logdet", "feddecorr")
 class Decorr:
     """A decorrelation regulariser and how it is computed.
 
-    "auto" takes what the loss is defined with: `logdet` the population deviation (`ddof` 0) in float64, `feddecorr` the
-    sample deviation (1) in the dtype of the features. `eps` belongs to `logdet`, `scale` to `feddecorr`. A `balance` ρ
-    sets the strength in each step to ρ times the supervised pull.
+    "auto" follows the definition of the loss: `logdet` has the population deviation (`ddof` 0) in float64, `feddecorr`
+    the sample deviation (1) in the dtype of the features. `eps` belongs to `logdet`, `scale` to `feddecorr`. A
+    `balance` ρ sets the strength in each step to ρ times the gradient of the supervised loss.
     """
 
     kind: Literal["logdet", "feddecorr"] = "logdet"

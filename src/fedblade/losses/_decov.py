@@ -12,11 +12,11 @@ from fedblade.losses._covariance import Covariance, CovarianceTerm, covariance
 def decov(features: Tensor, *, normalize: bool = True, mask: Tensor | None = None) -> Tensor:
     """Half the squared off-diagonal of the batch covariance, ½(‖Σ‖_F² - ‖diag Σ‖²) (DeCov, the loss L_DeCov).
 
-    Σ = XᵀX/N for the centred `features [batch, dim]` X. A batch of one sample gives 0. Half precision is widened to
-    float32, and the value stays so.
+    Σ = XᵀX/N for the centred `features [batch, dim]` X. A batch of one sample gives 0. Half precision is computed and
+    returned in float32.
 
-    Deviations: `normalize` divides by d², so that weights compare with those of `feddecorr`; without it this is the
-    paper's sum. The norm is that of the smaller of XᵀX and XXᵀ.
+    Deviations: `normalize` divides by d², so that weights can be compared with those of `feddecorr`; without it this is
+    the paper's sum. The norm is computed from the smaller of XᵀX and XXᵀ.
     """
     return _off_diagonal(covariance(features, mask), normalize)
 

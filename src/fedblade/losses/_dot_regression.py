@@ -1,4 +1,4 @@
-"""Dot regression: pull features to their class vector and push from none."""
+"""Dot regression: pull features to their class vector, without pushing them from other vectors."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,8 +16,8 @@ from fedblade.losses._shapes import check_etf, check_labels, check_mask, check_m
 def dot_regression(features: Tensor, labels: Tensor, etf: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean over samples of ½(cos(z, v_y) - 1)², in [0, 2] (Yang et al. 2022; FedDr+, Sec. 2.2, L_DR).
 
-    `features [batch, dim]`, `etf [dim, classes]`. Only the cosine with the sample's own class is formed. A zero
-    feature has cosine 0 and no gradient, where the formula's is undefined.
+    `features [batch, dim]`, `etf [dim, classes]`. Only the cosine with the class of the sample is computed. A zero
+    feature has cosine 0 and no gradient; the formula does not define them.
     """
     check_matrix("features", features)
     check_labels(labels, features)

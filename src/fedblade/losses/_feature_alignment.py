@@ -30,12 +30,12 @@ def feature_alignment(
 ) -> Tensor:
     """Balanced cross-entropy of cos(z, p_c)/τ over the classes that have a prototype (FedBlade, Eq. 16).
 
-    `features [batch, dim]`, `prototypes [classes, dim]` p, constants of the loss, `counts [classes]` weigh the
-    softmax as in `balanced_cross_entropy`, `mask [classes]` says which classes have a prototype (None: all), and
-    `sample_mask [batch]` which samples are real. Samples whose class is out of the softmax are left out of the mean;
+    `features [batch, dim]`, `prototypes [classes, dim]` p, constants of the loss, `counts [classes]`, the weights of
+    the softmax as in `balanced_cross_entropy`, `mask [classes]` says which classes have a prototype (None: all), and
+    `sample_mask [batch]` which samples are real. Samples whose class is not in the softmax are left out of the mean;
     an empty mean is 0 with zero gradient.
 
-    Deviation: the paper's sum runs over all classes and does not say what happens before a class has been seen.
+    Deviation: the paper's sum has all classes and does not say what happens before a class has a prototype.
     """
     check_floor(floor)
     check_positive("tau", tau, 0.1)
@@ -62,7 +62,7 @@ def _check_tensors(
     check_labels(labels, features)
     check_matrix("prototypes", prototypes, "[classes, dim]")
     shape = (prototypes.shape[0], features.shape[1])
-    check_shape("prototypes", prototypes, shape, "Take them from the layer the features come from, one row per class.")
+    check_shape("prototypes", prototypes, shape, "Take them from the layer of the features, one row per class.")
     check_counts(counts, shape[0])
     check_mask(mask, prototypes)
     check_mask(sample_mask, features, "sample_mask")
@@ -71,7 +71,7 @@ def _check_tensors(
 @losses.register("feature_alignment", paper="FedBlade, Eq. 16")
 @dataclass(frozen=True, kw_only=True)
 class FeatureAlignment(Term):
-    """Align the features with the global prototypes; its gradient reaches the feature extractor only.
+    """Align the features with the global prototypes; the gradient reaches only the feature extractor.
 
     Reads the server state `prototypes`: `mean` [classes, dim] and `has` [classes]. Without `distribution_factor` (an
     ablation) every class weighs the same in the softmax.

@@ -29,11 +29,11 @@ def feddecorr(
     """Mean squared correlation between the features of a batch `z [batch, dim]`.
 
     With Z the z-score of z: `paper` is ‖ZᵀZ/N‖_F²/d² (FedDecorr, Eq. 9, with Algorithm 1's unbiased deviation);
-    `official` is Σ_{i≠j}(ZᵀZ)_ij²/(N·d·(d - 1)), what the authors' code computes: no diagonal, and about N times
+    `official` is Σ_{i≠j}(ZᵀZ)_ij²/(N·d·(d - 1)), as in the authors' code: without the diagonal, and about N times
     larger ((N - 1)²/N between the off-diagonal means). A batch of one sample gives 0.
 
-    Deviations: none in value. Norms are taken of the smaller Gram matrix, ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and gradients in closed
-    form; second derivatives are refused. `precision="own"` stays in the dtype of `z`, which is accurate enough here.
+    Deviations: none in value. Norms are computed from the smaller Gram matrix, ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and gradients in
+    closed form; second derivatives are refused. `precision="own"` is the dtype of `z`, which is accurate enough here.
     """
     result = evaluate(z, mask, ZScore(var_eps, ddof), _Frobenius(scale, form, precision))
     return (z * 0).sum() if result is None else result.value.to(z.dtype)
@@ -44,7 +44,7 @@ def feddecorr(
 class FedDecorr(FeatureTerm):
     """Mean squared correlation between the features of a batch, see `feddecorr`.
 
-    Counts features of nearly no variance.
+    It counts features with nearly no variance.
     """
 
     name: ClassVar[str] = "decorr"
@@ -73,7 +73,7 @@ class FedDecorr(FeatureTerm):
 
 @dataclass(frozen=True)
 class _Frobenius:
-    """(‖ZᵀZ‖_F² - Σ_j q_j²)/c with q the diagonal, left in for the paper's scale, and c the scale's divisor."""
+    """(‖ZᵀZ‖_F² - Σ_j q_j²)/c with q the diagonal, c the divisor of the scale; `paper` does not subtract q."""
 
     scale: Scale
     form: Form
@@ -98,10 +98,10 @@ class _Frobenius:
     def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:
         factor = 4 / self._divisor(Z, n)
         gram = part.work * factor
-        slope = gram @ Z if is_dual(self.form, Z) else Z @ gram
+        gradient = gram @ Z if is_dual(self.form, Z) else Z @ gram
         if self.scale == "paper":
-            return slope
-        return slope - Z * (Z.square().sum(-2, keepdim=True) * factor)
+            return gradient
+        return gradient - Z * (Z.square().sum(-2, keepdim=True) * factor)
 
     def _divisor(self, Z: Tensor, n: float | Tensor) -> float | Tensor:
         dim = Z.shape[-1]

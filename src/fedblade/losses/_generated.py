@@ -1,4 +1,4 @@
-"""Generated features: train the classifier on them, and predict as it does on generated features of the same label."""
+"""Generated features: train the classifier on them, and match its predictions for generated features of the label."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fedblade.losses._knowledge_distillation import knowledge_distillation
 from fedblade.losses._masking import real_rows
 
 _LEAST = 1e-4
-"""Where fading ends."""
+"""The smallest strength that fading reaches."""
 
 
 class Generate(Protocol):
@@ -26,7 +26,7 @@ class Generate(Protocol):
         """Draws per feature."""
 
     def __call__(self, tensors: Tree, labels: Tensor, draws: Tensor) -> Tensor:
-        """The features; gradients may flow, the terms stop them."""
+        """The features; the terms stop their gradients."""
 
 
 def faded(strength: float, fade: float, round_: int) -> float:
@@ -37,7 +37,7 @@ def faded(strength: float, fade: float, round_: int) -> float:
 def pick_labels(draws: Tensor, present: Tensor) -> Tensor:
     """Labels uniform over the classes that are `present [classes]`, from uniform `draws [batch]`.
 
-    Where no class is, the label is the last one.
+    If no class is present, the label is the last class.
     """
     ranks = (draws * present.sum()).floor()
     passed = present.cumsum(0) <= ranks[:, None]
@@ -46,10 +46,10 @@ def pick_labels(draws: Tensor, present: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _FromGenerator(Term):
-    """What both terms share: the generator, α_0 or β_0 and its fading, and the features generated for each sample.
+    """The base of both terms: the generator, the strength α_0 or β_0 and its fading, and the features per sample.
 
-    Both read the server state `generator` and `view.noise`: `per_sample`·(1 + nz) draws for `Generated`, then nz for
-    `GeneratedMatch`. They begin in round 1, when the generator has been trained; before that they are 0.
+    Both terms read the server state `generator` and `view.noise`: `per_sample`·(1 + nz) draws for `Generated`, then nz
+    for `GeneratedMatch`. They are 0 before round 1, because the generator is not trained until then.
     """
 
     by_round: ClassVar[bool] = True
@@ -77,9 +77,9 @@ class _FromGenerator(Term):
         """The term before its strength; rows of padding in `noise` are 0."""
 
     def logits(self, view: StepView, labels: Tensor, draws: Tensor) -> Tensor:
-        """The head's logits of generated features; the generator does not learn from them."""
-        made = self.generate(view.server["generator"], labels, draws).detach()
-        return view.head(view.params, view.fixed, made.to(view.features)).logits
+        """The head's logits of generated features; no gradient reaches the generator."""
+        features = self.generate(view.server["generator"], labels, draws).detach()
+        return view.head(view.params, view.fixed, features.to(view.features)).logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Generated(_FromGenerator):
     ỹ is uniform over the labels present in the federation (server state `labels`). With weight `per_sample`, the number
     of generated features over the batch size, this is the term of the authors' code.
 
-    Deviation: the strength and its fading are the authors' code's; the paper adds the term as it is.
+    Deviation: the strength and its fading are from the authors' code; the paper adds the term without them.
     """
 
     name: ClassVar[str] = "generated"
@@ -107,7 +107,7 @@ class Generated(_FromGenerator):
 class GeneratedMatch(_FromGenerator):
     """Divergence β_t·mean KL(sg softmax h(G(y, ε)) ‖ softmax ℓ(x)) from predictions for generated features (FedGen).
 
-    Deviation: the term is the authors' code's; the paper's local objective does without.
+    Deviation: the term is from the authors' code; the paper's local objective does not have it.
     """
 
     name: ClassVar[str] = "generated_match"

@@ -18,11 +18,11 @@ def knowledge_distillation(
 ) -> Tensor:
     """Mean over samples of τ²·KL(softmax(ℓ_g/τ) ‖ softmax(ℓ/τ)), ℓ_g a constant (Hinton et al. 2015, Sec. 2).
 
-    `logits` ℓ and `teacher_logits` ℓ_g are [batch, classes]. Without `squared` the factor τ² is left out, as FedSOL
-    does; with it the gradient keeps its size whatever the temperature.
+    `logits` ℓ and `teacher_logits` ℓ_g are [batch, classes]. Without `squared` the factor τ² is left out, as in FedSOL;
+    with it the size of the gradient does not depend on the temperature.
 
-    Deviation: the paper minimises the cross-entropy with the teacher's predictions, which has the same gradient; less
-    their entropy, the value is 0 where student and teacher agree.
+    Deviation: the paper minimises the cross-entropy with the teacher's predictions, which has the same gradient. The
+    divergence is 0 if student and teacher agree.
     """
     check_positive("tau", tau, 3.0)
     check_matrix("logits", logits, "[batch, classes]")
@@ -55,6 +55,6 @@ class KnowledgeDistillation(Term):
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        taught = view.teachers[self.teacher].raw_logits
-        value = knowledge_distillation(view.raw_logits, taught, self.tau, squared=self.squared, mask=view.mask)
+        teacher_logits = view.teachers[self.teacher].raw_logits
+        value = knowledge_distillation(view.raw_logits, teacher_logits, self.tau, squared=self.squared, mask=view.mask)
         return TermValue(value)

@@ -29,14 +29,14 @@ def lddecorr(
     """Negative log-determinant of the correlation of a batch of features.
 
     L = -log det(ZᵀZ/N + ε·I_d) with Z the z-score of `z [batch, dim]` (FedBlade, Eq. 11; `eps` is ε). A batch of one
-    sample gives 0. The value is that of the formula, including the constant -(d - N + 1)·log ε of a small batch.
+    sample gives 0. The value includes the constant -(d - N + 1)·log ε of a small batch, as in the formula.
 
     Deviations: the paper factorises the d × d matrix in float32. Its condition number reaches d/ε, the reciprocal of
-    float32 resolution, and the gradient is then wrong by 20 to 80 %. Here the z-score is made in the dtype of `z`
-    and the rest in float64 on the smaller side: log det(ZZᵀ/N + ε·I_N) + (d - N)·log ε. `form="primal"` with
-    `precision="f32"` is the paper's arithmetic. Gradients come in closed form, -(2/N)(ZZᵀ/N + ε·I)⁻¹Z and the
-    z-score's; second derivatives are refused. Where a factorisation fails it is repeated in float64 and then with up
-    to 1000·ε; a batch that still fails gives 0. Float64 cannot fail at usual ε, so it is not even asked.
+    float32 resolution, and the gradient is then wrong by 20 to 80 %. Here the z-score is computed in the dtype of `z`
+    and the rest in float64 with the smaller matrix: log det(ZZᵀ/N + ε·I_N) + (d - N)·log ε. `form="primal"` with
+    `precision="f32"` is the paper's arithmetic. Gradients are in closed form, -(2/N)(ZZᵀ/N + ε·I)⁻¹Z and that of the
+    z-score; second derivatives are refused. A factorisation that fails is repeated in float64 and then with up to
+    1000·ε; a batch that still fails gives 0. Float64 cannot fail with the usual ε, so failures are not checked then.
     """
     result = evaluate(z, mask, ZScore(var_eps, ddof), _LogDet(eps, form, precision))
     return (z * 0).sum() if result is None else result.value.to(z.dtype)
@@ -47,8 +47,8 @@ def lddecorr(
 class LDDecorr(FeatureTerm):
     """Negative log-determinant of the features' batch correlation, see `lddecorr`.
 
-    Logs `ld_centered`, the value without the constant of the directions a batch of N samples cannot fill
-    (L + (d - min(N - 1, d))·log ε), and counts factorisations given up and features of nearly no variance.
+    It logs `ld_centered`, the value without the constant of the directions that a batch of N samples cannot fill
+    (L + (d - min(N - 1, d))·log ε), and counts failed factorisations and features with nearly no variance.
     """
 
     name: ClassVar[str] = "decorr"
@@ -89,7 +89,7 @@ def _logs(entries: Tensor) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class _LogDet:
-    """-log det(ZᵀZ/n + ε·I) by a Cholesky factor of the smaller or the chosen side."""
+    """-log det(ZᵀZ/n + ε·I) by a Cholesky factor of the smaller or of the chosen Gram matrix."""
 
     eps: float
     form: Form
@@ -112,17 +112,17 @@ class _LogDet:
             if not bool(part.failed.any()):
                 break
             part = _replace_failed(part, _without_failures(self._attempt(Z.double(), n, self.eps * factor)))
-        # 0·Σ is 0, or NaN where the features are not finite, which must not pass as a failed factorisation
+        # 0·Σ is 0, but NaN if features are not finite: that must not look like a failed factorisation.
         return part._replace(value=torch.where(part.failed, Z.sum((-2, -1)) * 0, part.value))
 
     def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:  # noqa: ARG002 - n is in the factor
         minus_two_inverses = _inverse(part.work) * -2
         wide = Z.to(part.work.dtype)
-        slope = minus_two_inverses @ wide if is_dual(self.form, Z) else wide @ minus_two_inverses
-        return slope if self._cannot_fail(Z) else torch.where(part.failed[..., None, None], 0.0, slope)
+        gradient = minus_two_inverses @ wide if is_dual(self.form, Z) else wide @ minus_two_inverses
+        return gradient if self._cannot_fail(Z) else torch.where(part.failed[..., None, None], 0.0, gradient)
 
     def _attempt(self, Z: Tensor, n: float | Tensor, eps: float) -> Part:
-        """Factorise the Gram matrix + nε·I; leaving n in saves dividing by it here and in the gradient."""
+        """Factorise the Gram matrix + nε·I; not dividing by n saves work here and in the gradient."""
         gram = Z @ Z.mT if is_dual(self.form, Z) else Z.mT @ Z
         order = gram.shape[-1]
         rows = n if isinstance(n, float) else n[..., 0].to(gram.dtype)
@@ -133,26 +133,26 @@ class _LogDet:
         return Part(order * log_n - (Z.shape[-1] - order) * math.log(eps) - log_det, info, factor)
 
     def _cannot_fail(self, Z: Tensor) -> bool:
-        """Wilkinson's bound 20·m^1.5·κ·u < 1 for order m, with κ <= d/ε + 1 from the trace: no look at the data."""
+        """Wilkinson's bound 20·m^1.5·κ·u < 1 for order m, with κ <= d/ε + 1 from the trace; it reads no data."""
         rows, dim = Z.shape[-2:]
         order = rows if is_dual(self.form, Z) else dim
         return 20 * order * math.sqrt(order) * (dim / self.eps + 1) * torch.finfo(Z.dtype).eps / 2 < 1
 
 
 def _inverse(factor: Tensor) -> Tensor:
-    """(LLᵀ)⁻¹ = WᵀW with W = L⁻¹. `torch.cholesky_inverse` would do, but on a GPU it cannot be captured in a graph."""
+    """(LLᵀ)⁻¹ = WᵀW with W = L⁻¹; `torch.cholesky_inverse` cannot be captured in a CUDA graph."""
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     inverse: Tensor = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
     return inverse.mT @ inverse
 
 
 def _without_failures(part: Part) -> Part:
-    """Failures as truth values, and a factor of ones in their place, which has an inverse."""
+    """The part with failures as truth values, and with ones as the factor of failures, which have an inverse."""
     failed = part.failed != 0
     return Part(part.value, failed, torch.where(failed[..., None, None], 1.0, part.work))
 
 
-def _replace_failed(part: Part, again: Part) -> Part:
-    bad = part.failed
-    work = torch.where(bad[..., None, None], again.work, part.work)
-    return Part(torch.where(bad, again.value, part.value), bad & again.failed, work)
+def _replace_failed(part: Part, retry: Part) -> Part:
+    failed = part.failed
+    work = torch.where(failed[..., None, None], retry.work, part.work)
+    return Part(torch.where(failed, retry.value, part.value), failed & retry.failed, work)

@@ -17,7 +17,7 @@ def logit_distillation(logits: Tensor, teacher_logits: Tensor, *, mask: Tensor |
 
     `logits` ℓ and `teacher_logits` ℓ_g are [batch, classes], before any normalisation or temperature.
 
-    Deviation: divided by the number of classes C, as FedDr+ divides features by their number.
+    Deviation: the distance is divided by the number of classes C, as FedDr+ divides features by their number.
     """
     check_matrix("logits", logits, "[batch, classes]")
     check_shape("teacher_logits", teacher_logits, tuple(logits.shape), "Take both from the same batch and head.")

@@ -1,11 +1,11 @@
-"""Padding: rows whose mask is 0 change neither a value nor a gradient, whatever they hold."""
+"""Padding: rows with mask 0 change neither values nor gradients, whatever numbers they contain."""
 
 import torch
 from torch import Tensor
 
 
 def real_rows(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """`rows [batch, ...]` with padded rows replaced by zeros; labels of padding thus become a valid class."""
+    """`rows [batch, ...]` with padding replaced by zeros; labels of padding become class 0, which is valid."""
     if mask is None:
         return rows
     keep = (mask != 0).reshape(mask.shape + (1,) * (rows.dim() - mask.dim()))
@@ -13,7 +13,7 @@ def real_rows(rows: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean_of_real(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of `values [batch]` over real rows; with no real row a zero that keeps its graph."""
+    """Mean of `values [batch]` over real rows; without real rows it is a 0 that has a gradient."""
     if mask is None:
         return values.mean()
     keep = mask != 0

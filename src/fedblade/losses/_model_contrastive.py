@@ -25,29 +25,29 @@ def model_contrastive(
 ) -> Tensor:
     """Mean over samples of -log(e^{cos(r,r_g)/τ} / (e^{cos(r,r_g)/τ} + e^{cos(r,r_prev)/τ})) (MOON, ℓ_con).
 
-    All features are [batch, dim]; those of the global model r_g and of the previous one r_prev are constants. Computed
-    as softplus((cos(r,r_prev) - cos(r,r_g))/τ), which is the same number, with the difference taken before the product:
-    equal models have no gradient at all. A zero vector has cosine 0.
+    All features are [batch, dim]; those of the global model r_g and of the previous model r_prev are constants. The
+    loss is computed as softplus((cos(r,r_prev) - cos(r,r_g))/τ), which is the same number. The difference of the two
+    models is taken before the product with r, so that equal models have no gradient. A zero vector has cosine 0.
 
-    Deviation: none from the paper. The release of FedDecorr declares the temperature without applying it: tau=1.
+    Deviation: none from the paper. The code of FedDecorr declares the temperature without applying it: tau=1.
     """
     check_positive("tau", tau, 0.5)
     check_matrix("features", features)
     for name, given in (("global_features", global_features), ("previous_features", previous_features)):
         check_shape(name, given, tuple(features.shape), "Take all three from the same batch and layer.")
     check_mask(mask, features)
-    near, left = (normalise(real_rows(each.detach(), mask)) for each in (global_features, previous_features))
-    excess = (normalise(real_rows(features, mask)) * (left - near)).sum(-1)
-    # softplus, which torch's own replaces by its asymptote above 20
+    near, far = (normalise(real_rows(vectors.detach(), mask)) for vectors in (global_features, previous_features))
+    excess = (normalise(real_rows(features, mask)) * (far - near)).sum(-1)
+    # This is softplus; torch's function replaces softplus by its asymptote above 20.
     return mean_of_real(-functional.logsigmoid(-excess / tau), mask)
 
 
 @losses.register("model_contrastive", paper="arXiv:2103.16257")
 @dataclass(frozen=True, kw_only=True)
 class ModelContrastive(Term):
-    """Contrast of the received model with the client's previous one, see `model_contrastive`.
+    """Contrast of the received model with the client's previous model, see `model_contrastive`.
 
-    Reads the client state that `previous` names: a model, at first the initial one.
+    Reads the client state that `previous` names: a model, at first the initial model.
     """
 
     name: ClassVar[str] = "moon"
@@ -61,10 +61,10 @@ class ModelContrastive(Term):
 
     @property
     def teachers(self) -> tuple[Teacher, ...]:
-        """The model to be near to and the one to leave."""
+        """The received model, then the previous model."""
         return (self.teacher, self.previous)
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        near, left = view.teachers[self.teacher].features, view.teachers[self.previous].features
-        return TermValue(model_contrastive(view.features, near, left, self.tau, mask=view.mask))
+        near, far = view.teachers[self.teacher].features, view.teachers[self.previous].features
+        return TermValue(model_contrastive(view.features, near, far, self.tau, mask=view.mask))

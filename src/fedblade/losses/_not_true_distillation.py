@@ -1,4 +1,4 @@
-"""Not-true distillation: keep what the teacher says of the classes a sample does not belong to."""
+"""Not-true distillation: keep the teacher's predictions for the classes that a sample does not belong to."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -20,8 +20,8 @@ def not_true_distillation(
 ) -> Tensor:
     """Mean over samples of τ²·KL(q̃_g ‖ q̃), q̃ = softmax(ℓ/τ) over the classes other than y (FedNTD, L_NTD).
 
-    `logits` ℓ and `teacher_logits` ℓ_g, a constant, are [batch, classes]. The logit of a sample's own class is not
-    read. With two classes the value is 0.
+    `logits` ℓ and `teacher_logits` ℓ_g, a constant, are [batch, classes]. The logit of a sample's class is not used.
+    With two classes the value is 0.
     """
     check_matrix("logits", logits, "[batch, classes]")
     check_shape("teacher_logits", teacher_logits, tuple(logits.shape), "Take both from the same batch and head.")
@@ -53,5 +53,5 @@ class NotTrueDistillation(Term):
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        taught = view.teachers[self.teacher].raw_logits
-        return TermValue(not_true_distillation(view.raw_logits, taught, view.labels, self.tau, mask=view.mask))
+        teacher_logits = view.teachers[self.teacher].raw_logits
+        return TermValue(not_true_distillation(view.raw_logits, teacher_logits, view.labels, self.tau, mask=view.mask))

@@ -22,9 +22,9 @@ def projector_alignment(
     """Sum over classes with a prototype of ½(1 - cos(q_c, v_c))² (FedBlade, Eq. 15).
 
     `projected_prototypes [classes, space]` q, `etf [space, classes]` v, `mask [classes]` says which classes have a
-    prototype; rows of the others are ignored. Without any prototype the value and all gradients are 0.
+    prototype; rows of other classes are ignored. Without prototypes the value and all gradients are 0.
 
-    Deviation: the paper's sum runs over all classes and does not say what happens before a class has been seen.
+    Deviation: the paper's sum has all classes and does not say what happens before a class has a prototype.
     """
     check_choice("reduction", reduction, ("sum", "mean"))
     check_matrix("projected_prototypes", projected_prototypes, "[classes, space]")
@@ -40,7 +40,7 @@ def projector_alignment(
 @losses.register("projector_alignment", paper="FedBlade, Eq. 15")
 @dataclass(frozen=True, kw_only=True)
 class ProjectorAlignment(Term):
-    """Align the projected global prototypes with the class vectors; its gradient reaches the projector only.
+    """Align the projected global prototypes with the class vectors; the gradient reaches only the projector.
 
     Reads the server state `prototypes`: `mean` [classes, dim] and `has` [classes].
     """
@@ -53,7 +53,7 @@ class ProjectorAlignment(Term):
         check_choice("reduction", self.reduction, ("sum", "mean"))
 
     def __call__(self, view: StepView) -> TermValue:
-        """One value per batch, whatever the batch holds."""
+        """One value per batch; it does not depend on the samples of the batch."""
         prototypes = view.server["prototypes"]
         projected = view.head.project(view.params, prototypes["mean"].detach())
         return TermValue(projector_alignment(projected, view.fixed["etf"], prototypes["has"], reduction=self.reduction))

@@ -1,4 +1,4 @@
-"""Prototype distance: features should lie near the global prototype of their class."""
+"""Prototype distance: features should be near the global prototype of their class."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -13,9 +13,9 @@ from fedblade.losses._shapes import check_labels, check_mask, check_matrix, chec
 
 
 class Guided(NamedTuple):
-    """Samples and the class points that guide them, with zeros in place of padding and of missing points.
+    """Samples and one point per class to compare them with, with zeros in place of padding and of missing points.
 
-    `used [batch]` says which samples are real and have a point of their own class.
+    `used [batch]` says which samples are real and have a point of their class.
     """
 
     features: Tensor
@@ -25,12 +25,15 @@ class Guided(NamedTuple):
 
 
 def guided_by(name: str, points: Tensor, has: Tensor, features: Tensor, labels: Tensor, mask: Tensor | None) -> Guided:
-    """Check the tensors of a loss that compares features with `points [classes, dim]`, constants called `name`."""
+    """Check the tensors of a loss that compares features with the constants `points [classes, dim]`.
+
+    `name` is the name of the points in messages.
+    """
     check_matrix("features", features)
     check_labels(labels, features)
     check_matrix(name, points, "[classes, dim]")
     shape = (points.shape[0], features.shape[1])
-    check_shape(name, points, shape, "Take them from the layer the features come from, one row per class.")
+    check_shape(name, points, shape, "Take them from the layer of the features, one row per class.")
     check_mask(has, points, "has")
     check_mask(mask, features)
     safe_labels = real_rows(labels, mask)
@@ -45,11 +48,11 @@ def prototype_distance(
     """Mean of ‖z - p_y‖²/d over the samples whose class has a prototype (FedProto, regulariser L_R).
 
     `features [batch, dim]` z, `prototypes [classes, dim]` p, constants of the loss, `has [classes]` says which classes
-    have one. An empty mean is 0 with zero gradient.
+    have a prototype. An empty mean is 0 with zero gradient.
 
-    Deviations: the paper adds up, over classes, the distance between the client's class mean and the global
-    prototype. Here, as in its code, every sample is compared, and the squared distance is divided by d; a sample
-    whose class has no prototype is left out of the mean, where that code lets it count as 0.
+    Deviations: the paper sums, over classes, the distance between the client's class mean and the global prototype.
+    Here, as in its code, every sample is compared, and the squared distance is divided by d. A sample whose class has
+    no prototype is left out of the mean; in that code it counts as 0.
     """
     given = guided_by("prototypes", prototypes, has, features, labels, mask)
     return mean_of_real((given.features - given.points[given.labels]).square().mean(1), given.used)

@@ -1,4 +1,4 @@
-"""The proximal term: stay near the model received, or near one that the client holds."""
+"""The proximal term: stay near the received model, or near a model in the client's state."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,15 +14,15 @@ from fedblade.core.views import StepView
 class Proximal(GradientTerm):
     """Gradient μ(w - w_t) of (μ/2)·‖w - w_t‖² over the trained tensors, with μ = `weight`.
 
-    w_t is the model received, or the one that `of` names in the client's state.
+    w_t is the received model, or the model that `of` names in the client's state.
 
-    Deviation: none in the update; the penalty is added to the gradient and its value is never formed.
+    Deviation: none in the update; the term is added as a gradient and its value is never computed.
     """
 
     name: ClassVar[str] = "prox"
     of: str = "anchor"
 
     def gradient(self, view: StepView) -> Tree:
-        """The step away from the anchor, w - w_t, which the weight multiplies."""
+        """The difference w - w_t, which the weight multiplies."""
         near = view.anchor if self.of == "anchor" else view.client[self.of]
         return {name: leaf.detach() - near[name] for name, leaf in view.params.items()}

@@ -1,4 +1,4 @@
-"""Relaxed contrast: gather each class and push it from the others, but keep its samples apart."""
+"""Relaxed contrast: pull samples of a class together and push classes apart, but keep samples of a class distinct."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -33,13 +33,13 @@ def relaxed_contrastive(
 ) -> Tensor:
     """Mean over samples of SCL_i + β·Pen_i for the pooled `activations [batch, channels]` of one stage (FedRCL).
 
-    With s_ij the cosine of two samples, p the least similar other sample of i's class and H_i the 2 most similar ones
-    of other classes, SCL_i = -log(e^{s_ip/τ} / (e^{s_ip/τ} + Σ_{j∈H_i} e^{s_ij/τ})) and Pen_i is
-    -log(e^{1/τ} / (e^{1/τ} + e^{s_ip/τ})) where s_ip ≥ `threshold`, else 0. That mining is the authors' code's;
-    `mining="all"` averages both over every p and takes every sample of another class for H_i.
+    With s_ij the cosine of two samples, p the least similar other sample of i's class and H_i the 2 most similar
+    samples of other classes, SCL_i = -log(e^{s_ip/τ} / (e^{s_ip/τ} + Σ_{j∈H_i} e^{s_ij/τ})) and Pen_i is
+    -log(e^{1/τ} / (e^{1/τ} + e^{s_ip/τ})) where s_ip ≥ `threshold`, else 0. This choice of pairs is from the authors'
+    code; `mining="all"` averages both over every p and takes all samples of other classes as H_i.
 
-    A sample alone in its class is its own p, with s = 1 as a constant, and has no Pen; without other classes in the
-    batch SCL is 0. Both are left open by the formula.
+    For the only sample of a class p is the sample itself, with s = 1 as a constant, and Pen is 0. If the batch has no
+    other classes, SCL is 0. The formula defines neither case.
     """
     check_positive("tau", tau, 0.05)
     check_choice("mining", mining, ("hard", "all"))
@@ -49,7 +49,7 @@ def relaxed_contrastive(
     pairs = _pairs(activations, labels, mask)
     mined = _mine_hard(pairs) if mining == "hard" else _mine_all(pairs)
     has_negatives = pairs.other.any(1, keepdim=True)
-    # a row of -inf alone has no logarithm to differentiate
+    # The logarithm of a sum over -inf only has no gradient.
     negatives = torch.where(has_negatives, mined.negatives, torch.zeros_like(mined.negatives)) / tau
     contrast = _softplus(negatives.logsumexp(1, keepdim=True) - mined.positives / tau)
     penalty = _softplus((mined.positives - 1) / tau)
@@ -60,14 +60,14 @@ def relaxed_contrastive(
 
 
 def _softplus(x: Tensor) -> Tensor:
-    """Compute log(1 + e^x), which torch's own function replaces by x above 20."""
+    """Compute log(1 + e^x); torch's function replaces it by x above 20."""
     return -functional.logsigmoid(-x)
 
 
 class _Pairs(NamedTuple):
-    """Cosines of all pairs, and which are a sample with itself, with another of its class, with one of another class.
+    """Cosines of all pairs, and which pairs are a sample with itself, two samples of a class, or of two classes.
 
-    Padding belongs to neither of the last two.
+    Pairs with padding are in neither `same` nor `other`.
     """
 
     similarity: Tensor
@@ -139,8 +139,8 @@ class RelaxedContrastive(Term):
         """Mean over stages and over the real samples of the batch."""
         if not view.stages:
             raise Misconfigured(
-                "the relaxed contrastive loss compares the outputs of a model's stages; this model names none. "
-                "Take a registered model, all of which do, or list submodules in the attribute `stages` of yours."
+                "the relaxed contrastive loss compares the outputs of a model's stages; this model names no stages. "
+                "Take a registered model, or list submodules in the attribute `stages` of your module."
             )
         values = [
             relaxed_contrastive(

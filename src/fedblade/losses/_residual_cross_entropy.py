@@ -1,4 +1,4 @@
-"""Residual cross-entropy: a personal head learns what a generic one leaves."""
+"""Residual cross-entropy: a personal head learns to correct a generic head."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ _HEAD = DualLinearHead()
 @losses.register("residual_cross_entropy", paper="arXiv:2107.00778")
 @dataclass(frozen=True, kw_only=True)
 class ResidualCrossEntropy(Term):
-    """Cross-entropy of sg G(z) + P(sg z) with a dual linear head (FedRoD): its gradient reaches P alone.
+    """Cross-entropy of sg G(z) + P(sg z) with a dual linear head (FedRoD): the gradient reaches only P.
 
     Deviation: none; P is linear, see `DualLinearHead`.
     """

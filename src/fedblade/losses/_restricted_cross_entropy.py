@@ -1,4 +1,4 @@
-"""Restricted cross-entropy: logits of classes the client lacks are scaled down, so that they are pushed away less."""
+"""Restricted cross-entropy: logits of classes that the client lacks are scaled down and so pushed away less."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -26,13 +26,13 @@ def restricted_cross_entropy(
     weights: Weights = "paper",
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cross-entropy of ρ_c·ℓ_c with ρ_c = 1 for classes the client holds and α for others (FedRS, restricted softmax).
+    """Cross-entropy of ρ_c·ℓ_c with ρ_c = 1 for the client's classes and α for others (FedRS, restricted softmax).
 
     `logits [batch, classes]` ℓ, `counts [classes]` n; `alpha` is α. The `weights` of the authors' code are
     ρ_c = α + (1-α)·n_c/max n instead. With α = 1, with every class present (`paper`), or with equal counts
     (`authors`) this is plain cross-entropy bit for bit.
 
-    Deviation: the paper's logits have no bias; one that the head adds is scaled along.
+    Deviation: the paper's logits have no bias; if the head has a bias, it is scaled too.
     """
     check_matrix("logits", logits, "[batch, classes]")
     check_counts(counts, logits.shape[1])
@@ -41,7 +41,7 @@ def restricted_cross_entropy(
         factors = torch.where(counts > 0, logits.new_ones(()), alpha)
     else:
         most = counts.max().clamp(min=1)
-        # the same number as in the docstring, and exactly 1 for the largest class
+        # The same number as in the docstring, but exactly 1 for the largest class.
         factors = (1 - (1 - alpha) * ((most - counts).double() / most)).to(logits.dtype)
     return cross_entropy(logits * factors, labels, mask=mask)
 

@@ -14,10 +14,10 @@ def singular(features: Tensor, *, mask: Tensor | None = None) -> Tensor:
 
     Computed as (‖Σ‖_F² - (tr Σ)²/d)/d with Σ = XᵀX/N for the centred `features [batch, dim]` X: singular values of a
     covariance are its eigenvalues, and only their first two moments enter. A batch of one sample gives 0. Half
-    precision is widened to float32, and the value stays so.
+    precision is computed and returned in float32.
 
-    Deviations: none in value; the paper calls the loss impractical for want of cheap singular values, and this form
-    needs none.
+    Deviations: none in value. The paper calls the loss impractical, because singular values are expensive; this form
+    does not compute them.
     """
     return _spread(covariance(features, mask))
 

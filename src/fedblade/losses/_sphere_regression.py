@@ -1,4 +1,4 @@
-"""Sphere regression: cosines with the class vectors should be 1 for the own class and 0 for the others."""
+"""Sphere regression: cosines with the class vectors should be 1 for the true class and 0 for other classes."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,6 +1,6 @@
 """Losses of the z-scored batch: one autograd function with a closed-form gradient, shared by the decorrelation terms.
 
-The function is written with free leading axes, so `vmap` only moves its axis to the front: under any transform the
+The function accepts leading axes, so that `vmap` only has to move its axis to the front: under any transform the
 arithmetic runs on plain tensors, once for all clients.
 """
 
@@ -20,7 +20,7 @@ FORMS: tuple[Form, ...] = ("auto", "dual", "primal")
 
 
 class Part(NamedTuple):
-    """What a kernel makes of Z: values [...], not 0 where one was given up [...], and work for its gradient."""
+    """The result of a kernel: values [...], whether they failed [...] (not 0: failed), and `work` for the gradient."""
 
     value: Tensor
     failed: Tensor
@@ -31,17 +31,17 @@ class Kernel(Protocol):
     """A scalar function of Z [..., batch, dim] and its number of real rows, a float or a tensor [..., 1, 1]."""
 
     def dtype(self, own: torch.dtype) -> torch.dtype:
-        """What to calculate in, for features of the dtype `own`."""
+        """The dtype of the computation, for features of the dtype `own`."""
 
     def value(self, Z: Tensor, n: float | Tensor) -> Part:
-        """The values and what the gradient needs."""
+        """The values, and the tensor that the gradient needs."""
 
     def gradient(self, Z: Tensor, n: float | Tensor, part: Part) -> Tensor:
-        """∂value/∂Z, 0 where the value was given up."""
+        """∂value/∂Z, 0 for values that failed."""
 
 
 class Evaluation(NamedTuple):
-    """A loss of the standardised batch: its value, whether it was given up, and 1/sqrt(var + var_eps) [1, dim]."""
+    """A loss of the standardised batch: its value, whether it failed, and 1/sqrt(var + var_eps) [1, dim]."""
 
     value: Tensor
     failed: Tensor
@@ -49,13 +49,13 @@ class Evaluation(NamedTuple):
     score: ZScore
 
     def count_dead(self, mask: Tensor | None) -> Tensor:
-        """Number of features of nearly no variance, in the dtype of the value; 0 with a single real sample."""
+        """Number of features with nearly no variance, in the dtype of the value; 0 with a single real sample."""
         dead = self.score.count_dead(self.inverse_std).to(self.value.dtype)
         return dead if mask is None else torch.where((mask != 0).sum() > 1, dead, 0.0)
 
 
 def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kernel) -> Evaluation | None:
-    """Evaluate `kernel` on `features [batch, dim]`, or None where the batch is too small by its shape."""
+    """Evaluate `kernel` on `features [batch, dim]`; None for a batch of fewer than two rows."""
     check_matrix("features", features)
     check_mask(mask, features)
     if features.shape[0] < 2:
@@ -66,14 +66,14 @@ def evaluate(features: Tensor, mask: Tensor | None, score: ZScore, kernel: Kerne
 
 
 def is_dual(form: Form, Z: Tensor) -> bool:
-    """Whether to work with batch × batch matrices: the smaller side, as centring costs the batch one rank."""
+    """Whether to use batch × batch matrices; "auto" takes the side of smaller rank, as centring costs one rank."""
     rows, dim = Z.shape[-2:]
     return rows - 1 < dim if form == "auto" else form == "dual"
 
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """No autocast and no TF32 inside: these losses divide by small numbers and amplify rounding."""
+    """Turn autocast and TF32 off in the body: these losses divide by small numbers, which amplifies rounding."""
     matmul = torch.backends.cuda.matmul
     reduced = device.type == "cuda" and matmul.fp32_precision == "tf32"
     if reduced:
@@ -114,9 +114,9 @@ class _Standardised(torch.autograd.Function):
             return None, None, None, None
         z, mask, *kept = ctx.saved_tensors
         inputs = (z, upstream, mask, *kept, ctx.score, ctx.kernel)
-        # without a graph of the gradient nobody can differentiate it, and the plain call is quicker
-        again = torch.is_grad_enabled()
-        return _apply(_Gradient, *inputs) if again else _Gradient.forward(*inputs), None, None, None
+        # Without a graph no second derivative can be asked for, and the plain call is faster.
+        graph = torch.is_grad_enabled()
+        return _apply(_Gradient, *inputs) if graph else _Gradient.forward(*inputs), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
@@ -124,7 +124,7 @@ class _Standardised(torch.autograd.Function):
 
 
 class _Gradient(torch.autograd.Function):
-    """The first derivative. It is a function of its own so that asking for a second one is an error, not a zero."""
+    """The first derivative, as a separate function, so that a second derivative is an error and not 0."""
 
     @staticmethod
     def forward(
@@ -141,11 +141,11 @@ class _Gradient(torch.autograd.Function):
     ) -> Tensor:
         n = num_real(z, mask)
         with exact_products(z.device):
-            slope = kernel.gradient(Z, n, Part(value, failed, work))
+            gradient = kernel.gradient(Z, n, Part(value, failed, work))
         if mask is not None:
             upstream = torch.where((mask != 0).sum(-1) > 1, upstream, 0.0)
         scale = inverse_std * upstream[..., None, None]
-        return standardise_backward(slope, Z, scale, n, mask, score).to(z.dtype)
+        return standardise_backward(gradient, Z, scale, n, mask, score).to(z.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -165,11 +165,11 @@ def _apply(function: Any, *inputs: Any) -> Any:
 
 
 def _to_front(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """Every tensor with the mapped axis first; one that has none is expanded, what is no tensor stays."""
+    """Move the mapped axis of every tensor to the front; a tensor without this axis is expanded."""
 
-    def move(each: Any, dim: int | None) -> Any:
-        if not isinstance(each, Tensor):
-            return each
-        return each.expand(size, *each.shape) if dim is None else each.movedim(dim, 0)
+    def move(value: Any, dim: int | None) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
 
-    return [move(each, dim) for each, dim in zip(inputs, in_dims, strict=True)]
+    return [move(value, dim) for value, dim in zip(inputs, in_dims, strict=True)]

@@ -1,4 +1,4 @@
-"""Structured DeCov: penalise covariances between groups of features, and leave those within a group free."""
+"""Structured DeCov: penalise covariances between groups of features, but not within a group."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,15 +18,15 @@ def structured_decov(
     normalize: bool = True,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Covariances across groups less κ times those within, ½(Σ_across Σ_ij² - κ·Σ_{within, i≠j} Σ_ij²).
+    """Covariances across groups minus κ times those within, ½(Σ_across Σ_ij² - κ·Σ_{within, i≠j} Σ_ij²).
 
-    Σ = XᵀX/N for the centred `features [batch, dim]` X, cut into `groups` G runs of equal width; where d is no
-    multiple of G the first d mod G groups are one feature wider. `kappa` is κ. A batch of one sample gives 0. Half
-    precision is widened to float32, and the value stays so. With G = d and κ = 0 this is `decov`.
+    Σ = XᵀX/N for the centred `features [batch, dim]` X. `groups` G consecutive features form a group of equal width; if
+    d is no multiple of G, the first d mod G groups are one feature wider. `kappa` is κ. A batch of one sample gives 0.
+    Half precision is computed and returned in float32. With G = d and κ = 0 this is `decov`.
 
-    Deviations: after Xiong et al. (ICDM 2016) as FedDecorr, Table 7, uses it. How strongly covariances within a group
-    are rewarded is not recoverable from these texts, hence κ and its default 0. `normalize` divides by d², as in
-    `decov`. All norms are those of the smaller Gram matrices: ‖Σ‖_F² - Σ_g ‖Σ_gg‖_F² is what lies across.
+    Deviations: the loss follows Xiong et al. (ICDM 2016) as used in FedDecorr, Table 7. These texts do not say how
+    strongly covariances within a group are rewarded, hence κ and its default 0. `normalize` divides by d², as in
+    `decov`. All norms are computed from the smaller Gram matrices: the sum across groups is ‖Σ‖_F² - Σ_g ‖Σ_gg‖_F².
     """
     _check_groups(groups)
     return _across_and_within(covariance(features, mask), groups, kappa, normalize)

@@ -16,10 +16,10 @@ from fedblade.losses._shapes import check_mask, check_matrix
 def prediction_variance(logits: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean over classes of max(0, 1/√C - std_c), std_c the deviation of class c's probability (FedUV).
 
-    The deviation is taken over the batch with N - 1 degrees of freedom, of softmax(ℓ) for `logits [batch, classes]` ℓ.
-    1/√C is the deviation of a batch with one sure prediction of each class. A batch of one sample gives 0.
+    It is the deviation of softmax(ℓ) over the batch with N - 1 degrees of freedom, for `logits [batch, classes]` ℓ.
+    1/√C is the deviation of a batch with one certain prediction of each class. A batch of one sample gives 0.
 
-    Deviation: a class whose probability does not vary at all has no gradient, where the formula's is undefined.
+    Deviation: a class with constant probability has no gradient; the formula does not define it.
     """
     check_matrix("logits", logits, "[batch, classes]")
     check_mask(mask, logits)
@@ -38,12 +38,12 @@ def prediction_variance(logits: Tensor, *, mask: Tensor | None = None) -> Tensor
 def uniformity(features: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean over pairs i < j of exp(-‖z_i - z_j‖²/σ) for `features [batch, dim]` z (FedUV).
 
-    σ is the median of the squared distances that are not 0, the lower one of two. The gradient passes through σ too, as
-    in the authors' code: it reaches the pair whose distance is the median, in equal parts if there are several. With
-    one sample, or if all are equal, the value is 0.
+    σ is the median of the squared distances that are not 0, the lower one of two. The gradient also passes through σ,
+    as in the authors' code: it reaches the pair whose distance is the median, in equal parts if there are several. With
+    one sample, or with equal samples only, the value is 0.
 
-    Deviations: none. Distances come from the Gram matrix of the centred features in float64, where only those of equal
-    samples are lost in rounding.
+    Deviations: none. Distances are computed from the Gram matrix of the centred features in float64, so that rounding
+    hides only the distances of equal samples.
     """
     check_matrix("features", features)
     check_mask(mask, features)
@@ -62,10 +62,10 @@ def _real(rows: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _squared_distances(features: Tensor, mask: Tensor | None) -> Tensor:
-    """G_ii + G_jj - 2·G_ij, and exactly 0 where that is no more than rounding."""
+    """G_ii + G_jj - 2·G_ij; exactly 0 for a distance that is only rounding."""
     rows = real_rows(features, mask).double()
     mean = rows.detach().sum(0) / _real(features, mask).sum().clamp(min=1)
-    # distances do not see the shift, so the mean may be a constant; without it a common offset would cost digits
+    # Subtracting a constant changes no distance, but without it a common offset would cost digits.
     centred = real_rows(rows - mean, mask)
     gram = centred @ centred.mT
     lengths = gram.diagonal()
@@ -81,7 +81,7 @@ def _lower_median(values: Tensor, chosen: Tensor) -> Tensor:
     middle = (chosen.sum() - 1).clamp(min=0) // 2
     median = torch.where(chosen.any(), ordered.gather(0, middle[None])[0], 1.0)
     equal = chosen & (values.detach() == median)
-    # 0 in value: only its gradient counts
+    # The value is 0; only its gradient matters.
     change = torch.where(equal, values - values.detach(), 0.0)
     return median + change.sum() / equal.sum().clamp(min=1)
 
@@ -89,7 +89,7 @@ def _lower_median(values: Tensor, chosen: Tensor) -> Tensor:
 @losses.register("prediction_variance", paper="arXiv:2402.18372")
 @dataclass(frozen=True, kw_only=True)
 class PredictionVariance(Term):
-    """Shortfall of the spread of the head's predictions over the batch, see `prediction_variance`."""
+    """Missing spread of the head's predictions over the batch, see `prediction_variance`."""
 
     name: ClassVar[str] = "variance"
 
@@ -101,7 +101,7 @@ class PredictionVariance(Term):
 @losses.register("uniformity", paper="arXiv:2402.18372")
 @dataclass(frozen=True, kw_only=True)
 class Uniformity(FeatureTerm):
-    """Crowding of the features of a batch, see `uniformity`."""
+    """How close the features of a batch are to each other, see `uniformity`."""
 
     name: ClassVar[str] = "uniformity"
 

@@ -1,4 +1,4 @@
-"""The z-score of a batch with padding, its chain rule, and the features it finds without variance."""
+"""The z-score of a batch with padding, its chain rule, and the number of features without variance."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ def _degrees(n: float | Tensor, ddof: int) -> float | Tensor:
 
 
 def _mean(rows: Tensor, n: float | Tensor) -> Tensor:
-    """Mean over the batch of rows that are zero in padding; one operation where there is none."""
+    """Mean over the batch of rows that are 0 for padding; a single operation if there is no padding."""
     return rows.mean(-2, keepdim=True) if isinstance(n, float) else rows.sum(-2, keepdim=True) / n
 
 
@@ -58,8 +58,8 @@ def standardise(z: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore
 
 
 def standardise_backward(
-    slope: Tensor, Z: Tensor, scale: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore
+    gradient: Tensor, Z: Tensor, scale: Tensor, n: float | Tensor, mask: Tensor | None, score: ZScore
 ) -> Tensor:
-    """Chain rule through the z-score: scale·(s - mean s - Z·Σ(s∘Z)/(n - ddof)) for a slope s at Z."""
-    spread = (slope * Z).sum(-2, keepdim=True) / _degrees(n, score.ddof)
-    return _real(torch.addcmul(slope - _mean(slope, n), Z, spread, value=-1) * scale, mask)
+    """Chain rule through the z-score: scale·(g - mean g - Z·Σ(g∘Z)/(n - ddof)) for the gradient g with respect to Z."""
+    spread = (gradient * Z).sum(-2, keepdim=True) / _degrees(n, score.ddof)
+    return _real(torch.addcmul(gradient - _mean(gradient, n), Z, spread, value=-1) * scale, mask)

@@ -1,4 +1,4 @@
-"""Method names and what they mean: a base method, regularisers added with `+`, fine-tuning with `-ft`."""
+"""Method names: a base method, regularisers added with `+`, fine-tuning with `-ft`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from fedblade.core.terms import AnyTerm
 from fedblade.personal import FINE_TUNING_REVISION, finetuned
 
 TUNED = "-ft"
-"""Ends the name of a method whose clients fine-tune the final model before they are measured."""
+"""Suffix of a method whose clients fine-tune the final model before they are measured."""
 
 
 @dataclass(frozen=True)
 class Composition:
     """A base method, the regularisers added to it, in order, and whether clients fine-tune the final model.
 
-    The knobs of the base are written flat, those of a regulariser in a table of its name.
+    The knobs of the base are written directly, those of a regulariser in a table with its name.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Composition:
         return made
 
     def _added(self, method: Method, entry: Entry, knobs: Mapping[str, Any]) -> Method:
-        """The method with a regulariser; one whose term is in the loss already would count it twice, and is refused.
+        """The method with a regulariser. A regulariser whose term is already in the loss is refused.
 
         Terms are the same if they are of one class, whatever their weights.
         """
@@ -55,8 +55,8 @@ class Composition:
             twice = [kind for kind in before if after.count(kind) > before.count(kind)]
             if twice:
                 raise Misconfigured(
-                    f"method '{self.name}' has the term '{twice[0].__name__}' in a loss without '+{entry.name}', which "
-                    f"would add it again; expected each term once. Leave '+{entry.name}' out and set the term's knobs."
+                    f"method '{self.name}' already has the term '{twice[0].__name__}', and '+{entry.name}' would add "
+                    f"it again; expected each term once. Leave '+{entry.name}' out and set the knobs of the term."
                 )
         return made
 
@@ -64,23 +64,23 @@ class Composition:
 def compose(name: str) -> Composition:
     """Read a method name such as `fedavg`, `fedprox+feddecorr`, `fedetf-ft` or `my_file.py:my_method+feddecorr`.
 
-    The suffix may follow the base or the whole name; it means the same.
+    The suffix `-ft` may follow the base or the whole name; both mean the same.
     """
-    place, colon, parts = name.rpartition(":")
+    file, colon, parts = name.rpartition(":")
     base, *added = parts.split("+")
     tuned = _is_tuned(base, methods) or any(_is_tuned(last, regularisers) for last in added[-1:])
     if tuned:
         base, added = base.removesuffix(TUNED), [part.removesuffix(TUNED) for part in added]
     if "" in added or len(set(added)) < len(added):
         raise Misconfigured(
-            f"method '{name}' adds nothing or the same thing twice; expected a+b with different parts. Leave one out."
+            f"method '{name}' has an empty or a repeated part; expected a+b with different parts. Leave one out."
         )
-    entries = tuple(regularisers.get(each) for each in added)
-    return Composition(name, methods.get(place + colon + base), entries, tuned)
+    entries = tuple(regularisers.get(part) for part in added)
+    return Composition(name, methods.get(file + colon + base), entries, tuned)
 
 
 def _kinds(method: Method) -> list[list[type[AnyTerm]]]:
-    """The classes of the terms of every loss: the method's, then those of phases that have their own."""
+    """The classes of the terms of every loss: the method's, then those of phases with another loss."""
     phases = (*method.phases, *(method.own.finetune or ()))
     losses = [method.losses, *(phase.losses for phase in phases if phase.losses is not None)]
     return [[type(term) for term in terms] for terms in losses]

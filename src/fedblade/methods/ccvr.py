@@ -19,11 +19,11 @@ from fedblade.server import calibrate_head, run_seed
 
 def _class_moments(view: StepView) -> Tree:
     """Sample counts, Σz and Σzzᵀ per class over one batch: `outer [classes, dim, dim]`; padding does not count."""
-    rows = view.features.double()
+    features = view.features.double()
     if view.mask is not None:
-        rows = torch.where(view.mask[:, None] != 0, rows, 0.0)
-    held = view.labels == torch.arange(view.counts.shape[0], device=rows.device)[:, None]
-    outer = torch.where(held[:, None, :], rows.mT, 0.0) @ rows
+        features = torch.where(view.mask[:, None] != 0, features, 0.0)
+    of_class = view.labels == torch.arange(view.counts.shape[0], device=features.device)[:, None]
+    outer = torch.where(of_class[:, None, :], features.mT, 0.0) @ features
     return payloads.class_features(view) | {"outer": outer}
 
 
@@ -36,12 +36,11 @@ def ccvr(samples_per_class: int = 10, epochs: int = 100, lr: float = 0.01, batch
     """Train as FedAvg, then retrain the classifier on features drawn from one Gaussian per class.
 
     Objective: CE. After the last round all clients send the moments of each class's features in the final model.
-    Server: μ_c and the unbiased Σ_c of the pooled features, `samples_per_class` draws from N(μ_c, Σ_c + 1e-6·I), SGD on
-    the CE of the head alone. Classes with fewer than two samples are left out.
-    Clients send n, Σz and Σzzᵀ, which pool to the same Σ_c as their means and covariances. Mind the memory: that is
-    C·d² numbers in float64 for the server and for a client, 21 MB for 10 classes of 512 features, 1.3 GB for 100 of
-    1280.
-    Deviation: the authors' code takes standard deviations of single features for variances and unweighted means.
+    Server: μ_c and the unbiased Σ_c of the pooled features, `samples_per_class` draws from N(μ_c, Σ_c + 1e-6·I), then
+    SGD on CE, which trains only the head. Classes with fewer than two samples are left out.
+    Clients send n, Σz and Σzzᵀ, which give the same Σ_c as their means and covariances. This takes C·d² numbers in
+    float64 on the server and on a client: 21 MB for 10 classes and 512 features, 1.3 GB for 100 classes and 1280.
+    Deviation: the authors' code uses standard deviations of single features as variances, and unweighted means.
     The code of FL-bench pools covariances that are biased (divided by n); here they are unbiased (n − 1).
     """
     for name, given in {"samples_per_class": samples_per_class, "epochs": epochs, "batch_size": batch_size}.items():

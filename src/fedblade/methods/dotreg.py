@@ -1,4 +1,4 @@
-"""Dot-Regression: pull features to fixed class vectors and push from none (Yang et al., NeurIPS 2022; FedDr+)."""
+"""Dot-Regression: pull features to their fixed class vectors, without pushing (Yang et al., NeurIPS 2022; FedDr+)."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -18,9 +18,9 @@ TunedLoss = Literal["dotreg", "feddr_plus"]
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Fine-tuning: on dot regression alone, or on FedDr+'s mixture with the final global model as the teacher.
+    """Fine-tuning: only on dot regression, or on FedDr+'s mixture with the final global model as the teacher.
 
-    A regulariser that the method's name adds joins whichever of them is named.
+    A regulariser in the method's name is added to the chosen loss.
     """
 
     loss: TunedLoss
@@ -35,10 +35,10 @@ TUNED_BY_DOTREG = FineTuning("dotreg")
 
 @methods.register(paper="arXiv:2203.09081")
 def dotreg(ft: FineTuning = TUNED_BY_DOTREG) -> Method:
-    """Pull the features to their vector of a fixed simplex classifier.
+    """Pull every feature to its class vector of a fixed simplex classifier.
 
     Objective: L_k = L_DR = mean_i ½(cos(z_i, v_{y_i}) − 1)², V a fixed simplex ETF. Prediction: argmax_c cos(z, v_c).
-    Fine-tuning on `feddr_plus` has FedDr+'s default β = 0.9.
+    Fine-tuning with `feddr_plus` uses FedDr+'s default β = 0.9.
     """
     method = Method(head=EtfDirectHead(), losses=(DotRegression(),), sums=payloads.MODEL, server=average)
     if ft.loss == "dotreg":

@@ -16,7 +16,7 @@ VARIANTS = ("heavy_ball", "ema")
 
 @methods.register(paper="arXiv:1909.06335")
 def fedavgm(variant: Literal["heavy_ball", "ema"] = "heavy_ball", rho: float = 0.9, eta_s: float = 1.0) -> Method:
-    """Give the server momentum.
+    """Average locally trained models with momentum on the server.
 
     Objective: that of FedAvg.
     Server, with Δ̄ the averaged update: `heavy_ball` M ← ρM + Δ̄, w ← w + η_s·M; `ema` M ← ρM + (1−ρ)Δ̄, w ← w + M.
@@ -29,7 +29,7 @@ def fedavgm(variant: Literal["heavy_ball", "ema"] = "heavy_ball", rho: float = 0
     if not 0 < eta_s < math.inf:
         raise Misconfigured(f"eta_s={eta_s!r}: expected a number above 0, such as 1.")
     if variant == "ema" and eta_s != 1:
-        raise Misconfigured(f"eta_s={eta_s!r} given, but 'ema' has no server rate. Leave it 1 or take 'heavy_ball'.")
+        raise Misconfigured(f"eta_s={eta_s!r} given, but 'ema' has no server rate. Set eta_s=1 or take 'heavy_ball'.")
     gain = 1 - rho if variant == "ema" else 1.0
     return replace(
         fedavg(),

@@ -1,4 +1,4 @@
-"""FedBABU: train the body against a head that stays as it was drawn (Oh et al., ICLR 2022)."""
+"""FedBABU: train the body under a head that keeps its initial weights (Oh et al., ICLR 2022)."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fedblade.methods.fedavg import fedavg
 
 @methods.register(paper="arXiv:2106.06042")
 def fedbabu() -> Method:
-    """Train the body alone; all clients share the head's initial weights.
+    """Train only the body; all clients share the head's initial weights.
 
     Objective: L_k = mean_i CE(W z_i + b, y_i) over the body, W and b fixed.
     Fine-tuning trains the head as well.

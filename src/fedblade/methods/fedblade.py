@@ -31,7 +31,7 @@ class Pba:
 
 @dataclass(frozen=True)
 class Proto:
-    """Prototypes: weighted by samples or equally, over plain or augmented inputs, kept when a class is absent."""
+    """Prototypes: weight by samples or equal, plain or augmented inputs, and whether an absent class keeps its one."""
 
     weight: Literal["count", "uniform"] = "count"
     transform: Literal["eval", "train"] = "eval"
@@ -55,7 +55,7 @@ def fedblade(
     Objective (Eq. 17): L_k = L_sup + λ·L_LD + γ·(L_PA + L_FA) with
     L_sup FedETF's balanced cross-entropy, L_LD = −log det(K̂ + εI) on the features z,
     L_PA = Σ_c ½(1 − cos(g_ψ(p̄_c), v_c))², L_FA = mean_i CE(cos(z_i, p̄)/τ + log n_k, y_i).
-    Prototypes p̄_c are count-weighted means of z over the cohort; L_PA and L_FA are silent until they exist.
+    Prototypes p̄_c are count-weighted means of z over the cohort; L_PA and L_FA are 0 until prototypes exist.
     """
     base = fedetf(gamma_bal=gamma_bal, count_floor=count_floor, proj_dim=proj_dim, scale=scale)
     method = replace(base, losses=(*base.losses, decorr.term(lambda_decorr)))

@@ -9,9 +9,9 @@ from fedblade.methods.fedavg import fedavg
 
 @methods.register(paper="arXiv:2102.07623")
 def fedbn() -> Method:
-    """Average everything but the normalisation layers, which every client keeps.
+    """Average all layers except the normalisation layers, which every client keeps.
 
-    Objective: CE. Server: averaging of the rest. A client keeps weights, biases and running statistics of its
-    normalisation layers; one that never trained has the initial ones. Clients are measured with models of their own.
+    Objective: CE. Server: averaging of the other layers. A client keeps weights, biases and running statistics of its
+    normalisation layers, at first the initial ones. Clients are measured with their personal models.
     """
     return replace(fedavg(), personal=("norm",), buffers="local", accuracy_of="personal")

@@ -25,7 +25,7 @@ class Dynamic(GradientTerm):
     name: ClassVar[str] = "dynamic"
 
     def gradient(self, view: StepView) -> Tree:
-        """What the client has gathered, with its sign turned."""
+        """−h_k."""
         return tree_map(lambda h: -h, view.client["h"])
 
 
@@ -35,18 +35,20 @@ def feddyn(alpha_dyn: float = 0.01) -> Method:
 
     Objective: L_k = CE − ⟨h_k, w⟩ + (α/2)·‖w − w^t‖², added as gradients. Then h_k ← h_k − α(w_k − w^t).
     Server: h ← h − (α/K)·Σ_k (w_k − w^t) over the cohort, w ← Σ_k a_k w_k − h/α.
-    Deviation: the mean has the run's weights, which the paper takes equal; Σ_k (w_k − w^t) has none, so it is sent too.
-    The authors' code divides a client's α by its size, n_k over the mean of all clients. The code of FedETF takes
-    BatchNorm statistics from the first client of the cohort; here they are averaged.
+    Deviation: the mean has the run's weights a_k; in the paper they are equal. Σ_k (w_k − w^t) has no weights, so
+    clients send it separately. The authors' code divides a client's α by its relative size, n_k over the mean of all
+    clients. The code of FedETF takes BatchNorm statistics from the first client of the cohort; here they are averaged.
     """
     if not 0 < alpha_dyn < math.inf:
-        raise Misconfigured(f"alpha_dyn={alpha_dyn!r}: expected a number above 0, such as 0.01; fedavg does without.")
+        raise Misconfigured(
+            f"alpha_dyn={alpha_dyn!r}: expected a number above 0, such as 0.01. Without the term, use method 'fedavg'."
+        )
 
     def new_h(view: EndView) -> Tree:
-        own, anchor = view.client["h"], view.anchor
-        new = {n: own[n].double() - alpha_dyn * (view.params[n].double() - anchor[n].double()) for n in own}
-        # What stays on the client has no global counterpart to agree with: its h remains 0.
-        return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
+        old, anchor = view.client["h"], view.anchor
+        new = {n: old[n].double() - alpha_dyn * (view.params[n].double() - anchor[n].double()) for n in old}
+        # Parameters that stay on the client have no global counterpart: their h remains 0.
+        return old | {n: leaf.to(old[n].dtype) for n, leaf in new.items() if n in view.shared}
 
     return replace(
         fedavg(),

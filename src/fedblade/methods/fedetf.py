@@ -11,7 +11,7 @@ from fedblade.personal import EtfFineTuning
 from fedblade.server import average, scale_of
 
 
-# Fine-tuning as in the authors' code keeps training mode since revision 1.
+# Since revision 1, fine-tuning as in the authors' code stays in training mode.
 @methods.register(revision=lambda knobs: int(knobs["ft"].variant == "release"), paper="arXiv:2303.10058")
 def fedetf(
     gamma_bal: float = 1.0,
@@ -22,13 +22,13 @@ def fedetf(
     scale: Scale = Scale(),
     ft: EtfFineTuning = EtfFineTuning(),
 ) -> Method:
-    """Share one fixed simplex classifier between all clients.
+    """Share one fixed simplex classifier among all clients.
 
     Objective: L_k = mean_i CE(s·Vᵀu_i + γ·log n_k, y_i), u = g_ψ(z)/‖g_ψ(z)‖, V a fixed simplex ETF, s learnable
     (Eq. 5 and 6). Prediction: argmax_c v_cᵀu.
-    Own models (protocol `pers_etf`): plain CE over body and s, then in turns over V and s and over ψ and s; see `ft`.
-    The code of FedDr+ has a projector without bias (`projector_bias = false`) and leaves missing classes out of the
-    softmax (`count_floor = 0`), where the authors' code counts them once.
+    Personal models (protocol `pers_etf`): plain CE over body and s, then in turns over V and s and over ψ and s; see
+    `ft`. The code of FedDr+ has a projector without bias (`projector_bias = false`) and leaves missing classes out of
+    the softmax (`count_floor = 0`), where the authors' code gives them the count 1.
     The authors' code measures the global model on 98 % of the test set, as the server keeps 2 %; here on all of it.
     """
     balanced = BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor)

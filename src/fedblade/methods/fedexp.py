@@ -22,13 +22,13 @@ Rule = Literal["paper", "released"]
 
 
 def _squared_norm(view: EndView) -> Tree:
-    """a_k·‖Δ_k‖² from the a_k·Δ_k that is sent."""
+    """a_k·‖Δ_k‖², computed from the payload a_k·Δ_k."""
     sent = payloads.delta.of(view)
     return {"squared_norm": tree_dot(sent, sent) / view.weight}
 
 
 def _norm(view: EndView) -> Tree:
-    """‖Δ_k‖ from the a_k·Δ_k that is sent, and 1, so that the server can take the plain mean."""
+    """‖Δ_k‖, computed from the payload a_k·Δ_k, and 1, so that the server can compute the plain mean."""
     norm = tree_norm(payloads.delta.of(view)) / view.weight
     return {"norm": norm, "clients": torch.ones_like(norm)}
 
@@ -46,7 +46,7 @@ def _params(view: InitView) -> Tree:
 
 
 def _midpoint(state: ServerState) -> ServerState:
-    """The model halfway between the last two iterates, with the last one's statistics."""
+    """The mean of the last two iterates, with the statistics of the last one."""
     mean = tree_map(
         lambda new, old: ((new.double() + old.double()) / 2).to(new.dtype), state.params, state.extra["previous"]
     )
@@ -54,7 +54,7 @@ def _midpoint(state: ServerState) -> ServerState:
 
 
 def _with_midpoint(method: Method) -> Method:
-    """The method that keeps the previous iterate and is measured at the mean of the last two."""
+    """The method that keeps the previous iterate and measures the mean of the last two."""
 
     def server(state: ServerState, sums: Sums) -> ServerState:
         new = method.server(state, sums)
@@ -66,19 +66,19 @@ def _with_midpoint(method: Method) -> Method:
 
 @methods.register(paper="arXiv:2301.09604")
 def fedexp(eps: float = 1e-3, eval_average_last2: bool = False, rule: Rule = "paper") -> Method:
-    """Lengthen the averaged update by how much the clients disagree.
+    """Lengthen the averaged update, the more the clients disagree.
 
     Objective: CE. Server: w ← w + η_g·Δ̄ with η_g = max(1, Σ_k a_k‖Δ_k‖² / (2(‖Δ̄‖² + ε))), which the history shows
     as `server_rate`. Statistics are averaged: extrapolated variances could be negative.
     `eval_average_last2` measures and saves the mean of the last two iterates, as the paper does.
     With `rule = "released"`, as in the code of FedDr+, η_g = min(1, mean_k‖Δ_k‖ / (2(‖Δ̄‖ + K·ε))) with norms that are
-    not squared, a plain mean over the cohort and K the number of all clients: it never lengthens. That code counts and
-    shortens statistics too.
-    Deviation: a_k is the run's weighting, which the paper takes equal. The authors' code adds S·ε instead of ε to
+    not squared, a plain mean over the cohort and K the number of all clients: it never lengthens. That code includes
+    statistics in the norms and shortens them too.
+    Deviation: a_k is the run's weighting; the paper has equal weights. The authors' code adds S·ε instead of ε to
     ‖Δ̄‖², with S the size of the cohort.
     """
     if not 0 <= eps < math.inf:
-        raise Misconfigured(f"eps={eps!r}: expected 0 or a small number above it, such as 0.001.")
+        raise Misconfigured(f"eps={eps!r}: expected 0 or a small number above 0, such as 0.001.")
     if rule not in get_args(Rule):
         raise Misconfigured(f"unknown rule {rule!r}.{nearest(str(rule), get_args(Rule))}")
     released = rule == "released"

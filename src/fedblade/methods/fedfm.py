@@ -24,10 +24,10 @@ def fedfm(
     """Contrast features with one shared anchor per class.
 
     Objective: L_k = mean_i CE(W z_i + b, y_i) + λ·mean_i CE(cos(z_i, a)/τ, y_i) over the classes with an anchor, from
-    round `t_start` on (the first is 0); `match` "l2" takes ‖z/‖z‖ − a_y/‖a_y‖‖²/d instead. Anchors a_c are
-    count-weighted class means of z over the cohort, made with the new global model in an exchange after each round, or
-    with `anchor_model` "local" by each client's trained model and sent along with it. A class nobody in the cohort
-    holds keeps its anchor.
+    round `t_start` on (the first is 0); `match` "l2" has ‖z/‖z‖ − a_y/‖a_y‖‖²/d instead. Anchors a_c are count-weighted
+    class means of z over the cohort. They are computed with the new global model in an exchange after each round, or
+    with `anchor_model` "local" by each client with its trained model and sent along with it. A class that no client of
+    the cohort holds keeps its anchor.
     Deviation: the authors start in round 20 with λ = 50.
     """
     check_weight("lambda_fm", lambda_fm)

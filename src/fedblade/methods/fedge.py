@@ -14,10 +14,10 @@ def fedge(
     softmax_classes: SoftmaxClasses = "existing",
     clip: float | Literal["none"] = 20.0,
 ) -> Method:
-    """Share one fixed simplex classifier and leave it as it is.
+    """Share one fixed simplex classifier without adapting it to the clients.
 
-    Objective: FedGELA's with Φ = 1, L_k = −mean_i log softmax_{c ∈ C_k}(sqrt(E_W)·m_cᵀh_i)[y_i], C_k the classes held.
-    Prediction: argmax_c m_cᵀh; a client's own argmax_{c ∈ C_k} m_cᵀh with its model after local training.
+    Objective: FedGELA's with Φ = 1, L_k = −mean_i log softmax_{c ∈ C_k}(sqrt(E_W)·m_cᵀh_i)[y_i], C_k the client's
+    classes. Prediction: argmax_c m_cᵀh. Personal models: argmax_{c ∈ C_k} m_cᵀh, the model after local training.
     Gradients are clipped at the norm `clip` and the layer to 512 features is `model.neck`, as with FedGELA.
     """
     return adapted(etf_head(E_W, normalize), "none", softmax_classes, clip)

@@ -27,7 +27,7 @@ HeadKind = Literal["etf", "projected"]
 
 
 def etf_head(E_W: float, normalize: bool, temperature: float | Literal["none"] = "none") -> EtfDirectHead:
-    """The fixed classifier, its class vectors sqrt(E_W) long, or 1/temperature where one is given."""
+    """The fixed classifier; its class vectors have the length sqrt(E_W), or 1/temperature if a temperature is given."""
     if not 0 < E_W < math.inf:
         raise Misconfigured(f"E_W={E_W!r}: expected a number above 0, such as 1e4.")
     if temperature != "none" and not 0 < temperature < math.inf:
@@ -38,9 +38,9 @@ def etf_head(E_W: float, normalize: bool, temperature: float | Literal["none"] =
 def adapted(
     head: Head, phi: Phi | Literal["none"], softmax_classes: SoftmaxClasses, clip: float | Literal["none"]
 ) -> Method:
-    """Averaging of models that train on logits scaled by Φ; a client predicts with the model it ended its round with.
+    """Averaging of models that train on logits scaled by Φ; a client predicts with its model after local training.
 
-    With `none` Φ is 1.
+    With `none`, Φ is 1.
     """
     shared = phi in ("exp", "sqrt")
     return Method(
@@ -52,13 +52,13 @@ def adapted(
         exchanges=(Exchange("before_run", (_q_sum(phi),), _set_reference),) if shared else (),
         client_state={"local": model},
         client_update={"local": local_model},
-        own=Own(state="local", logits=_own_logits(phi)),
+        own=Own(state="local", logits=_personal_logits(phi)),
         clip=None if clip == "none" else clip,
     )
 
 
-def _own_logits(phi: Phi | Literal["none"]) -> Callable[[StepView], Tensor]:
-    """Φ-scaled logits of the classes that the client holds; the others cannot be predicted."""
+def _personal_logits(phi: Phi | Literal["none"]) -> Callable[[StepView], Tensor]:
+    """Φ-scaled logits of the classes that the client holds; other classes cannot be predicted."""
 
     def logits(view: StepView) -> Tensor:
         reference = view.server["phi"]["reference"] if "phi" in view.server else None
@@ -69,17 +69,17 @@ def _own_logits(phi: Phi | Literal["none"]) -> Callable[[StepView], Tensor]:
 
 
 def _q_sum(phi: Phi | Literal["none"]) -> Sum:
-    """n_k·Q(n_{k,c}/n_k) for each class and n_k, from which the server takes the mean of Q."""
+    """n_k·Q(n_{k,c}/n_k) for each class, and n_k; from these the server computes the mean of Q."""
 
-    def of(view: EndView) -> Tree:
+    def class_q(view: EndView) -> Tree:
         counts = view.counts.double()
         return {"q": counts.sum() * adaptation(view.counts, phi, torch.ones_like(counts)), "samples": counts.sum()}
 
-    return Sum("phi", of, bound=1e7)
+    return Sum("phi", class_q, bound=1e7)
 
 
 def _no_reference(view: InitView) -> Tree:
-    """The mean of Q [classes] before anything was shared."""
+    """The mean of Q [classes] before clients have sent their Q."""
     like = next(iter(view.params.values()))
     return {"reference": torch.zeros(view.num_classes, dtype=like.dtype, device=like.device)}
 
@@ -101,21 +101,21 @@ def fedgela(
 ) -> Method:
     """Share one fixed simplex classifier and let each client rescale it by its class shares.
 
-    Objective (Eq. 5): L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·sqrt(E_W)·m_cᵀh_i)[y_i], h = z/‖z‖ (z itself without
-    `normalize`), M a fixed simplex ETF, C_k the classes held.
+    Objective (Eq. 5): L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·sqrt(E_W)·m_cᵀh_i)[y_i], h = z/‖z‖ (h = z without
+    `normalize`), M a fixed simplex ETF, C_k the client's classes.
     Φ (Table 6), with x = n_{k,c}/n_k: `identity` C·x; `exp` and `sqrt` Q(x)/Σ_j a_j Q(x_j) with Q = e^x and x^{1/2},
-    for which all clients share Q once, before the first round.
-    Prediction: argmax_c m_cᵀh; a client's own argmax_{c ∈ C_k} Φ_{k,c} m_cᵀh with its model after local training.
+    for which all clients send Q once, before the first round.
+    Prediction: argmax_c m_cᵀh. Personal models: argmax_{c ∈ C_k} Φ_{k,c} m_cᵀh, the model after local training.
     The authors' code keeps missing classes in the softmax (`softmax_classes = "all"`) and divides by a `temperature`,
     which then replaces sqrt(E_W) by 1/temperature.
-    Class vectors this long make steep slopes: gradients are clipped at the norm `clip`, 20 as in the authors' code; a
-    number in `optimizer.clip` goes first.
-    The paper's layer to 512 features in front of the classifier is a setting of the model, `model.neck = 512` as in the
-    presets; so is the wider one with BatchNorm of the authors' code (`model.neck_hidden`, `model.neck_norm`).
-    With `head = "projected"`, as in the code of FedDr+, ℓ = s·Vᵀu/‖u‖ takes the place of sqrt(E_W)·Mᵀh: u = A z without
-    bias, V a fixed simplex ETF with as many dimensions as classes, s learnable from 1 on, and the softmax has all
-    classes. `E_W`, `normalize`, `temperature` and `softmax_classes` belong to `etf` and change nothing then. That code
-    does not clip: `clip = "none"`.
+    Long class vectors give large gradients, so gradients are clipped at the norm `clip`, 20 as in the authors' code;
+    a number in `optimizer.clip` has priority.
+    The paper's layer to 512 features before the classifier is a setting of the model, `model.neck = 512` as in the
+    presets. The wider layer with BatchNorm of the authors' code is `model.neck_hidden` and `model.neck_norm`.
+    With `head = "projected"`, as in the code of FedDr+, ℓ = s·Vᵀu/‖u‖ replaces sqrt(E_W)·Mᵀh: u = A z without bias, V a
+    fixed simplex ETF with as many dimensions as classes, s learnable from 1 on, and the softmax has all classes.
+    `E_W`, `normalize`, `temperature` and `softmax_classes` then have no effect. That code does not clip:
+    `clip = "none"`.
     """
     if head not in get_args(HeadKind):
         raise Misconfigured(f"unknown head {head!r}.{nearest(str(head), get_args(HeadKind))}")

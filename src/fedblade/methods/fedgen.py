@@ -39,7 +39,7 @@ def _keep_labels(state: ServerState, sums: Sums) -> ServerState:
 def _terms(
     generator: FeatureGenerator, alpha_0: float, beta_0: float, per_sample: int, fade: float
 ) -> tuple[Generated, GeneratedMatch]:
-    """The clients' terms; one that starts with strength 0 has weight 0, which leaves it out."""
+    """The clients' terms; a term with initial strength 0 has weight 0, which leaves it out."""
     return (
         Generated(
             weight=per_sample if alpha_0 else 0,
@@ -55,7 +55,7 @@ def _terms(
 
 
 def _guided(base: Method, terms: tuple[Generated, GeneratedMatch], train_generator: GeneratorTraining) -> Method:
-    """The method whose server trains the generator before it steps, and whose clients have `terms` besides."""
+    """The method whose server trains the generator before its step, and whose clients have `terms` in addition."""
     generator = train_generator.generator
 
     def server(state: ServerState, sums: Sums) -> ServerState:
@@ -103,10 +103,10 @@ def fedgen(
     B_gen/B = `gen_per_sample`. Server: `n_it` steps of Adam at the rate lr·`fade`^t on
     α_s·Σ_k mean_i ω_{k,y_i} CE(h_k(G_i), y_i) + η_s·Div − β_s·KL(ensemble ‖ global) with ω_{k,y} = n_{k,y}/Σ_j n_{j,y};
     then the models are averaged.
-    The server sees every client's classifier and class counts one by one: secure sums cannot carry this method. All
+    The server sees every client's classifier and class counts one by one, so this method cannot use secure sums. All
     clients report their class counts before the first round.
     Deviation: the authors' code multiplies the losses [B] by the weights ω [B, 1] and takes the mean of all B²
-    products, so each loss meets the mean weight of the batch; here each loss has the weight of its own label.
+    products, so each loss gets the mean weight of the batch; here each loss has the weight of its label.
     """
     check_weight("alpha_0", alpha_0)
     check_weight("beta_0", beta_0)

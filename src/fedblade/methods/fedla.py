@@ -18,8 +18,8 @@ def fedla(
     """Train and average a classifier that each client rescales by its class shares.
 
     Objective: FedGELA's with a learnable W without bias in place of sqrt(E_W)·M,
-    L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·w_cᵀh_i)[y_i], h = z/‖z‖ (z itself without `normalize`).
-    Prediction: argmax_c w_cᵀh; a client's own argmax_{c ∈ C_k} Φ_{k,c} w_cᵀh with its model after local training.
+    L_k = −mean_i log softmax_{c ∈ C_k}(Φ_{k,c}·w_cᵀh_i)[y_i], h = z/‖z‖ (h = z without `normalize`).
+    Prediction: argmax_c w_cᵀh. Personal models: argmax_{c ∈ C_k} Φ_{k,c} w_cᵀh, the model after local training.
     Gradients are clipped at the norm `clip` and the layer to 512 features is `model.neck`, as with FedGELA.
     """
     return adapted(LinearHead(bias=False, normalize=normalize), phi, softmax_classes, clip)

@@ -11,9 +11,9 @@ from fedblade.methods.fedavg import fedavg
 
 @methods.register(paper="arXiv:2209.00189")
 def fedlc(tau_lc: float = 1.0, denominator: Literal["standard", "exclude_true"] = "standard") -> Method:
-    """Ask for wider margins of the classes that are rare on the client.
+    """Demand wider margins for the classes that are rare on the client.
 
-    Objective: L_k = CE of ℓ_c − τ·n_c^{−1/4} over the classes the client holds. Prediction: plain logits.
-    Deviation: the paper's denominator leaves out the true class, a form reported unstable (`exclude_true`).
+    Objective: L_k = CE of ℓ_c − τ·n_c^{−1/4} over the classes that the client holds. Prediction: plain logits.
+    Deviation: the paper's denominator leaves out the true class, which is reported to be unstable (`exclude_true`).
     """
     return replace(fedavg(), losses=(CalibratedCrossEntropy(tau_lc=tau_lc, denominator=denominator),))

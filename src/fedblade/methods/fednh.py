@@ -21,7 +21,7 @@ def _unit_features(view: StepView) -> Tree:
 
 
 def _directions(view: EndView) -> Tree:
-    """n_{k,c}·q_{k,c} with q the direction of the mean unit feature of class c; rows of absent classes are 0."""
+    """n_{k,c}·q_{k,c} with q the direction of the mean unit feature of class c; 0 for absent classes."""
     total = view.passes["unit_class_features"]
     return {"sum": total["count"][:, None] * normalise(total["sum"]), "count": total["count"]}
 
@@ -30,12 +30,12 @@ def _directions(view: EndView) -> Tree:
 def fednh(rho: float = 0.9, scale: Scale = Scale(), fix_scale: bool = False) -> Method:
     """Spread class prototypes evenly, classify by them and smooth them on the server.
 
-    Objective: L_k = mean_i CE(s·P z_i/‖z_i‖, y_i) over body and s. P starts with orthonormal rows and does not train:
-    after training q_{k,c} = normalise(mean of z/‖z‖ over class c) goes up with the class counts.
-    Server: body and s are averaged, P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})); classes that nobody
-    in the cohort holds keep their row. `fix_scale` sets s = 30 for good, whatever `scale` says.
-    Deviation: the weights are averaged by the run's weighting, which the authors take equal.
-    Their code clips gradients at the norm 10: `optimizer.clip = 10`.
+    Objective: L_k = mean_i CE(s·P z_i/‖z_i‖, y_i) over body and s. P starts with orthonormal rows and is not trained:
+    after training, clients send q_{k,c} = normalise(mean of z/‖z‖ over class c) and the class counts.
+    Server: body and s are averaged, P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})); classes that no
+    client of the cohort holds keep their prototype. `fix_scale` sets s = 30 for the whole run, whatever `scale` says.
+    Deviation: models are averaged with the run's weighting; the authors have equal weights.
+    The authors' code clips gradients at the norm 10: `optimizer.clip = 10`.
     """
     if not 0 <= rho <= 1:
         raise Misconfigured(f"rho={rho!r}: expected a number from 0 (new prototypes only) to 1 (the initial ones).")

@@ -24,7 +24,7 @@ def _steps(view: EndView) -> Tree:
 
 
 def _step_range(view: EndView) -> Tree:
-    """The maximum of −a_k is the least a_k with its sign turned."""
+    """The bounds of a_k, as maxima: the maximum of −a_k is minus the smallest a_k."""
     steps = torch.as_tensor(view.effective_steps, dtype=torch.float64)
     return {"most": steps, "least": -steps}
 
@@ -39,13 +39,13 @@ def fednova() -> Method:
 
     Objective: CE. After τ_k steps a_k = τ_k, or [τ_k − ρ(1−ρ^τ_k)/(1−ρ)]/(1−ρ) with momentum ρ.
     Server: w ← w + (Σ_k a'_k a_k)·Σ_k a'_k Δ_k/a_k, with a'_k the share of samples (or the run's weighting).
-    A client of few steps is scaled up: the history shows `step_ratio`, max_k a_k / min_k a_k.
+    The update of a client with few steps is scaled up: the history shows `step_ratio`, max_k a_k / min_k a_k.
     """
     normalised = Sum("normalised", _normalised, bound=1e3)
     return replace(
         fedavg(),
         sums=(
-            *(normalised if each is payloads.delta else each for each in payloads.MODEL),
+            *(normalised if payload is payloads.delta else payload for payload in payloads.MODEL),
             Sum("steps", _steps, bound=1e9),
             Sum("step_range", _step_range, bound=1e9, reduce="max"),
         ),

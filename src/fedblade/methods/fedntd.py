@@ -13,10 +13,10 @@ from fedblade.methods.fedavg import fedavg
 
 @methods.register(paper="arXiv:2106.03097")
 def fedntd(beta_ntd: float = 1.0, tau: float = 3.0, teacher_norm: Literal["eval", "batch"] = "eval") -> Method:
-    """Keep what the received model says of the classes a sample does not belong to.
+    """Keep the received model's predictions for the classes that a sample does not belong to.
 
-    Objective: L_k = CE + β·τ²·KL(q̃^g ‖ q̃), q̃ = softmax(ℓ/τ) over the classes other than y, q̃^g that of the received
-    model, a constant. With two classes the term is 0.
+    Objective: L_k = CE + β·τ²·KL(q̃^g ‖ q̃), q̃ = softmax(ℓ/τ) over the classes other than y. q̃^g is the same for the
+    received model, without gradient. With two classes the term is 0.
     """
     check_weight("beta_ntd", beta_ntd)
     term = NotTrueDistillation(weight=beta_ntd, tau=tau, teacher=Teacher(norm=teacher_norm))

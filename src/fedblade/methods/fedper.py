@@ -9,9 +9,9 @@ from fedblade.methods.fedavg import fedavg
 
 @methods.register(paper="arXiv:1912.00818")
 def fedper() -> Method:
-    """Average the body and leave every client its own head.
+    """Average the body; every client keeps a personal head.
 
     Objective: L_k = mean_i CE(W_k z_i + b_k, y_i) over body and head together. Server: averaging of the body.
-    All heads start alike. Clients are measured with the newest body under their own head.
+    All heads start equal. Clients are measured with the newest body and their personal head.
     """
     return replace(fedavg(), personal=("head",), accuracy_of="personal")

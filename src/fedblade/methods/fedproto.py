@@ -18,7 +18,7 @@ from fedblade.server import average_with_prototypes, no_prototypes, num_prototyp
 
 
 def _nearest_prototype(view: StepView) -> Tensor:
-    """Logits −‖z − p̄_c‖², −∞ for classes without a prototype; the head's while there is none at all."""
+    """Logits −‖z − p̄_c‖², −∞ for classes without a prototype; the head's logits while there are no prototypes."""
     mean, has = (view.server["prototypes"][part] for part in ("mean", "has"))
     distances = (view.features[:, None, :] - mean).square().sum(-1)
     return torch.where(has.any(), torch.where(has, -distances, -torch.inf), view.logits)
@@ -34,10 +34,10 @@ def fedproto(
     """Pull features to the global prototypes of their classes.
 
     Objective: L_k = mean_i CE(W z_i + b, y_i) + λ·mean_i ‖z_i − p̄_{y_i}‖²/d, the latter over samples whose class has a
-    prototype. Server: p̄_c = Σ_k n_{k,c} p̂_{k,c} / Σ_k n_{k,c} over the cohort (`uniform`: the mean over its holders);
-    a class nobody in the cohort holds keeps its prototype. With `share_weights` models are averaged too; without, as in
-    the paper, only prototypes travel and each client keeps its own model. With `inference` "proto" a client's own
-    prediction is the class of the nearest prototype.
+    prototype. Server: p̄_c = Σ_k n_{k,c} p̂_{k,c} / Σ_k n_{k,c} over the cohort (`uniform`: the mean over the clients
+    that hold the class). A class that no client of the cohort holds keeps its prototype. With `share_weights` models
+    are averaged too. Without it, as in the paper, only prototypes travel and each client keeps its personal model. With
+    `inference` "proto" a personal model predicts the class of the nearest prototype.
     """
     check_weight("lambda_proto", lambda_proto)
     base = fedavg()

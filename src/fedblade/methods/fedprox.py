@@ -13,9 +13,9 @@ from fedblade.methods.fedavg import fedavg
 def fedprox(mu: float = 0.01) -> Method:
     """Keep local weights near the global ones.
 
-    Objective: L_k = CE + (μ/2)·‖w − w^t‖² over trainable tensors, added as the gradient μ(w − w^t).
+    Objective: L_k = CE + (μ/2)·‖w − w^t‖² over trained tensors, added as the gradient μ(w − w^t).
     With Dirichlet splits the code of FedDr+ makes E·E steps with this method, where its other methods make
-    E·⌊500/50⌋; that slip is not copied.
+    E·⌊500/50⌋; this error is not copied.
     """
     check_weight("mu", mu)
     return replace(fedavg(), losses=(CrossEntropy(), Proximal(weight=mu)))

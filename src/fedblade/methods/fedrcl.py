@@ -18,13 +18,13 @@ def fedrcl(
     feature_relu: bool = False,
     clip: float | Literal["none"] = 10.0,
 ) -> Method:
-    """Gather each class at every stage of the model, but not too tightly.
+    """Pull samples of a class together at every stage of the model, but not too closely.
 
     Objective: L_k = CE + mean over stages and samples of SCL_i + β·Pen_i: with s the cosine of two pooled stage
     outputs, SCL_i is supervised contrast at temperature τ, and Pen_i = log(1 + e^{(s_ip − 1)/τ}) where s_ip ≥ λ.
-    Deviation: mining is that of the authors' code, the least similar sample p of i's class against the 2 most similar
-    of others; `all` takes every pair. From there too: gradients are clipped at the norm `clip`; a number in
-    `optimizer.clip` goes first.
+    Deviation: pairs are chosen as in the authors' code, the least similar sample p of i's class against the 2 most
+    similar of other classes; `all` takes every pair. As in that code, gradients are clipped at the norm `clip`; a
+    number in `optimizer.clip` has priority.
     """
     term = RelaxedContrastive(
         tau=tau, beta_rcl=beta_rcl, lambda_rcl=lambda_rcl, mining=mining, feature_relu=feature_relu

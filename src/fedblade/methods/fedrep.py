@@ -16,7 +16,7 @@ def _epochs(name: str, value: Epochs) -> int | None:
     if value == "auto":
         return None
     if value < 1:
-        raise Misconfigured(f"{name}={value!r}: expected a whole number from 1 on, or 'auto' for the run's epochs.")
+        raise Misconfigured(f"{name}={value!r}: expected a whole number above 0, or 'auto' for the run's epochs.")
     return value
 
 
@@ -28,14 +28,14 @@ def fedrep(
     eval_adapt: bool = False,
     carry_momentum: bool = False,
 ) -> Method:
-    """Train the client's own head on a resting body, then the shared body under a resting head.
+    """Train the personal head while the body is fixed, then the shared body while the head is fixed.
 
-    Objective: CE, E_h epochs over the head, then E_b epochs over the body, each with fresh momentum; "auto" is the
+    Objective: CE, E_h epochs over the head, then E_b epochs over the body, each with new momentum; "auto" is the
     run's epochs. Server: averaging of the body. With `freeze_bn` the body works as in evaluation while the head trains;
-    without, its statistics go on. With `eval_adapt` clients do one more local update before their own models are
-    measured after the run, as in the code of FedBABU.
-    With `carry_momentum`, as in that code, one optimiser serves both phases: the gradient of the body enters its
-    momentum while the head trains, at a rate of 0, and the body's phase starts with that momentum.
+    without it, the running statistics are updated. With `eval_adapt` clients make one more local update before their
+    personal models are measured after the run, as in the code of FedBABU.
+    With `carry_momentum`, as in that code, both phases share one optimiser: while the head trains, the gradient of the
+    body enters its momentum at a learning rate of 0, and the body's phase starts with that momentum.
     """
     head = Phase(trains=("head",), epochs=_epochs("E_h", E_h), statistics="keep" if freeze_bn else "update")
     body = Phase(trains=("body",), epochs=_epochs("E_b", E_b), carries_momentum=carry_momentum)

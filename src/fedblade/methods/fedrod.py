@@ -15,18 +15,18 @@ from fedblade.methods.fedavg import fedavg
 _HEAD = DualLinearHead()
 
 
-def _own_logits(view: StepView) -> Tensor:
+def _personal_logits(view: StepView) -> Tensor:
     return _HEAD.personal_logits(view.params, view.features)
 
 
 @methods.register(paper="arXiv:2107.00778")
 def fedrod(gamma_bal: float = 1.0, count_floor: int = 1) -> Method:
-    """Train a generic head on a balanced loss and a personal one on what that leaves.
+    """Train a generic head on a balanced loss and a personal head that corrects it.
 
     Objective: L_k = mean_i CE(G(z_i) + γ·log n_k, y_i) over body and G, and mean_i CE(sg G(z_i) + P_k(sg z_i), y_i)
-    over P_k, which starts as G and trains at the run's rate without momentum and decay, as in the authors' code.
-    Server: averaging of body and G. The global model predicts with G, a client with G + P_k.
-    Deviation: P_k is linear; the paper's hypernetwork of the label histogram is not offered.
+    over P_k, which starts as G and trains at the run's rate without momentum and decay, as in the authors' code; sg
+    stops the gradient. Server: averaging of body and G. The global model predicts with G, a client with G + P_k.
+    Deviation: P_k is linear; the paper's hypernetwork of the label histogram is not available.
     """
     return replace(
         fedavg(),
@@ -34,5 +34,5 @@ def fedrod(gamma_bal: float = 1.0, count_floor: int = 1) -> Method:
         losses=(BalancedCrossEntropy(gamma=gamma_bal, floor=count_floor), ResidualCrossEntropy()),
         phases=(Phase(group_sgd={"personal_head": Sgd(momentum=0.0, weight_decay=0.0)}),),
         personal=("personal_head",),
-        own=Own(logits=_own_logits),
+        own=Own(logits=_personal_logits),
     )

@@ -19,11 +19,11 @@ from fedblade.methods.fedavg import fedavg
 
 PERTURBATIONS = ("adaptive", "fixed")
 SMALLEST_GRADIENT = 1e-6
-"""A shorter gradient of the distillation is rounding: student and teacher agree."""
+"""A shorter gradient of the distillation is only rounding: student and teacher agree."""
 
 
 def _perturb(view: MoveView, *, rho: float, adaptive: bool) -> Tree:
-    """Move to w + ρ·Λ⊙g/‖g‖, ‖·‖ over all tensors, or stay at w if g is no more than rounding."""
+    """Move to w + ρ·Λ⊙g/‖g‖, ‖·‖ over all tensors, or stay at w if g is only rounding."""
     norm = tree_norm(view.gradient)
     step = torch.where(norm < SMALLEST_GRADIENT, 0.0, rho / (norm + 1e-12))
     return {
@@ -33,7 +33,7 @@ def _perturb(view: MoveView, *, rho: float, adaptive: bool) -> Tree:
 
 
 def _moved(leaf: Tensor, start: Tensor) -> Tensor:
-    """|w − w^t|, scaled to unit length along the first axis for each index of the others; 0 where nothing moved."""
+    """|w − w^t|, scaled to unit length along the first axis for each index of the other axes; 0 for length 0."""
     gap = (leaf - start).abs()
     length = torch.linalg.vector_norm(gap, dim=0, keepdim=True)
     return torch.where(length > 0, gap / length, 0.0)
@@ -46,16 +46,16 @@ def fedsol(
     perturbation: Literal["adaptive", "fixed"] = "adaptive",
     teacher_norm: Literal["eval", "batch"] = "eval",
 ) -> Method:
-    """Take every step's gradient at weights that have moved away from the received model's predictions.
+    """Compute the gradient of every step at weights that are moved away from the received model's predictions.
 
     Objective: CE, its gradient taken at w + ρ·Λ⊙g_p/‖g_p‖ and applied at w, with
     g_p = ∇KL(softmax(ℓ^g/τ) ‖ softmax(ℓ/τ)), ℓ^g the logits of the received model. Λ is |w − w^t| scaled to unit length
-    along the first axis of each tensor (`adaptive`) or 1 (`fixed`). Statistics are updated at w alone.
-    Deviation: Λ = 0 where w = w^t, and no perturbation where ‖g_p‖ < 1e-6, both undefined in the paper. ρ is FedDr+'s;
-    the authors' code has 1. The code of FedDr+ has `perturbation = "fixed"`.
+    along the first axis of each tensor (`adaptive`) or 1 (`fixed`). Statistics are updated only at w.
+    Deviation: Λ = 0 where w = w^t, and no perturbation where ‖g_p‖ < 1e-6; the paper defines neither. The default ρ is
+    FedDr+'s; the authors' code has 1. The code of FedDr+ has `perturbation = "fixed"`.
     """
     if not 0 <= rho < math.inf:
-        raise Misconfigured(f"rho={rho!r}: expected a number from 0, such as 2.")
+        raise Misconfigured(f"rho={rho!r}: expected a number from 0 on, such as 2.")
     if perturbation not in PERTURBATIONS:
         raise Misconfigured(f"unknown perturbation {perturbation!r}.{nearest(str(perturbation), PERTURBATIONS)}")
     distillation = KnowledgeDistillation(tau=tau, squared=False, teacher=Teacher(norm=teacher_norm))

@@ -13,7 +13,7 @@ from fedblade.methods.fedavg import fedavg
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledVariance(Term):
-    """C/4 times the shortfall of the spread of predictions, see `prediction_variance`; 2.5 times with 10 classes."""
+    """C/4 times the loss of `prediction_variance`; the factor is 2.5 with 10 classes."""
 
     name: ClassVar[str] = "variance"
 
@@ -27,9 +27,9 @@ def feduv(lambda_v: float | Literal["auto"] = "auto", mu_u: float = 0.5) -> Meth
     """Keep the predictions of a batch varied and its features spread, as with independent data.
 
     Objective: L_k = CE + λ·mean_c max(0, 1/√C − std_c) + μ·mean_{i<j} exp(−‖z_i − z_j‖²/σ), std_c the deviation of
-    class c's probability over the batch, σ the median of the squared distances that are not 0, through which the
-    gradient passes as in the authors' code.
-    λ = C/4 with "auto", which continues the authors' 2.5 for 10 classes; that factor is part of the logged value.
+    class c's probability over the batch, σ the median of the squared distances that are not 0. As in the authors' code,
+    the gradient passes through σ.
+    With "auto" λ = C/4, which is the authors' 2.5 for 10 classes; the logged value includes this factor.
     """
     check_weight("lambda_v", 0.0 if lambda_v == "auto" else lambda_v)
     check_weight("mu_u", mu_u)

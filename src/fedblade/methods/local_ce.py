@@ -1,4 +1,4 @@
-"""Local-only training with cross-entropy: what a client reaches without a federation."""
+"""Local-only training with cross-entropy: the accuracy that a client reaches without a federation."""
 
 from fedblade.core.method import Method
 from fedblade.core.phase import ALL_GROUPS, Phase
@@ -12,7 +12,7 @@ from fedblade.losses import CrossEntropy
 
 
 def alone(head: Head, loss: AnyTerm, trains: tuple[str, ...] = ALL_GROUPS) -> Method:
-    """Every client trains a model of its own in every round, from a common start; nothing travels."""
+    """Every client trains a personal model in every round, from a common start; nothing travels."""
     return Method(
         head=head,
         losses=(loss,),

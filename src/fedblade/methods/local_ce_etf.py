@@ -12,7 +12,7 @@ from fedblade.methods.local_ce import alone
 def local_ce_etf(freeze: bool = False) -> Method:
     """Train every client alone, with a linear head that starts as a simplex ETF.
 
-    Objective: L_k = mean_i CE(W z_i + b, y_i), W first a simplex ETF and b = 0; with `freeze` both stay so.
+    Objective: L_k = mean_i CE(W z_i + b, y_i). W starts as a simplex ETF and b as 0; with `freeze` both are fixed.
     """
     trains = tuple(group for group in ALL_GROUPS if group != "head") if freeze else ALL_GROUPS
     return alone(LinearHead(start="etf"), CrossEntropy(), trains)

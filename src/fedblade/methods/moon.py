@@ -1,4 +1,4 @@
-"""MOON: contrast of the received model with the client's previous one (Li et al., CVPR 2021)."""
+"""MOON: contrast of the received model with the client's previous model (Li et al., CVPR 2021)."""
 
 from dataclasses import replace
 from typing import Literal
@@ -27,11 +27,11 @@ def moon(
     Objective: L_k = CE + μ·mean_i −log(e^{cos(r,r^g)/τ} / (e^{cos(r,r^g)/τ} + e^{cos(r,r^prev)/τ})), r = z, or with
     `mlp` the output of linear(d, h), ReLU, linear(h, `mlp_width`), which then feeds the classifier and every other
     term too; h = `mlp_hidden`·d.
-    Client: keeps the model it ends with as its previous one; a client that takes part for the first time has w^0, as in
-    the code of FedNTD. In the first round both models are w^0 and the term has no gradient.
-    Deviation: h = d/2 as in the release of FedDecorr; the paper's is h = d. That release applies no temperature: tau=1.
+    Client: keeps its model after local training as the previous model; a client that takes part for the first time has
+    w^0, as in the code of FedNTD. In the first round both models are w^0 and the term has no gradient.
+    Deviation: h = d/2 as in the code of FedDecorr; the paper has h = d. That code applies no temperature: tau=1.
     With Dirichlet splits the code of FedDr+ makes E·E steps with this method, where its other methods make
-    E·⌊500/50⌋; that slip is not copied.
+    E·⌊500/50⌋; this error is not copied.
     """
     check_weight("mu", mu)
     if not (mlp_hidden > 0 and mlp_width > 0):

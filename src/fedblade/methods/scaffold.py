@@ -23,31 +23,31 @@ CLASSIFIER = "head.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(GradientTerm):
-    """Gradient c − c_k: the server's control less the client's."""
+    """Gradient c − c_k: the server's control minus the client's control."""
 
     name: ClassVar[str] = "drift"
 
     def gradient(self, view: StepView) -> Tree:
-        """What every local step is corrected by."""
+        """The correction of every local step, c − c_k."""
         return tree_map(torch.sub, view.server["c"], view.client["c"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldClassifier(CrossEntropy):
+class FixedClassifier(CrossEntropy):
     """Cross-entropy of the head's logits, whose gradient does not reach the classifier's weight."""
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        held = view.params | {CLASSIFIER: view.params[CLASSIFIER].detach()}
-        return super().__call__(replace(view, params=held, output=view.head(held, view.fixed, view.features)))
+        params = view.params | {CLASSIFIER: view.params[CLASSIFIER].detach()}
+        return super().__call__(replace(view, params=params, output=view.head(params, view.fixed, view.features)))
 
 
 def change_of(name: str, new: Callable[[EndView], Tree]) -> Sum:
-    """What `new` changes about the client state `name`, over the number of all clients, summed without weights."""
+    """The change of the client state `name` by `new`, divided by the number of all clients, summed without weights."""
 
     def change(view: EndView) -> Tree:
-        kept, old = new(view), view.client[name]
-        return {n: (kept[n].double() - old[n].double()) / view.population for n in kept if n in view.shared}
+        updated, old = new(view), view.client[name]
+        return {n: (updated[n].double() - old[n].double()) / view.population for n in updated if n in view.shared}
 
     return Sum(name, change, bound=1e3)
 
@@ -58,25 +58,25 @@ def _server(state: ServerState, sums: Sums) -> ServerState:
 
 @methods.register(paper="arXiv:1910.06378")
 def scaffold(adaptive_division: bool = True, freeze_classifier: bool = False) -> Method:
-    """Correct every local step by the gap between the server's and the client's control.
+    """Correct every local step by the difference between the server's and the client's control.
 
-    Objective: CE, with g + c − c_k in place of its gradient g (before weight decay and momentum).
+    Objective: CE, with g + c − c_k in place of the gradient g (before weight decay and momentum).
     Client, after q_k steps: c_k ← c_k − c + (w^t − w_k)/(lr·q_k). Server: averaging, c ← c + (1/K)·Σ_k (change of c_k).
-    With `freeze_classifier`, as in the code of FedDr+, the gradient of CE with respect to the classifier's weight
-    counts as 0; controls and weight decay still move that weight, and its bias trains as ever.
+    With `freeze_classifier`, as in the code of FedDr+, the gradient of CE with respect to the classifier's weight is
+    set to 0. Controls and weight decay still change that weight, and the bias is trained as usual.
     Deviation: with momentum q_k is FedNova's effective step count (`adaptive_division`), not the number of steps.
     """
 
     def new_control(view: EndView) -> Tree:
-        own, c, anchor = view.client["c"], view.server["c"], view.anchor
+        old, c, anchor = view.client["c"], view.server["c"], view.anchor
         scale = view.lr * (view.effective_steps if adaptive_division else view.num_steps)
-        new = {n: own[n].double() - c[n].double() + (anchor[n].double() - view.params[n].double()) / scale for n in own}
-        # What stays on the client drifts from nobody: its control remains 0.
-        return own | {n: leaf.to(own[n].dtype) for n, leaf in new.items() if n in view.shared}
+        new = {n: old[n].double() - c[n].double() + (anchor[n].double() - view.params[n].double()) / scale for n in old}
+        # Parameters that stay on the client cannot drift from other clients: their control remains 0.
+        return old | {n: leaf.to(old[n].dtype) for n, leaf in new.items() if n in view.shared}
 
     return replace(
         fedavg(),
-        losses=(HeldClassifier() if freeze_classifier else CrossEntropy(), Drift()),
+        losses=(FixedClassifier() if freeze_classifier else CrossEntropy(), Drift()),
         sums=(*payloads.MODEL, change_of("c", new_control)),
         server=_server,
         client_state={"c": zeros},

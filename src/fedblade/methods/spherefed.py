@@ -41,14 +41,14 @@ _SUMS = (
 
 @methods.register(paper="arXiv:2207.09413")
 def spherefed(calibrate: bool = False, ridge: float = 1e-4) -> Method:
-    """Pull unit features to fixed class vectors at right angles.
+    """Pull unit features to fixed class vectors that are orthogonal to each other.
 
     Objective: L_k = mean_i (1/C)Σ_c (w_cᵀz_i/‖z_i‖ − 1{c = y_i})², W Wᵀ = I fixed. Prediction: argmax_c w_cᵀz.
     With `calibrate` all clients send Σ u uᵀ and Σ e_y uᵀ (u = z/‖z‖) after the last round, and the server takes
     W* = argmin Σ‖W u − e_y‖² + ridge·‖W‖² as the classifier.
     """
     if not 0 < ridge < math.inf:
-        raise Misconfigured(f"ridge={ridge!r}: expected a number above 0, such as 1e-4; without it W* may not exist.")
+        raise Misconfigured(f"ridge={ridge!r}: expected a number above 0, such as 1e-4; with 0 W* may not exist.")
     calibration = Exchange("after_run", _SUMS, partial(calibrate_sphere, ridge=ridge))
     return Method(
         head=OrthonormalHead(),

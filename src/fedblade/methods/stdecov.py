@@ -19,6 +19,6 @@ def stdecov(
     """Penalise the covariances between groups of features of FedAvg.
 
     Objective: L_k = CE + λ·½(Σ_across Σ_ij² − κ·Σ_within Σ_ij²), divided by d² with `normalize`, with Σ the covariance
-    of z in the batch, cut into `groups` runs of features. The same as `fedavg+stdecov`.
+    of z in the batch, cut into `groups` groups of consecutive features. The same as `fedavg+stdecov`.
     """
     return add_stdecov(lambda_decorr, groups, kappa, normalize, balance)(fedavg())

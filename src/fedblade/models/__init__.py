@@ -1,6 +1,6 @@
-"""Backbones: modules that turn inputs into features [batch, dim] and leave heads to the method."""
+"""Backbones: modules that turn inputs into features [batch, dim]. The method adds the head."""
 
-from fedblade.models._backbone import OWN_MODEL_REVISION, Adapted, Backbone, Output, as_backbone, own_module
+from fedblade.models._backbone import USER_MODULE_REVISION, Adapted, Backbone, Output, as_backbone, user_module
 from fedblade.models._redraw import redraw
 
-__all__ = ["OWN_MODEL_REVISION", "Adapted", "Backbone", "Output", "as_backbone", "own_module", "redraw"]
+__all__ = ["USER_MODULE_REVISION", "Adapted", "Backbone", "Output", "as_backbone", "redraw", "user_module"]

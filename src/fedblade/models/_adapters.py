@@ -1,4 +1,4 @@
-"""A user's module as one that returns features: the output as it is, of a method `features`, or of timm's halves."""
+"""Wrappers that make a user's module return features: its output, its method `features`, or timm's two methods."""
 
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ class Adapter(Wrapper):
 
 
 class FeatureMethod(Adapter):
-    """Calls `features` of a module whose `forward` would go on to a classifier."""
+    """Calls the method `features` of a module whose `forward` also applies a classifier."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features [batch, dim] of inputs [batch, …]."""
@@ -29,7 +29,7 @@ class FeatureMethod(Adapter):
 
 
 class PreLogits(Adapter):
-    """Calls the two halves of a timm model and stops before its classifier."""
+    """Calls `forward_features` and `forward_head` of a timm model and stops before its classifier."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Features [batch, dim] of inputs [batch, …]."""

@@ -1,4 +1,4 @@
-"""What backbones share: checks of inputs and knobs, convolution with BatchNorm, and He's initial weights."""
+"""Shared parts of backbones: checks of inputs and knobs, convolution with BatchNorm, and He's initial weights."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from fedblade.core.errors import Misconfigured
 
 
 def image_channels(model: str, input_shape: tuple[int, ...], smallest: int = 1) -> int:
-    """Number of channels of images (channels, height, width), or an error that names the model and what it takes."""
+    """Number of channels of images (channels, height, width); inputs of another shape are refused."""
     if len(input_shape) != 3 or min(input_shape) < 1 or min(input_shape[1:]) < smallest:
         raise Misconfigured(
             f"model '{model}' got inputs of shape {tuple(input_shape)}; expected images (channels, height, width) "
@@ -18,7 +18,7 @@ def image_channels(model: str, input_shape: tuple[int, ...], smallest: int = 1) 
 
 
 def require_positive(model: str, **counts: int) -> None:
-    """Refuse knobs that count something and are below 1."""
+    """Refuse counts below 1."""
     for knob, given in counts.items():
         if given < 1:
             raise Misconfigured(f"model '{model}' has {knob} = {given}; expected a whole number of at least 1.")

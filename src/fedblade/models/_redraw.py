@@ -7,10 +7,10 @@ from fedblade.core.frozen import freeze_norms
 
 
 def redraw(module: nn.Module) -> None:
-    """Draw all trained weights anew, in place, from torch's global generator: each layer by its `reset_parameters`.
+    """Draw all trained weights again, in place, from torch's global generator: each layer by its `reset_parameters`.
 
-    Inner layers come before those that hold them, so that what a larger module says of its parts is the last word.
-    Frozen parameters stay, and so do the statistics of frozen normalisation layers.
+    Inner layers come first, so that a module which initialises its sublayers has the last word. Frozen parameters and
+    the statistics of frozen normalisation layers do not change.
     """
     freeze_norms(module)
     for path, layer in reversed(list(module.named_modules())):
@@ -23,7 +23,7 @@ def redraw(module: nn.Module) -> None:
         elif any(leaf.requires_grad for leaf in layer.parameters(recurse=False)):
             name = type(layer).__name__
             raise Misconfigured(
-                f"model.init = 'seed' cannot draw the parameters of {name} ('{path or 'the module itself'}') anew: "
+                f"model.init = 'seed' cannot draw the parameters of {name} ('{path or 'the module itself'}') again: "
                 f"{name} has no method reset_parameters. Add one, or use model.init=given; a model given as "
                 f"file.py:function is called for every seed."
             )

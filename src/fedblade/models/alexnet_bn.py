@@ -10,7 +10,7 @@ _GRID = 6
 
 
 def _stage(width_in: int, width_out: int, kernel: int, *, stride: int = 1, padding: int, pool: bool) -> nn.Sequential:
-    """Convolution with bias, BatchNorm and, where asked, the overlapping 3×3 max-pool; its ReLU comes next."""
+    """Convolution with bias, BatchNorm and, with `pool`, the overlapping 3×3 max-pool; ReLU follows outside."""
     layers: list[nn.Module] = [
         nn.Conv2d(width_in, width_out, kernel, stride, padding),
         nn.BatchNorm2d(width_out),
@@ -21,7 +21,7 @@ def _stage(width_in: int, width_out: int, kernel: int, *, stride: int = 1, paddi
 class AlexNetBn(Backbone):
     """Five convolutions, an average pool to 6×6 and two linear layers of 4096 units, all with BatchNorm and ReLU.
 
-    ReLU follows the max-pool, with which it commutes.
+    ReLU follows the max-pool; the order of the two does not matter.
     """
 
     stages = ("stage1", "stage2", "stage3", "stage4", "stage5")

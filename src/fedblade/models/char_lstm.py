@@ -9,7 +9,7 @@ from fedblade.models._layers import require_positive
 
 
 class CharEmbedding(nn.Module):
-    """Vectors of character numbers. Numbers may arrive as floats, which is how samples reach a model."""
+    """Vectors of character numbers. The numbers may be floats, as all samples are floats when a model gets them."""
 
     def __init__(self, num_characters: int, width: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class CharEmbedding(nn.Module):
 
 
 class StackedLstm(nn.Module):
-    """LSTM layers on sequences with the channels second, the layout of every other stage."""
+    """LSTM layers on sequences with the channels as the second axis, as in every other stage."""
 
     def __init__(self, width_in: int, width_out: int, num_layers: int) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from fedblade.models._layers import image_channels
 class CnnFemnist(Backbone):
     """Two 5×5 convolutions (32 and 64 channels), each with a 2×2 max-pool and ReLU, and one linear layer with ReLU.
 
-    ReLU follows the max-pool, with which it commutes.
+    ReLU follows the max-pool; the order of the two does not matter.
     """
 
     stages = ("stage1", "stage2")
@@ -32,6 +32,6 @@ class CnnFemnist(Backbone):
 
 @models.register()
 def cnn_femnist(input_shape: tuple[int, ...]) -> CnnFemnist:
-    """LEAF's network for FEMNIST (28×28), 2048 features; the linear layer fits itself to the image size."""
+    """LEAF's network for FEMNIST (28×28), 2048 features; the linear layer adapts to the image size."""
     channels = image_channels("cnn_femnist", input_shape, smallest=4)
     return CnnFemnist(channels, *input_shape[1:])

@@ -21,7 +21,7 @@ def _norm_conv(width_in: int, width_out: int, kernel: int) -> nn.Sequential:
 
 
 class DenseLayer(nn.Module):
-    """Adds `growth` new channels, computed from all earlier ones, to its input."""
+    """Appends `growth` new channels, computed from all earlier channels, to its input."""
 
     def __init__(self, width: int, growth: int) -> None:
         super().__init__()
@@ -36,8 +36,8 @@ class DenseLayer(nn.Module):
 class DenseNet(Backbone):
     """Stem, four dense stages, mean over the pixels.
 
-    A stage from the second on begins with the transition that halves width and image, so that it ends with its dense
-    block; the last one ends with the final BatchNorm.
+    From the second stage on, a stage begins with the transition that halves width and image and ends with its dense
+    block; the last stage ends with the final BatchNorm.
     """
 
     stages = ("stem", "stage1", "stage2", "stage3", "stage4")

@@ -1,6 +1,6 @@
 """EfficientNet-B0 (Tan and Le, ICML 2019), and its variant for small images.
 
-Neither has the paper's dropout and stochastic depth: what a client sees is drawn by the plan, not by the model.
+Both are without the paper's dropout and stochastic depth, because a model here draws no random numbers in training.
 """
 
 from pathlib import Path
@@ -52,8 +52,9 @@ class SqueezeExcite(nn.Module):
 class MobileBlock(nn.Module):
     """Inverted residual block with swish and squeeze-excite on the widened maps.
 
-    With `small`, as in the variant for small images: squeeze to a quarter of the widened width instead of the block's
-    input, widen even by a factor of 1, and a 1×1 convolution on the shortcut where the width changes at stride 1.
+    With `small`, for the variant for small images: squeeze to a quarter of the widened width instead of a quarter of
+    the input width, an expansion layer even for a factor of 1, and a 1×1 convolution on the shortcut where the width
+    changes at stride 1.
     """
 
     def __init__(self, width_in: int, width_out: int, expansion: int, kernel: int, stride: int, *, small: bool) -> None:
@@ -80,7 +81,7 @@ class MobileBlock(nn.Module):
 class EfficientNet(Backbone):
     """Stem, seven stages, for large images a 1×1 convolution to 1280, mean over the pixels.
 
-    The stem and the top convolution are followed by swish, outside the module of that name; stages end linearly.
+    Swish follows the stem and the top convolution, outside these modules; stages end without activation.
     """
 
     def __init__(self, channels: int, *, small: bool) -> None:
@@ -124,11 +125,11 @@ def efficientnet_b0_small(input_shape: tuple[int, ...]) -> EfficientNet:
 
 @models.register()
 def efficientnet_b0(input_shape: tuple[int, ...], weights: str = "") -> EfficientNet:
-    """EfficientNet-B0 for large images, 1280 features; He's initial weights, or those of a file.
+    """EfficientNet-B0 for large images, 1280 features; He's initial weights, or weights from a file.
 
     `weights` is the path of a .safetensors file with the names of torchvision's `efficientnet_b0` state dict:
     `features.0.0.weight` (stem) to `features.8.1.running_var` (top). Entries `classifier.…` and
-    `….num_batches_tracked` are ignored; any other missing or additional name is an error. To make one:
+    `….num_batches_tracked` are ignored; any other missing or additional name is an error. To make such a file:
     `safetensors.torch.save_file(torchvision.models.efficientnet_b0(weights="DEFAULT").state_dict(), path)`.
     """
     body = EfficientNet(image_channels("efficientnet_b0", input_shape), small=False)
@@ -149,7 +150,7 @@ def _load_weights(body: EfficientNet, path: Path) -> None:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(
             f"model.weights '{path}' cannot be read as safetensors: {reason}. "
-            f"Write it with safetensors.torch.save_file(model.state_dict(), path)."
+            f"Write the file with safetensors.torch.save_file(model.state_dict(), path)."
         ) from error
     given = {name: leaf for name, leaf in given.items() if not name.startswith("classifier.")}
     given = {name: leaf for name, leaf in given.items() if not name.endswith(".num_batches_tracked")}
@@ -168,13 +169,13 @@ def _load_weights(body: EfficientNet, path: Path) -> None:
         if given[name].shape != wanted[name].shape:
             raise Misconfigured(
                 f"model.weights '{path}' has '{name}' of shape {tuple(given[name].shape)}; expected "
-                f"{tuple(wanted[name].shape)}. Use weights of efficientnet_b0 for inputs with as many channels."
+                f"{tuple(wanted[name].shape)}. Use weights of efficientnet_b0 for inputs with the same channels."
             )
         wanted[name].copy_(given[name])
 
 
 def torchvision_name(name: str) -> str:
-    """The name in torchvision's `efficientnet_b0` of a tensor of this one."""
+    """The name in torchvision's `efficientnet_b0` of a tensor of this network."""
     stage, *path = name.split(".")
     if stage == "stem":
         return ".".join(("features", "0", *path))

@@ -6,7 +6,7 @@ from fedblade.core.registry import models
 from fedblade.models._backbone import Backbone
 from fedblade.models._layers import conv_norm, image_channels
 
-# Widths of the blocks at each resolution; the first block of every stage but the first halves the image.
+# Widths of the blocks at each resolution; from the second stage on, the first block of a stage halves the image.
 _STAGES = ((64,), (128, 128), (256, 256), (512,) * 6, (1024, 1024))
 
 

@@ -1,7 +1,7 @@
 """MobileNetV2 for small images (Sandler et al., CVPR 2018): no stride in the stem and the first stages.
 
-Differs from the paper as the federated literature does: ReLU instead of ReLU6, a 1×1 convolution on the shortcut
-where the width changes at stride 1, and an expansion layer even where the expansion is 1.
+As in the federated literature, it differs from the paper: ReLU instead of ReLU6, a 1×1 convolution on the shortcut
+where the width changes at stride 1, and an expansion layer even for an expansion of 1.
 """
 
 from torch import Tensor, nn

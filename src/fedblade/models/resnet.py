@@ -1,7 +1,7 @@
 """Residual networks of basic blocks (He et al., CVPR 2016), for small images and for ImageNet.
 
-A block activates its input and returns the sum before the next activation. That is the paper's network with the
-ReLU between two blocks moved into the second one, and lets a tap at the end of a stage see what comes before the ReLU.
+A block activates its input and returns the sum before the next activation. This is the paper's network, with the ReLU
+between two blocks moved into the second block, so that the output of a stage is the value before the ReLU.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Init = Literal["he", "default"]
 
 
 class ZeroPadShortcut(nn.Module):
-    """Shortcut A: every `stride`-th pixel, and zero channels, half of them before the input's and half after."""
+    """Shortcut A: every `stride`-th pixel, and zero channels, half of them before the input's channels, half after."""
 
     def __init__(self, width_in: int, width_out: int, stride: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class BasicBlock(nn.Module):
             self.shortcut = conv_norm(width_in, width_out, kernel=1, stride=stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Maps [batch, width_out, …], before their ReLU, of maps [batch, width_in, …] before theirs."""
+        """Maps [batch, width_out, …] before their ReLU, of maps [batch, width_in, …] before their ReLU."""
         active = self.relu(inputs)
         outputs: Tensor = self.conv2(self.relu_inside(self.conv1(active))) + self.shortcut(active)
         return outputs
@@ -108,7 +108,7 @@ def _require(model: str, knob: str, given: str, options: tuple[str, ...]) -> Non
 
 @models.register()
 def resnet18(input_shape: tuple[int, ...]) -> ResNet:
-    """ResNet-18 for small images, 512 features; PyTorch's initial weights, as in the federated releases."""
+    """ResNet-18 for small images, 512 features; PyTorch's initial weights, as in the code of the federated papers."""
     return _small_resnet("resnet18", input_shape, (64, 128, 256, 512), 2, "B")
 
 
@@ -119,7 +119,7 @@ def resnet18_imagenet(input_shape: tuple[int, ...]) -> ResNet:
     The code of FedDr+ starts the same network with PyTorch's default weights.
     """
     channels = image_channels("resnet18_imagenet", input_shape)
-    # The stem's ReLU is the first block's: it commutes with the max-pool and is cheaper after it.
+    # The ReLU of the stem is the one in the first block: it may follow the max-pool, where it is cheaper.
     stem = nn.Sequential(*conv_norm(channels, 64, kernel=7, stride=2), nn.MaxPool2d(3, stride=2, padding=1))
     body = ResNet(stem, 64, (64, 128, 256, 512), 2, "B")
     he_normal(body, "fan_out")
@@ -131,8 +131,9 @@ def resnet20(input_shape: tuple[int, ...], shortcut: Shortcut = "A", init: Init 
     """ResNet-20 for small images, 64 features.
 
     `shortcut` is "A" (zero padding, no parameters) or "B" (1×1 convolution); `init` is "he", as in the paper, or
-    "default" for PyTorch's. FedDecorr's release has A and He's weights, FedETF's B and PyTorch's. Behind BatchNorm
-    the scale of the weights acts as a step size: He's are √6 times larger, so the same lr turns them six times slower.
+    "default" for PyTorch's. FedDecorr's code has A and He's weights, FedETF's code has B and PyTorch's weights. Before
+    a BatchNorm the scale of the weights acts as a step size: He's weights are √6 times larger, so the same lr changes
+    their direction six times more slowly.
     """
     return _narrow_resnet(20, input_shape, shortcut, init)
 

@@ -13,9 +13,9 @@ _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 class Vgg11(Backbone):
     """Five stages of 3×3 convolutions, each ending with a 2×2 max-pool, mean over the pixels, two linear layers.
 
-    Every ReLU comes after the max-pool: the two commute, and it has a quarter of the work there. Convolutions start
-    from He's weights and zero biases: with PyTorch's, nothing keeps the signal up through eight layers without
-    normalisation. At 32×32 the mean is over one pixel.
+    Every ReLU comes after the max-pool: the order does not matter, and ReLU has a quarter of the work there.
+    Convolutions start from He's weights and zero biases: with PyTorch's weights, the signal would fade through eight
+    layers without normalisation. At 32×32 the mean is over one pixel.
     """
 
     stages = ("stage1", "stage2", "stage3", "stage4", "stage5")

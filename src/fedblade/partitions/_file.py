@@ -159,8 +159,8 @@ def _refuse_misfit(path: str, content: Mapping[str, Any], num_clients: int, requ
         if name in content and content[name] != fact:
             raise Misconfigured(
                 f"'{path}' was made for other data: {name} is {_short(content[name])} in the file and "
-                f"{_short(fact)} in the data. Load the data of the file, samples and classes in the same order, or use another "
-                f"file."
+                f"{_short(fact)} in the data. Load the data of the file, samples and classes in the same order, or "
+                f"use another file."
             )
     if "labels_sha256" not in content:
         _log.warning("'%s' has no labels_sha256: it was not checked whether the file was made for these data", path)

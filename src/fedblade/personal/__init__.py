@@ -1,4 +1,4 @@
-"""Models of the clients' own: kept from round to round, or tuned after the last."""
+"""Personal models: kept from round to round, or tuned after the last round."""
 
 from fedblade.personal._etf_stages import EtfFineTuning
 from fedblade.personal._finetune import FINE_TUNING_REVISION, finetuned

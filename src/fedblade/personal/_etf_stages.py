@@ -14,12 +14,13 @@ Variant = Literal["paper", "release"]
 
 @dataclass(frozen=True)
 class EtfFineTuning:
-    """Epochs of each part (E_p), number of turns (T_p), the optimisers of the turns, and whose rules hold.
+    """Epochs of each stage (E_p), number of turns (T_p), the optimisers of the turns, and the variant.
 
-    The class vectors V train at `lr_classifier` without momentum and decay, the projector as the fields say, the body
-    as in the run, at its last rate. With `release`, as in the authors' code, the first stage trains the whole model on
-    the balanced loss, the scale s rests in the turns, and the model stays in training mode there: BatchNorm normalises
-    with the batch, and its running statistics go on while the body rests. With `paper` they rest with the body.
+    The class vectors V train at `lr_classifier` without momentum and decay, the projector as its fields say, the body
+    as in the run, at the run's last rate. With `release`, as in the authors' code, the first stage trains the whole
+    model on the balanced loss, and the turns do not train the scale s. The model is then in training mode during the
+    turns: BatchNorm normalises with the batch and updates its running statistics although the body is not trained.
+    With `paper` the statistics do not change in the turns.
     """
 
     stage_epochs: int = 3
@@ -42,9 +43,9 @@ class EtfFineTuning:
             raise Misconfigured(f"unknown ft.variant {self.variant!r}.{nearest(self.variant, get_args(Variant))}")
 
     def stages(self, plain: AnyTerm, balanced: AnyTerm, *, projector: bool) -> Stages:
-        """Train {θ, s}, then T_p times {V, s} and, if there is one, {ψ, s}.
+        """Train {θ, s}, then T_p times {V, s} and, if there is a projector, {ψ, s}.
 
-        V is a free matrix that belongs to the client. The loss is `plain`, in the release's first stage `balanced`.
+        V becomes a trained matrix of the client. The loss is `plain`; in the first stage of `release` it is `balanced`.
         """
         release = self.variant == "release"
         features = Phase(

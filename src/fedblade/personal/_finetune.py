@@ -5,13 +5,13 @@ from dataclasses import replace
 from fedblade.core.method import Method
 
 FINE_TUNING_REVISION = 0
-"""Raised by one with every change of what `x-ft` gives; runs of `x` alone do not depend on it."""
+"""Raised by one with every change of the results of `x-ft`; runs of `x` do not depend on it."""
 
 
 def finetuned(method: Method) -> Method:
-    """The method whose clients train the final model for the run's epochs at its last rate before they are measured.
+    """The method whose clients train the final model for the run's epochs at the run's last rate before measurement.
 
-    They train on the method's own phases, unless it says what fine-tuning is (`Own.finetune`).
+    The phases are those of local training, unless the method has phases for fine-tuning (`Own.finetune`).
     """
     own = method.own
     phases = method.phases if own.finetune is None else own.finetune

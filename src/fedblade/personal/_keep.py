@@ -1,4 +1,4 @@
-"""The client update that keeps the model a client ends its round with."""
+"""The client update that keeps a client's model after local training."""
 
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView

@@ -1,6 +1,6 @@
-"""How a regulariser reaches a method: into every loss the received model is trained on, added or mixed.
+"""Adding a regulariser to a method: to every loss that the received model is trained on, as a sum or as a mixture.
 
-Mixing is β·L_base + (1 − β)·L_reg, the synergy grid of FedDr+ (Table 2).
+A mixture is β·L_base + (1 − β)·L_reg (FedDr+, Table 2).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from fedblade.core.phase import Phase
 from fedblade.core.terms import AnyTerm
 
 BETA = 0.9
-"""Share of the base where nothing else is said."""
+"""Default share of the base."""
 
 Terms = tuple[AnyTerm, ...]
 
@@ -20,9 +20,9 @@ Terms = tuple[AnyTerm, ...]
 def with_terms(method: Method, change: Callable[[Terms], Terms]) -> Method:
     """The method with `change` applied to its loss, in training and in fine-tuning.
 
-    Phases with losses of their own are changed too, those of fine-tuning included: whatever a client is tuned on, the
-    regulariser belongs to it. A `track` trains another model than the one received and keeps its loss, and so do the
-    stages of the protocol `pers_etf`, which FedETF defines with plain cross-entropy.
+    Phases that have another loss, also those of fine-tuning, are changed too. A `track` keeps its loss, because it does
+    not train the received model. The stages of the protocol `pers_etf` keep theirs, because FedETF defines them with
+    plain cross-entropy.
     """
 
     def changed(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
@@ -46,12 +46,12 @@ def with_terms(method: Method, change: Callable[[Terms], Terms]) -> Method:
 
 
 def added(term: AnyTerm) -> Callable[[Method], Method]:
-    """Add `term`, with the weight it has, to the loss of a method."""
+    """Add `term`, with its weight, to the loss of a method."""
     return lambda method: with_terms(method, lambda terms: (*terms, term))
 
 
 def mixed(beta: float, term: AnyTerm) -> Callable[[Method], Method]:
-    """Give every term of a method the share `beta` and add `term` with the rest.
+    """Multiply the weights of a method's terms by `beta`, and add `term` with its weight times 1 − `beta`.
 
     With β = 1 the method is the base bit for bit.
     """
@@ -60,6 +60,6 @@ def mixed(beta: float, term: AnyTerm) -> Callable[[Method], Method]:
     rest = replace(term, weight=(1 - beta) * term.weight)
 
     def mix(terms: Terms) -> Terms:
-        return (*(replace(each, weight=beta * each.weight) for each in terms), rest)
+        return (*(replace(base, weight=beta * base.weight) for base in terms), rest)
 
     return lambda method: with_terms(method, mix)

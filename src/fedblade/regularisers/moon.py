@@ -13,22 +13,22 @@ from fedblade.personal import local_model
 from fedblade.regularisers._mix import BETA, mixed
 
 PREVIOUS = "previous"
-"""The client state that holds the model a client ended its last round with."""
+"""The client state with the client's model after its last local training."""
 
 
 def contrast(tau: float, teacher_norm: Literal["eval", "batch"]) -> ModelContrastive:
-    """The contrast of the received model with the client's previous one, both fed in the same way."""
+    """The contrast of the received model with the client's previous model; both normalise in the same way."""
     return ModelContrastive(
         tau=tau, teacher=Teacher(norm=teacher_norm), previous=Teacher(of=PREVIOUS, norm=teacher_norm)
     )
 
 
 def remembering(method: Method) -> Method:
-    """The method whose clients keep the model they end a round with; one that never took part has the initial one."""
+    """The method whose clients keep their model after local training; before the first time it is the initial model."""
     if PREVIOUS in method.client_state:
         raise Misconfigured(
-            f"the method's clients already keep a state '{PREVIOUS}', under which MOON's term keeps the previous "
-            f"model. Leave out '+moon', or give the other state another name."
+            f"the method already has a client state '{PREVIOUS}', which MOON's term uses for the previous model. "
+            f"Leave out '+moon', or give the other state another name."
         )
     return replace(
         method,
@@ -41,7 +41,7 @@ def remembering(method: Method) -> Method:
 def moon(
     beta: float = BETA, tau: float = 0.5, teacher_norm: Literal["eval", "batch"] = "eval"
 ) -> Callable[[Method], Method]:
-    """Be nearer to the received model's features than to the previous ones: β·L + (1−β)·ℓ_con.
+    """Keep features nearer to those of the received model than of the previous model: β·L + (1−β)·ℓ_con.
 
     The previous model of a client that takes part for the first time is the initial model w^0.
     """

@@ -18,7 +18,16 @@ from fedblade.report._blocks import (
     small_pictures,
     wide_picture,
 )
-from fedblade.results import MISSING, MOST_NAMED, Group, duration, finite_number, listing, own_models_sentence, size
+from fedblade.results import (
+    MISSING,
+    MOST_NAMED,
+    Group,
+    duration,
+    finite_number,
+    listing,
+    personal_models_sentence,
+    size,
+)
 
 _MOST_CLASSES = 30
 """The most classes that get a table with a column for every class."""
@@ -134,7 +143,7 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
         for index, (group, values) in enumerate(zip(groups, accuracies, strict=True))
         if values is not None
     ]
-    own = own_models_sentence(groups)
+    own = personal_models_sentence(groups)
     listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
     return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
 

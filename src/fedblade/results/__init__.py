@@ -11,7 +11,7 @@
   for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
 - Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`, `listing`), the last rounds
   (`last_rounds`, `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
-  (`own_models_sentence`, `coverage_sentence`).
+  (`personal_models_sentence`, `coverage_sentence`).
 """
 
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
@@ -39,11 +39,11 @@ from fedblade.results._groups import (
 )
 from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._last_rounds import last_rounds, last_rounds_heading, last_rounds_of_run, over_last_rounds
-from fedblade.results._own_model_sentences import (
-    MEAN_OVER_OWN_MODELS,
+from fedblade.results._personal_model_sentences import (
+    MEAN_OVER_PERSONAL_MODELS,
     coverage_sentence,
-    own_models_sentence,
-    samples_of_own_models,
+    personal_models_sentence,
+    samples_of_personal_models,
 )
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
@@ -75,7 +75,7 @@ __all__ = [
     "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
-    "MEAN_OVER_OWN_MODELS",
+    "MEAN_OVER_PERSONAL_MODELS",
     "METRICS",
     "MISSING",
     "MODEL",
@@ -125,14 +125,14 @@ __all__ = [
     "markdown_table",
     "number_list",
     "over_last_rounds",
-    "own_models_sentence",
     "percent",
+    "personal_models_sentence",
     "published_names",
     "read_lines",
     "read_object",
     "read_runs",
     "run_folders",
-    "samples_of_own_models",
+    "samples_of_personal_models",
     "setting_number",
     "size",
     "size_unit",

@@ -10,7 +10,7 @@ from fedblade import protocols
 from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, duration, percent, size
 from fedblade.results._last_rounds import last_rounds, last_rounds_heading, over_last_rounds
-from fedblade.results._own_model_sentences import samples_of_own_models
+from fedblade.results._personal_model_sentences import samples_of_personal_models
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]
@@ -60,7 +60,7 @@ def comma_separated(rows: Sequence[ComparisonRow]) -> str:
 
 
 def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
-    """Eighty characters hold clients' own models or costs; the page has both."""
+    """A terminal of 80 columns has room for personal models or for costs; the page has both."""
     costs: list[Entry] = [
         ("s/round", lambda row: TableCell(percent(row.seconds_per_round))),
         ("kB up", lambda row: TableCell(_in_units(row.bytes_up_per_round, _KILOBYTE, 0))),
@@ -198,7 +198,7 @@ def _caption(table: Table) -> str:
 def _measured_on(rows: Sequence[ComparisonRow]) -> str:
     """What clients' own models were measured on, empty where none was."""
     own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
-    return samples_of_own_models(own) if own else ""
+    return samples_of_personal_models(own) if own else ""
 
 
 def _any_own(rows: Sequence[ComparisonRow]) -> bool:

@@ -54,7 +54,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_object(content: bytes) -> dict[str, Any] | None:
-    """The JSON object in `content`, None where there is no such."""
+    """The JSON object in `content`, or None."""
     try:
         parsed = json.loads(content)
     except ValueError:

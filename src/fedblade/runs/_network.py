@@ -14,7 +14,7 @@ from fedblade.core.network import Network
 from fedblade.core.network_building import BodyOptions, build_network, drawn_from
 from fedblade.core.streams import Streams
 from fedblade.core.tree import Tree, tree_digest
-from fedblade.models import Adapted, as_backbone, own_module, redraw
+from fedblade.models import Adapted, as_backbone, redraw, user_module
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def assemble_network(
     def make_body() -> nn.Module:
         module = config.model.make(tuple(example.shape[1:])) if model is None else copy.deepcopy(model)
         if config.model.is_own and settings.init == "seed":
-            redraw(own_module(module))
+            redraw(user_module(module))
         adapted.append(as_backbone(module, example, num_classes, settings.output))
         return adapted[0].body
 

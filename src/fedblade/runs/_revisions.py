@@ -7,7 +7,7 @@ from fedblade.config.run_config import ChosenPart, RunConfig
 from fedblade.core.local import LOCAL_LOOP_REVISION
 from fedblade.core.registry import heads
 from fedblade.core.views import Head
-from fedblade.models import OWN_MODEL_REVISION
+from fedblade.models import USER_MODULE_REVISION
 
 Revisions = Mapping[str, int | None]
 
@@ -21,7 +21,8 @@ def revisions_of(config: RunConfig) -> dict[str, int]:
     return {
         **config.method.revisions(config.method_knobs),
         **_head_revision(config.build_method().head),
-        f"model {config.model.name}": _part_revision(config.model) + (OWN_MODEL_REVISION if config.model.is_own else 0),
+        f"model {config.model.name}": _part_revision(config.model)
+        + (USER_MODULE_REVISION if config.model.is_own else 0),
         f"partition {config.partition.name}": _part_revision(config.partition),
         "local loop": LOCAL_LOOP_REVISION,
     }

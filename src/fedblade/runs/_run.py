@@ -10,7 +10,7 @@ from fedblade.config.run_config import FROM_PYTHON, RunConfig
 from fedblade.core.listener import RunListener
 from fedblade.data import Dataset, as_dataset
 from fedblade.engines.ranks import Ranks
-from fedblade.models import own_module
+from fedblade.models import user_module
 from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
 from fedblade.runs._request import requested_config
@@ -53,7 +53,7 @@ def run(
     starts, all processes share the run and get the same result.
     """
     dataset = _take_object(overrides, "dataset", as_dataset)
-    model = _take_object(overrides, "model", own_module)
+    model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
     folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener

@@ -1,6 +1,5 @@
 """A trained network, ready to predict, from memory or from a run folder."""
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
-    config = complete_config(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+    config = complete_config(RunDirectory(folder).stored_config())
     tensors, facts = read_tensors(folder / MODEL)
     if config.model.entry is None and model is None:
         raise Misconfigured(

@@ -1,11 +1,11 @@
-"""Weighted averaging, the server step most methods share."""
+"""Weighted averaging, the server step of most methods."""
 
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 
 
 def average(state: ServerState, sums: Sums) -> ServerState:
-    """Weighted mean w + Σ_k a_k Δ_k / Σ_k a_k in float64, then cast; statistics alike, counters by maximum."""
+    """Weighted mean w + Σ_k a_k Δ_k / Σ_k a_k in float64, then cast; likewise for statistics; maximum for counters."""
     total = sums.scalar("weight")
     params = dict(state.params)
     for name, change in sums["delta"].items():

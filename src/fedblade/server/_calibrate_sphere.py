@@ -12,6 +12,6 @@ def calibrate_sphere(state: ServerState, sums: Sums, *, ridge: float) -> ServerS
     Reads the sums `unit_gram` (Σ u uᵀ) and `unit_class_sums` (Σ e_y uᵀ).
     """
     gram, cross, old = sums["unit_gram"]["gram"], sums["unit_class_sums"]["sum"], state.fixed["head.weight"]
-    stiff = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    weight = torch.linalg.solve(stiff, cross.T).T.contiguous()
+    regularised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    weight = torch.linalg.solve(regularised, cross.T).T.contiguous()
     return state.replace(fixed={**state.fixed, "head.weight": weight.to(old.dtype)})

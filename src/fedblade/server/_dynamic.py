@@ -1,4 +1,4 @@
-"""The server's half of dynamic regularisation."""
+"""The server step of dynamic regularisation (FedDyn)."""
 
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums

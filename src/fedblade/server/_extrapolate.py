@@ -13,21 +13,21 @@ def extrapolate(state: ServerState, sums: Sums, *, eps: float) -> ServerState:
     Statistics are averaged. Reads the sum `squared_norm` (weight·‖Δ_k‖²). With ε = 0 a mean update of zero has η = 1.
     """
     mean, total = _mean_update(sums), sums.scalar("weight")
-    below = 2 * (float(tree_dot(mean, mean)) + eps)
-    rate = max(1.0, sums.scalar("squared_norm") / total / below) if below > 0 else 1.0
+    denominator = 2 * (float(tree_dot(mean, mean)) + eps)
+    rate = max(1.0, sums.scalar("squared_norm") / total / denominator) if denominator > 0 else 1.0
     return _at_rate(state, sums, mean, rate)
 
 
 def shorten(state: ServerState, sums: Sums, *, eps: float) -> ServerState:
     """Shortened step w ← w + η·Δ̄ with η = min(1, mean_k‖Δ_k‖ / (2(‖Δ̄‖ + K·ε))), kept as `server_rate`.
 
-    The mean of the norms is the plain one over the cohort, K the number of all clients, the server state `population`.
-    Statistics are averaged. Reads the sum `norm` (‖Δ_k‖, and 1 for each client). With ε = 0 a mean update of zero has
-    η = 1.
+    The mean of the norms is the plain mean over the cohort; K is the number of all clients, the server state
+    `population`. Statistics are averaged. Reads the sum `norm` (‖Δ_k‖, and 1 for each client). With ε = 0 a mean update
+    of zero has η = 1.
     """
     mean, sent = _mean_update(sums), sums["norm"]
-    below = 2 * (float(tree_norm(mean)) + float(state.extra["population"]["value"]) * eps)
-    rate = min(1.0, float(sent["norm"] / sent["clients"]) / below) if below > 0 else 1.0
+    denominator = 2 * (float(tree_norm(mean)) + float(state.extra["population"]["value"]) * eps)
+    rate = min(1.0, float(sent["norm"] / sent["clients"]) / denominator) if denominator > 0 else 1.0
     return _at_rate(state, sums, mean, rate)
 
 

@@ -14,14 +14,14 @@ from fedblade.core.tree import Tree
 
 STATISTICS = ("norm.running_mean", "norm.running_var")
 _SMALLEST = 2.0**-54
-"""Half the smallest positive draw: a draw of 0 has no normal quantile."""
+"""Half the smallest positive draw. It replaces a draw of 0, which has no normal quantile."""
 
 
 @dataclass(frozen=True)
 class FeatureGenerator:
     """G(y, ε): one-hot(y) ⊕ ε → linear(hid) → BatchNorm → ReLU → linear(dim), with tensors passed in (FedGen).
 
-    ε has `nz` numbers, uniform in [0, 1) or standard normal; both are made from uniform draws.
+    ε has `nz` numbers, uniform in [0, 1) or standard normal; both are computed from uniform draws.
     """
 
     nz: int = 64
@@ -55,11 +55,11 @@ class FeatureGenerator:
         return {name: leaf.to(like) for name, leaf in tensors.items()}
 
     def codes(self, draws: Tensor) -> Tensor:
-        """ε of uniform `draws [batch, nz]`."""
+        """ε from uniform `draws [batch, nz]`."""
         return torch.special.ndtri(draws.clamp(min=_SMALLEST)) if self.noise == "normal" else draws
 
     def __call__(self, tensors: Tree, labels: Tensor, draws: Tensor) -> Tensor:
-        """Features [batch, dim] of `labels [batch]` and uniform `draws [batch, nz]`, normalised as in evaluation."""
+        """Features [batch, dim] from `labels [batch]` and uniform `draws [batch, nz]`, normalised as in evaluation."""
         codes = self.codes(draws).to(tensors["in.weight"])
         mean, variance = (tensors[name] for name in STATISTICS)
         hidden = _join(tensors, labels, codes)
@@ -67,7 +67,7 @@ class FeatureGenerator:
         return functional.linear(hidden.relu(), tensors["out.weight"], tensors["out.bias"])
 
     def in_training(self, tensors: Tree, labels: Tensor, codes: Tensor) -> tuple[Tensor, Tree]:
-        """Features normalised by the batch, which needs two rows or more, and the statistics after it."""
+        """Features normalised with the batch of at least two labels, and the updated statistics."""
         statistics = {name: tensors[name].clone() for name in STATISTICS}
         hidden = functional.batch_norm(
             _join(tensors, labels, codes),
@@ -81,7 +81,7 @@ class FeatureGenerator:
 
 
 def _join(tensors: Tree, labels: Tensor, codes: Tensor) -> Tensor:
-    """The first layer's output for one-hot labels beside the codes."""
+    """The first layer's output for one-hot labels and codes."""
     num_classes = tensors["in.weight"].shape[1] - codes.shape[1]
-    marks = (labels[:, None] == torch.arange(num_classes, device=labels.device)).to(codes)
-    return functional.linear(torch.cat([marks, codes], 1), tensors["in.weight"], tensors["in.bias"])
+    one_hot = (labels[:, None] == torch.arange(num_classes, device=labels.device)).to(codes)
+    return functional.linear(torch.cat([one_hot, codes], 1), tensors["in.weight"], tensors["in.bias"])

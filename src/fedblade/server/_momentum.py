@@ -1,4 +1,4 @@
-"""Server momentum."""
+"""Averaging with momentum on the server."""
 
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums

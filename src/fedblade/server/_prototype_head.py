@@ -10,8 +10,8 @@ from fedblade.heads import normalise
 def move_prototypes(state: ServerState, sums: Sums, *, rho: float) -> ServerState:
     """Prototype step P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})) on the rows of `head.weight`.
 
-    Reads the sum `directions`: `sum` Σ n·q and `count` Σ n. A class that nobody in the cohort holds keeps its row,
-    and so does one whose two parts cancel, for a row of zeros is no direction. With ρ = 1 no bit changes.
+    Reads the sum `directions`: `sum` Σ n·q and `count` Σ n. A class that no client of the cohort holds keeps its row.
+    So does a class whose new row would be 0, which has no direction. With ρ = 1 the rows do not change.
     """
     if rho == 1:
         return state

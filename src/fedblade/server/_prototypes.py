@@ -10,7 +10,7 @@ from fedblade.server._average import average
 
 
 def no_prototypes(view: InitView) -> Tree:
-    """State before any class was seen: `mean [classes, dim]` zeros and `has [classes]` all false."""
+    """The state before there are prototypes: `mean [classes, dim]` zeros and `has [classes]` all false."""
     like = next(iter(view.params.values()))
     return {
         "mean": torch.zeros(view.num_classes, view.dim, dtype=like.dtype, device=like.device),
@@ -19,9 +19,9 @@ def no_prototypes(view: InitView) -> Tree:
 
 
 def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
-    """Renew the prototypes of the classes the cohort holds.
+    """Compute new prototypes for the classes that the cohort holds.
 
-    A class that nobody in the cohort holds keeps its prototype, or loses it without `carry_over`.
+    A class that no client of the cohort holds keeps its prototype, or loses it without `carry_over`.
     """
     old, new = state.extra["prototypes"], sums["prototypes"]
     seen = new["count"] > 0
@@ -35,7 +35,7 @@ def update_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True
 
 
 def average_with_prototypes(state: ServerState, sums: Sums, *, carry_over: bool = True) -> ServerState:
-    """Average the model and renew the prototypes."""
+    """Average the model and compute new prototypes."""
     return update_prototypes(average(state, sums), sums, carry_over=carry_over)
 
 

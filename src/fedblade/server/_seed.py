@@ -1,4 +1,4 @@
-"""Randomness of server steps: the run's seed kept as state, so that a resumed run draws the same numbers."""
+"""Randomness of server steps: the run's seed is server state, so that a resumed run draws the same numbers."""
 
 import torch
 

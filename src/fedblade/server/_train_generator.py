@@ -1,4 +1,4 @@
-"""Training of a feature generator on the server: features that the clients' classifiers agree on, and that differ."""
+"""Training of a feature generator on the server: its features should be diverse and fit the clients' classifiers."""
 
 import math
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 def label_shares(counts: Tensor) -> Tensor:
-    """ω_{k,c} = n_{k,c} / Σ_j n_{j,c} for `counts [clients, classes]`; a class that nobody holds has shares 0."""
+    """ω_{k,c} = n_{k,c} / Σ_j n_{j,c} for `counts [clients, classes]`; a class that no client holds has shares 0."""
     return counts / counts.sum(0).clamp(min=1)
 
 
 def diversity(codes: Tensor, made: Tensor) -> Tensor:
-    """Penalty exp(−mean_{i,j} ‖ε_i − ε_j‖²/nz · ‖G_i − G_j‖₁/d): small where other codes make other features."""
-    apart = (codes[:, None] - codes).square().mean(-1)
-    return (-(apart * (made[:, None] - made).abs().mean(-1)).mean()).exp()
+    """Penalty exp(−mean_{i,j} ‖ε_i − ε_j‖²/nz · ‖G_i − G_j‖₁/d): small if different codes give different features."""
+    distances = (codes[:, None] - codes).square().mean(-1)
+    return (-(distances * (made[:, None] - made).abs().mean(-1)).mean()).exp()
 
 
 def no_moments(generator: FeatureGenerator, view: InitView) -> Tree:
@@ -41,8 +41,8 @@ def adam(tensors: Tree, gradient: Tree, moments: Tree, lr: float, weight_decay: 
     steps = moments["steps"] + 1
     shrunk = [1 - beta ** int(steps) for beta in _BETAS]
     new, kept = dict(tensors), {"steps": steps}
-    for name, slope in gradient.items():
-        total = slope + weight_decay * tensors[name]
+    for name, leaf in gradient.items():
+        total = leaf + weight_decay * tensors[name]
         first = _BETAS[0] * moments[f"first.{name}"] + (1 - _BETAS[0]) * total
         second = _BETAS[1] * moments[f"second.{name}"] + (1 - _BETAS[1]) * total.square()
         new[name] = tensors[name] - lr * (first / shrunk[0]) / ((second / shrunk[1]).sqrt() + _EPS)
@@ -52,10 +52,10 @@ def adam(tensors: Tree, gradient: Tree, moments: Tree, lr: float, weight_decay: 
 
 @dataclass(frozen=True)
 class GeneratorTraining:
-    """A server step that trains the generator in the server state, see `loss`; the model is left as it is.
+    """A server step that trains the generator in the server state, see `loss`; the model does not change.
 
-    Reads the sum `heads`, one row per client: `weight`, `bias` and `counts`. Labels are uniform over the classes of
-    which the cohort holds two samples or more; without any nothing happens.
+    Reads the sum `heads`, one entry per client: `weight`, `bias` and `counts`. Labels are uniform over the classes of
+    which the cohort holds two samples or more; without such classes nothing changes.
     """
 
     generator: FeatureGenerator
@@ -93,28 +93,28 @@ class GeneratorTraining:
         for _ in range(self.n_it if len(offered) else 0):
             labels = offered[torch.randint(len(offered), (self.gen_batch,), generator=draws)].to(like.device)
             noise = torch.rand(self.gen_batch, self.generator.nz, generator=draws, dtype=torch.float64)
-            gradient, statistics = self._slope(tensors, heads, state.params, labels, noise)
+            gradient, statistics = self._gradient(tensors, heads, state.params, labels, noise)
             tensors, moments = adam(tensors, gradient, moments, self.lr * self.fade**state.round, self.weight_decay)
             tensors |= statistics
         return state.replace(extra={**state.extra, "generator": tensors, "adam": moments})
 
-    def _slope(self, tensors: Tree, heads: Tree, student: Tree, labels: Tensor, noise: Tensor) -> tuple[Tree, Tree]:
-        """Gradient of the loss on one batch, and the statistics after it."""
+    def _gradient(self, tensors: Tree, heads: Tree, student: Tree, labels: Tensor, noise: Tensor) -> tuple[Tree, Tree]:
+        """Gradient of the loss on one batch, and the updated statistics."""
         with torch.inference_mode(False), torch.enable_grad():
             leaves = {n: v.detach().clone().requires_grad_() for n, v in tensors.items() if n not in STATISTICS}
             codes = self.generator.codes(noise).to(tensors["in.weight"])
             made, statistics = self.generator.in_training(tensors | leaves, labels, codes)
             value = self.loss(made, codes, labels, heads, student)
-            slopes = torch.autograd.grad(value, list(leaves.values()))
-        return dict(zip(leaves, slopes, strict=True)), statistics
+            gradients = torch.autograd.grad(value, list(leaves.values()))
+        return dict(zip(leaves, gradients, strict=True)), statistics
 
     def loss(self, made: Tensor, codes: Tensor, labels: Tensor, heads: Tree, student: Tree) -> Tensor:
         """α_s·Σ_k mean_i ω_{k,y_i} CE(h_k(G_i), y_i) + η_s·Div − β_s·mean_i KL(Σ_k ω_{k,y_i} h_k(G_i) ‖ h(G_i)).
 
-        h_k are the clients' classifiers, h that of the global model before this round's average (FedGen, the
-        generator's objective).
-        Deviation: the paper takes one cross-entropy of the averaged logits; this sum over clients, Div and the last
-        part are the authors' code's.
+        h_k are the clients' classifiers, h is the classifier of the global model before this round's average (FedGen,
+        the generator's objective).
+        Deviation: the paper has one cross-entropy of the averaged logits; this sum over clients, Div and the last part
+        are from the authors' code.
         """
         logits = made @ heads["weight"].mT + heads["bias"][:, None]
         shares = label_shares(heads["counts"])[:, labels]

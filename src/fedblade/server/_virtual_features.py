@@ -43,7 +43,7 @@ def virtual_features(moments: Tree, per_class: int, generator: torch.Generator) 
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """Cholesky factor of Σ + ε·I; rounding may ask for a larger ε, which grows tenfold up to three times."""
+    """Cholesky factor of Σ + ε·I; if it fails because of rounding, ε grows tenfold, up to three times."""
     identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     for power in range(4):
         factor: Tensor
@@ -52,16 +52,16 @@ def _root(covariance: Tensor) -> Tensor:
             return factor
     raise NonFinite(
         "the covariance of a class's features is not positive, even with 0.001 added to its diagonal; the features "
-        "are too large to be told apart. Lower the learning rate or add normalisation layers to the model."
+        "are too large for float64. Lower the learning rate or add normalisation layers to the model."
     )
 
 
 def calibrate_head(
     state: ServerState, sums: Sums, *, method: Method, samples_per_class: int, epochs: int, lr: float, batch_size: int
 ) -> ServerState:
-    """Draw virtual features from the sum `moments` and train the head on them by plain SGD, nothing else moving.
+    """Draw virtual features from the sum `moments` and train only the head on them, by plain SGD.
 
-    `method` says on which losses; it trains the head alone, in one phase. Draws come from the server state `seed`.
+    `method` has the losses and one phase, which trains the head. Draws come from the server state `seed`.
     """
     generator = server_generator(state)
     features, labels = virtual_features(sums["moments"], samples_per_class, generator)
@@ -71,12 +71,12 @@ def calibrate_head(
     problem = _problem(method, params, features, labels, num_classes=len(sums["moments"]["count"]))
     task = _task(labels, problem.network.num_classes, epochs, batch_size, generator)
     with torch.inference_mode(False), torch.enable_grad():
-        row, _ = train(problem, receive(problem, ServerState(params, {}, state.fixed), task, None, lr))
-    return state.replace(params=state.params | row.params)
+        model, _ = train(problem, receive(problem, ServerState(params, {}, state.fixed), task, None, lr))
+    return state.replace(params=state.params | model.params)
 
 
 def _problem(method: Method, params: Tree, features: Tensor, labels: Tensor, num_classes: int) -> Problem:
-    """The head as a network of its own, whose inputs are the features."""
+    """The head as a network whose inputs are the features."""
     like, dim = next(iter(params.values())), features.shape[1]
     samples = Samples(features.to(like), labels, like.dtype, shift=like.new_zeros(()), scale=like.new_ones(()))
     network = Network(nn.Identity(), method.head, dim, num_classes)
@@ -84,7 +84,7 @@ def _problem(method: Method, params: Tree, features: Tensor, labels: Tensor, num
 
 
 def _task(labels: Tensor, num_classes: int, epochs: int, batch_size: int, generator: torch.Generator) -> ClientTask:
-    """So many epochs over all virtual features, freshly shuffled in each."""
+    """`epochs` epochs over all virtual features, shuffled again in each epoch."""
     orders = (torch.randperm(len(labels), generator=generator).to(labels.device) for _ in range(epochs))
     return ClientTask(
         client=0,

@@ -134,11 +134,14 @@ def measured_run(folder, change, metrics=()):
 
 
 MEASURES = {
-    "more right than there are": (tensors("/correct", lambda t: t * 0 + 11), "11 of 10 samples are said to be right"),
+    "more right than there are": (
+        tensors("/correct", lambda t: t * 0 + 11),
+        "the report counts 11 of 10 samples as right",
+    ),
     "less right than none": (tensors("/correct", lambda t: t * 0 - 1), "-1 of 10 samples"),
     "half a sample right": (tensors("/correct", lambda t: t * 0 + 0.5), "0.5 of 10 samples"),
     "everything turned": (tensors("", lambda t: -t), "not a whole number of samples"),
-    "no sample": (tensors("", torch.zeros_like), "no sample is said to be measured"),
+    "no sample": (tensors("", torch.zeros_like), "the reported number of samples is below 1"),
     "half a sample": (tensors("/count", lambda t: t + 0.5), "not a whole number of samples"),
     "endless samples": (
         tensors("/count", lambda t: t * 0 + 1e10),
@@ -245,6 +248,7 @@ def by_samples():
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["late", "by_samples"])
 def test_methods_of_the_users_may_weigh_by_samples_and_log_by_round(name, tmp_path):
     """Updates that are multiplied by hundreds are no longer than their weight allows."""

@@ -7,7 +7,7 @@ from fedblade.runs import _revisions
 from support.stored_runs import facts_of, go_on, outdated, refusal, refused, runs_below
 
 REGISTRIES = {"method": methods, "head": heads, "model": models, "partition": partitions}
-CONSTANTS = {"local loop": "LOCAL_LOOP_REVISION", "model object": "OWN_MODEL_REVISION"}
+CONSTANTS = {"local loop": "LOCAL_LOOP_REVISION", "model object": "USER_MODULE_REVISION"}
 """Parts that are in no registry, and where their revisions are."""
 
 

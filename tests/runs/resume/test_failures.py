@@ -101,6 +101,7 @@ def test_a_rate_that_is_far_too_high_fails_with_client_and_term(job, tmp_path):
     assert status_of(folder) == "failed"
 
 
+@pytest.mark.thorough
 def test_a_term_that_turns_nan_fails_and_keeps_the_history(job, undisturbed, tmp_path, methods_of_mine):
     mine, folder = job(method=methods_of_mine["breaks"], rounds=9), tmp_path / "run"
     line = failed_line(mine.start(folder))

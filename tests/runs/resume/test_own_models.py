@@ -173,6 +173,7 @@ def rows_so_far(folder):
 GAPA = {"protocol": "gapa", "test_split": "matched", "rounds": 6}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", [{"round_": 5}, {"round_": 6}, {"models": 3}], ids=["rounds", "last", "tuning"])
 def test_the_best_model_is_still_there_after_resuming(job, same, tmp_path, falling, stop):
     """It was found before the run was cut short, and no later round reaches it."""
@@ -184,6 +185,7 @@ def test_the_best_model_is_still_there_after_resuming(job, same, tmp_path, falli
     assert found["general_final_accuracy"] < found["general_accuracy"] == found["accuracy"]
 
 
+@pytest.mark.thorough
 def test_a_best_model_newer_than_the_checkpoint_changes_nothing(job, same, tmp_path, falling):
     """A kill between the two: the rounds after the checkpoint are done again and find the same best model."""
     mine, folder = job(method=falling, **GAPA, **{"checkpoint.every": 2}), tmp_path / "run"
@@ -203,6 +205,7 @@ def one_checkpoint_less(folder, round_):
     (folder / "checkpoints" / f"round-{round_:06d}.safetensors").unlink()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", [{"round_": 2}, {"round_": 5}, {"models": 3}], ids=["rounds", "last", "tuning"])
 @pytest.mark.parametrize("method", ["fedper", "fedgela"])
 def test_every_clients_best_is_still_there_after_resuming(job, same, tmp_path, method, stop):
