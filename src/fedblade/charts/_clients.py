@@ -30,7 +30,7 @@ _LEFT_OUT = "Left out: {}. They have no global model, and their personal models 
 def client_chart(groups: Sequence[Group]) -> Chart | None:
     """Accuracy over clients: measured where every group has been measured, otherwise estimated by the global model.
 
-    Where there is no global model, personal models that were measured on their clients' samples stand beside the estimates.
+    Of methods without a global model, personal models that were measured on their clients' samples are drawn as well.
     """
     measured = all(_was_measured(group) for group in groups)
     series = [_series(group, measured=measured) for group in groups]
@@ -76,7 +76,7 @@ def estimated_accuracies(run: RunRecord) -> list[float]:
 
 def _series(group: Group, *, measured: bool) -> Series | None:
     if not measured and group.personal and not (group.runs[0].tests_apart and _was_measured(group)):
-        # An estimate is about the labels of a client; personal models measured on the whole test set are not comparable.
+        # An estimate is about the labels of a client; personal models measured on the whole test set are not.
         return None
     read = measured_accuracies if measured or group.personal else estimated_accuracies
     return _quantiles([values for run in group.counted if (values := read(run))])
