@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedblade.charts import Axis, Chart, Line, LinePanel, Series
+from fedblade.charts import PERCENT, Axis, Chart, Line, LinePanel, Series
 from fedblade.charts.palette import COLOURS, GRID, MUTED
 from fedblade.report._axes import PixelAxis, linear_axis, log_axis
 from fedblade.report._data import shortened
@@ -74,7 +74,7 @@ def _thinned(panel: LinePanel, *, keyed: bool) -> LinePanel:
 
 
 def _x_axis(panel: LinePanel, series: Sequence[Series], start: float, width: float) -> PixelAxis:
-    last = max(*(values.x[-1] for values in series), 100.0 if panel.diagonal else series[0].x[-1])
+    last = max(*(values.x[-1] for values in series), PERCENT[1] if panel.diagonal else series[0].x[-1])
     first = min(0, *(values.x[0] for values in series))
     ticks = 8 if width > _COMPACT else 5
     end = width - _RIGHT - 6
@@ -138,7 +138,7 @@ def _grid(x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _diagonal(x: PixelAxis, y: PixelAxis) -> str:
-    points = _points((0.0, 100.0), (0.0, 100.0), x, y)
+    points = _points(PERCENT, PERCENT, x, y)
     return tag("path", d=path(points), fill="none", stroke=MUTED, stroke_dasharray="4 4", class_="axis")
 
 
