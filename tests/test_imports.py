@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "charts": {"core", "protocols", "hardness", "results"},
     "report": {"core", "charts", "results"},
     "figures": {"core", "charts", "results", "config", "presets"},
-    "watch": {"core", "protocols", "report", "results"},
+    "watch": {"core", "charts", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
     "api": {"core", "data", "diagnostics", "heads", "losses", "methods", "models", "partitions", "payloads", "server"},
     "cli": {

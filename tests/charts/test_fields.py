@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from fedblade.charts import other_charts, other_fields
-from fedblade.charts._measures import _DRAWN_APART, _NOT_DRAWN, _SECTIONS
+from fedblade.charts._sections import _SECTIONS
 from fedblade.figures import write_figures
-from fedblade.figures._specs import general_figures
 from fedblade.report import build_report
 from fedblade.results import built_in_fields, group_runs, read_runs
 from support.report_runs import diagnose
@@ -83,17 +82,25 @@ def test_names_that_no_page_could_use_stay_out_of_it(make_run, groups, tmp_path)
     assert "<b>" not in html
 
 
-def test_the_sections_of_the_page_name_numbers_of_the_library_and_none_twice():
-    placed = [key for keys in (*_SECTIONS.values(), _DRAWN_APART, _NOT_DRAWN) for key in keys]
+@pytest.mark.parametrize(("last", "scale"), [(5.0e6, "log"), (2.0, "linear")])
+def test_values_of_many_sizes_are_drawn_on_a_logarithmic_scale(make_run, groups, last, scale):
+    measure(make_run(accuracies=[50.0, 60.0]), "margin", [0.1, last], MARGIN)
 
-    assert len(placed) == len(set(placed))
-    assert set(placed) <= set(built_in_fields())
+    [chart] = other_charts(groups())
+
+    assert chart.panel.y.scale == scale
 
 
-def test_the_figures_know_which_metric_makes_a_number():
+def test_the_table_of_sections_has_every_number_of_the_metrics_once():
     from fedblade.core.registry import metrics
 
-    made = {field.name: entry.name for entry in metrics.entries() for field in entry.make().fields}
-    drawn = [number for part in general_figures() for number in part.required]
+    fields = [(field.name, entry.name) for entry in metrics.entries() for field in entry.make().fields]
+    written = [pair for pair in fields if pair[0] in built_in_fields()]
+    placed = [
+        (number, metric)
+        for by_metric in _SECTIONS.values()
+        for metric, numbers in by_metric.items()
+        for number in numbers
+    ]
 
-    assert {number.key: number.metric for number in drawn if number.key in made}.items() <= made.items()
+    assert sorted(placed) == sorted(written)

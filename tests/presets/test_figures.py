@@ -4,7 +4,7 @@ import re
 
 from fedblade.config.run_config import RunConfig
 from fedblade.figures import paper_ids
-from fedblade.figures._specs import Number, find_number, paper_figure
+from fedblade.figures._specs import Number, number_spec, paper_figure
 from support.all_presets import GRIDS, configs
 from support.for_every import for_every
 
@@ -20,7 +20,7 @@ def measures(config: RunConfig, wanted: Number) -> bool:
     else:
         assert "evaluation.protocol" in wanted.needs
         found = config.evaluation.protocol in re.findall(r'"(\w+)"', wanted.needs)
-    return found or (wanted.otherwise != "" and measures(config, find_number(wanted.otherwise)))
+    return found or (wanted.otherwise != "" and measures(config, number_spec(wanted.otherwise)))
 
 
 def test_every_figure_has_a_preset_of_its_id():

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK
 from fedblade.core.errors import Misconfigured
 from fedblade.hardness import measure
 from fedblade.report import build_report
@@ -317,13 +316,21 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_and_lines_stand_out_from_the_paper(scheme):
-    style = (importlib.resources.files("fedblade.report") / "style.css").read_text(encoding="utf-8")
-    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
-    colours |= {f"s{index}": colour for index, colour in enumerate((COLOURS, COLOURS_ON_DARK)[scheme])}
+def test_text_and_lines_stand_out_from_the_paper(make_run, tmp_path, scheme):
+    make_run()
+    html = build_report([tmp_path / "runs"], tmp_path / "report.html").read_text()
+    # The colours of lines and the style sheet both have a block for light and one for dark backgrounds.
+    blocks = re.findall(r":root \{(.*?)\}", html, re.DOTALL)
+    assert len(blocks) == 4
+    used = blocks[::2] + (blocks[1::2] if scheme else [])
+    colours = {name: value for block in used for name, value in re.findall(r"--([\w-]+): ([^;]+);", block)}
+
+    def colour(name: str) -> str:
+        value = colours[name]
+        return colours[value[len("var(--") : -1]] if value.startswith("var") else value
 
     def contrast(one: str, other: str) -> float:
-        low, high = sorted((luminance(colours[one]), luminance(colours[other])))
+        low, high = sorted((luminance(colour(one)), luminance(colour(other))))
         return (high + 0.05) / (low + 0.05)
 
     for paper in ("paper", "panel"):

@@ -209,7 +209,7 @@ def test_own_models_measured_on_everything_are_not_set_beside_estimates(make_run
     picture = client_chart(groups())
 
     assert [line["g"] for line in data_of(picture)["lines"]] == [0]
-    assert "Left out: local_ce, without a global model to estimate by" in picture.reading
+    assert "Left out: local_ce. They have no global model" in picture.reading
     assert "own test samples" not in picture.reading
 
 
@@ -319,7 +319,7 @@ def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, 
     means = "local has no global model; shown for it is the mean over the clients' own models."
     of_model = ("accuracy-wide", "loss-wide", "spectrum-wide", "erank-feature", "nc-error", "angle-existing-global")
     assert all(means in said[name] for name in (*of_model, "by-class", "ece", "per-second"))
-    assert "Left out: local, without a global model to estimate by" in said["by-client"]
+    assert "Left out: local. They have no global model" in said["by-client"]
     expected = "local has no global model; shown for it is what each client can expect of its own model's accuracies"
     assert all(expected in said[name] for name in ("worst-decile-accuracy", "client-accuracy-mean"))
     assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))

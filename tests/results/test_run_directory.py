@@ -521,7 +521,7 @@ def test_the_commit_of_a_checkout_is_in_the_summary(small_run, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(37, "No locks available")])
-def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, error):
+def test_a_folder_that_cannot_be_locked_is_named(small_run, tmp_path, monkeypatch, error):
     import filelock
 
     def acquire(_):
@@ -532,7 +532,7 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, error):
         small_run(out=tmp_path / "run")
 
 
-def test_a_disk_without_locks_is_refused(tmp_path, monkeypatch):
+def test_a_disk_without_locks_is_refused(small_run, tmp_path, monkeypatch):
     """A soft lock is a mark that a killed process leaves behind."""
     import filelock
 

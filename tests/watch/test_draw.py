@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from fedblade.watch._draw import clock, curve, number, printable, sparkline
+from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
 
 
 def dots(rows: list[str]) -> set[tuple[int, int]]:
@@ -100,4 +100,4 @@ def test_number(value, text):
 
 
 def test_nothing_from_a_file_steers_the_terminal():
-    assert printable("fed\x1b[2Javg\n\u202e") == "fed�[2Javg��"
+    assert terminal_safe("fed\x1b[2Javg\n\u202e") == "fed�[2Javg��"

@@ -13,12 +13,14 @@ from fedblade.charts._measures import (
     section_answer,
     section_charts,
 )
-from fedblade.charts._model import Axis, Chart, Line, LinePanel, Matrix, MatrixPanel, Panel, Series
+from fedblade.charts._model import PERCENT, Axis, Chart, Line, LinePanel, Matrix, MatrixPanel, Panel, Series
+from fedblade.charts._sections import metric_by_number
 from fedblade.charts._series import SMALLEST_EIGENVALUE, final_value, group_series, sweep_series
 from fedblade.charts._spectra import feature_count, spectra
 from fedblade.charts._splits import Split, distinct_splits, partition_text
 
 __all__ = [
+    "PERCENT",
     "SMALLEST_EIGENVALUE",
     "Axis",
     "Chart",
@@ -44,6 +46,7 @@ __all__ = [
     "group_series",
     "latest_values",
     "loss_chart",
+    "metric_by_number",
     "other_charts",
     "other_fields",
     "partition_text",

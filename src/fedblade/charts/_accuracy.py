@@ -3,22 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedblade.charts._model import PERCENT, Axis, Chart, Range, Series, group_panel
+from fedblade.charts._measures import field_chart, find_field
+from fedblade.charts._model import Axis, Chart, Series, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.words import listing
-from fedblade.results import Group, coverage_sentence
+from fedblade.results import Group, coverage_sentence, size_unit
 
-_MEGABYTE = 1e6
-_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-_ACCURACY = (
-    "The share of test samples the model answers rightly. Higher is better, and rising earlier means fewer rounds of "
-    "communication."
-)
-_LOSS = (
-    "The cross-entropy of the model's answers on the test samples. Lower is better. Loss that rises while accuracy "
-    "stands still means wrong answers are given with more confidence; methods that train with different losses are "
-    "best compared by accuracy."
-)
 _PER_BYTE = (
     "Test accuracy against the bytes sent so far, both ways. A line further left reaches the same accuracy with less "
     "traffic."
@@ -31,20 +21,19 @@ _PER_SECOND = (
 
 def accuracy_chart(groups: Sequence[Group]) -> Chart | None:
     """Test accuracy over rounds, or None when nothing was evaluated."""
-    return _over_rounds(groups, "accuracy", "%", _ACCURACY, bounds=PERCENT)
+    return _over_rounds(groups, "accuracy")
 
 
 def loss_chart(groups: Sequence[Group]) -> Chart | None:
     """Test loss over rounds, or None when nothing was evaluated."""
-    return _over_rounds(groups, "loss", "", _LOSS)
+    return _over_rounds(groups, "loss")
 
 
 def traffic_chart(groups: Sequence[Group]) -> Chart | None:
     """Accuracy against everything sent so far, or None where runs do not say both."""
     series = [group_series(group, "traffic", "test_accuracy") for group in groups]
-    most = max((values.x[-1] for values in series if values is not None), default=0.0) * _MEGABYTE
-    size, unit = next(((size, name) for size, name in _UNITS if most >= size), (1.0, "bytes"))
-    scaled = [values and replace(values, x=tuple(x * _MEGABYTE / size for x in values.x)) for values in series]
+    unit, num_bytes = size_unit(max((values.x[-1] for values in series if values is not None), default=0.0))
+    scaled = [values and replace(values, x=tuple(x / num_bytes for x in values.x)) for values in series]
     nothing = [group.label for group, values in zip(groups, series, strict=True) if values and not values.x[-1]]
     reading = f"{_PER_BYTE} Nothing is sent with {listing(nothing)}, whose line stands at 0." if nothing else _PER_BYTE
     return _against(groups, "per-byte", "Accuracy for what is sent", Axis("sent up and down", unit), scaled, reading)
@@ -57,34 +46,33 @@ def time_chart(groups: Sequence[Group]) -> Chart | None:
     return _against(groups, "per-second", "Accuracy for the time spent", axis, series, _PER_SECOND)
 
 
-def _over_rounds(
-    groups: Sequence[Group], name: str, unit: str, reading: str, *, bounds: Range | None = None
-) -> Chart | None:
-    series = [group_series(group, "rounds", f"test_{name}") for group in groups]
-    names = tuple(group.label for group in groups)
-    axis = Axis(f"test {name}", unit, scale="linear" if bounds else "automatic", bounds=bounds)
-    if not any(series):
+def _over_rounds(groups: Sequence[Group], name: str) -> Chart | None:
+    field = find_field(groups, f"test_{name}")
+    chart = None if field is None else field_chart(groups, field)
+    if chart is None:
         return None
-    return Chart(
+    names = ", ".join(group.label for group in groups)
+    return replace(
+        chart,
         name=name,
-        title=f"Test {name} over rounds",
-        about=f"Lines: {', '.join(names)}. {axis.words.capitalize()} against the round, mean over seeds.",
-        panel=group_panel(groups, series, Axis("round", whole=True), axis),
-        reading=f"{reading} {_band_sentence(groups)} {coverage_sentence(groups, series)}".strip(),
+        title=f"{chart.title} over rounds",
+        about=f"Lines: {names}. {chart.panel.y.words.capitalize()} against the round, mean over seeds.",
+        reading=f"{chart.reading} {_band_sentence(groups)}".strip(),
+        seen="",
     )
 
 
 def _against(
     groups: Sequence[Group], name: str, title: str, x: Axis, series: Sequence[Series | None], reading: str
 ) -> Chart | None:
-    if not any(series):
+    over_rounds = accuracy_chart(groups)
+    if over_rounds is None or not any(series):
         return None
-    y = Axis("test accuracy", "%", bounds=PERCENT)
     return Chart(
         name=name,
         title=title,
         about=f"Test accuracy in percent against {x.words}, one line per method, mean over seeds.",
-        panel=group_panel(groups, series, x, y),
+        panel=group_panel(groups, series, x, over_rounds.panel.y),
         reading=f"{reading} {coverage_sentence(groups, series)}".strip(),
     )
 

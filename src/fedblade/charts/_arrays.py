@@ -64,7 +64,7 @@ def class_matrix(group: Group, kind: str) -> Matrix | None:
 
 
 def filled_bins(group: Group) -> list[Bin]:
-    """The bins with answers, of all seeds together. Clients' own models share no bins."""
+    """The bins with answers, of all seeds together. Personal models share no bins."""
     values = None if group.personal else last_array(group, CALIBRATION)
     sums = [(value or 0.0) * len(group.counted) for value in values or ()]
     return [(sums[at], sums[at + 1], sums[at + 2]) for at in range(0, len(sums), 3) if sums[at + 2] > 0]

@@ -17,15 +17,13 @@ _ESTIMATED = (
     "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
     "samples were not measured."
 )
-_WITHOUT = (
-    "Left out: {}, without a global model to estimate by, and no own model was measured on samples of its client's own."
-)
+_LEFT_OUT = "Left out: {}. They have no global model, and their personal models were not measured on client samples."
 
 
 def client_chart(groups: Sequence[Group]) -> Chart | None:
     """Accuracy over clients: measured where every group has been measured, otherwise estimated by the global model.
 
-    Where there is no global model, own models that were measured on their clients' samples stand beside the estimates.
+    Of methods without a global model, personal models that were measured on their clients' samples are drawn as well.
     """
     measured = all(_was_measured(group) for group in groups)
     series = [_series(group, measured=measured) for group in groups]
@@ -45,7 +43,7 @@ def client_chart(groups: Sequence[Group]) -> Chart | None:
 
 
 def measured_accuracies(run: RunRecord) -> list[float]:
-    """The accuracy of every client's own model, as far as the run has measured it."""
+    """The accuracy of every client's personal model, as far as the run has measured it."""
     return [value for client in run.clients if (value := finite_number(client.get("accuracy"))) is not None]
 
 
@@ -71,7 +69,7 @@ def estimated_accuracies(run: RunRecord) -> list[float]:
 
 def _series(group: Group, *, measured: bool) -> Series | None:
     if not measured and group.personal and not (group.runs[0].tests_apart and _was_measured(group)):
-        # An estimate is about the labels of a client; own models measured on the whole test set are not comparable.
+        # An estimate is about the labels of a client; personal models measured on the whole test set are not.
         return None
     read = measured_accuracies if measured or group.personal else estimated_accuracies
     return _quantiles([values for run in group.counted if (values := read(run))])
@@ -95,7 +93,7 @@ def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]
     sentences = [
         _ESTIMATED if any(values is not None for _, values in estimated) else "",
         f"Measured for {listing(own)}, without a global model: own models on their clients' samples." if own else "",
-        _WITHOUT.format(listing(absent)) if absent else "",
+        _LEFT_OUT.format(listing(absent)) if absent else "",
         coverage_sentence([group for group, _ in estimated], [values for _, values in estimated]),
     ]
     return " ".join(filter(None, sentences))

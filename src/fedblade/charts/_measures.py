@@ -3,65 +3,44 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedblade.charts._model import Axis, Chart, Range, Series, group_panel
+from fedblade.charts._model import Axis, Chart, Range, Scale, Series, group_panel
+from fedblade.charts._sections import metric_by_number, section_numbers
 from fedblade.charts._series import group_series
 from fedblade.core.fields import Field
 from fedblade.core.words import listing
 from fedblade.results import MEAN_OVER_PERSONAL_MODELS, MOST_NAMED, Group, coverage_sentence, described_fields
 
-_SECTIONS = {
-    "collapse": (
-        "erank_feature", "significant_values", "spectrum_ratio", "erank_proj", "erank_feature_correlation",
-        "erank_proj_correlation", "zero_variance_share",
-    ),
-    "geometry": (
-        "nc1_feature_pinv", "nc1_feature_ratio", "nc1_feature_unit", "nc1_proj_pinv", "nc1_proj_ratio",
-        "nc1_proj_unit", "nc2_feature_equiangle", "nc2_feature_equinorm", "nc2_feature_fro", "nc2_feature_normalised",
-        "nc2_proj_equiangle", "nc2_proj_equinorm", "nc2_proj_fro", "nc2_proj_normalised", "nc_error",
-        "nc_error_centred",
-    ),
-    "drift": (
-        "update_cosine", "drift_norm", "prototype_consistency", "classifier_consistency", "alignment_erased",
-        "alignment_gap_erased", "alignment_observed", "alignment_unobserved", "alignment_gap_observed",
-        "alignment_gap_unobserved", "angle_existing_local", "angle_missing_local", "angle_existing_global",
-        "angle_missing_global", "class_mean_angle_existing", "class_mean_angle_missing", "feature_distance_observed",
-        "feature_distance_unobserved", "feature_angle_observed", "feature_angle_unobserved", "drift_relative",
-    ),
-    "served": ("worst_class_accuracy", "worst_decile_accuracy", "client_accuracy_mean"),
-    "calibration": ("ece",),
-}  # fmt: skip
-"""The fields that a section of the page shows, in the order of the page."""
-_DRAWN_APART = ("test_accuracy", "test_loss")
-"""They have sections of their own."""
-_NOT_DRAWN = ("class_mean_angle_all", "spectrum_ratio_floored")
-"""The page and the figures leave them out: they only qualify other numbers."""
+_LOG_RATIO = 100
 _ANSWERS = {
-    "collapse": (
-        ("erank_feature", "Directions the features make use of; more means less collapse", ".1f"),
-        ("erank_proj", "Directions the projected features make use of; more means less collapse", ".1f"),
-    ),
-    "geometry": (
-        ("nc2_feature_normalised", "Distance of the classes from an even spread; less is better", ".2f"),
-        ("nc_error", "Neural-collapse error; less is better", ".3f"),
-    ),
-    "drift": (
-        ("update_cosine", "Agreement of two clients' updates; 1 is complete", ".2f"),
-        ("drift_norm", "How far clients move in a round", ".3g"),
-    ),
-    "served": (
-        ("worst_class_accuracy", "Test accuracy of the worst class, %", ".1f"),
-        ("worst_decile_accuracy", "Accuracy for the worst tenth of clients, estimated by their labels, %", ".1f"),
-    ),
+    "collapse": {
+        "erank_feature": "Directions the features make use of; more means less collapse",
+        "erank_proj": "Directions the projected features make use of; more means less collapse",
+    },
+    "geometry": {
+        "nc2_feature_normalised": "Distance of the classes from an even spread; less is better",
+        "nc_error": "Neural-collapse error; less is better",
+    },
+    "drift": {
+        "update_cosine": "Agreement of two clients' updates; 1 is complete",
+        "drift_norm": "How far clients move in a round",
+    },
+    "served": {
+        "worst_class_accuracy": "Test accuracy of the worst class, %",
+        "worst_decile_accuracy": "Accuracy for the worst tenth of clients, estimated by their labels, %",
+    },
 }
-"""The field that answers the question of a section, the first that was measured, with its words and number format."""
-_EXPECTED_OF_OWN = "what each client can expect of its own model's accuracies by class"
-_OWN_MODELS = {"worst_decile_accuracy": _EXPECTED_OF_OWN, "client_accuracy_mean": _EXPECTED_OF_OWN}
-"""What is shown where there is no global model, unless it is the mean over the clients' own models."""
+"""The numbers that can answer the question of a section; the first that was measured does.
+
+The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
+"""
+_EXPECTED = "what each client can expect of its own model's accuracies by class"
+_PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
+"""Captions for methods without a global model; the default is the mean over personal models."""
 
 
 def section_charts(groups: Sequence[Group], section: str, *, main: bool = True) -> list[Chart]:
     """The charts of a section of the page as far as runs have measured them: the main ones, or all others."""
-    fields = [field for key in _SECTIONS[section] if (field := find_field(groups, key)) and field.main is main]
+    fields = [field for key in section_numbers(section) if (field := find_field(groups, key)) and field.main is main]
     return [chart for field in fields if (chart := field_chart(groups, field, _common_span(groups, field, fields)))]
 
 
@@ -73,9 +52,8 @@ def other_charts(groups: Sequence[Group]) -> list[Chart]:
 
 def other_fields(groups: Sequence[Group]) -> list[Field]:
     """The measured fields that runs describe and no chart of the library claims."""
-    claimed = {key for keys in (*_SECTIONS.values(), _DRAWN_APART, _NOT_DRAWN) for key in keys}
     described = {key for group in groups for run in group.runs for key in run.stored_fields or ()}
-    return [field for field in described_fields(groups) if field.name in described - claimed]
+    return [field for field in described_fields(groups) if field.name in described - metric_by_number().keys()]
 
 
 def find_field(groups: Sequence[Group], key: str) -> Field | None:
@@ -90,7 +68,7 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _OWN_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
+    own = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
     drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
     return Chart(
         name=field.name.replace("_", "-"),
@@ -100,7 +78,7 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
             groups,
             series,
             Axis("round", whole=True),
-            Axis(axis, scale="linear" if field.bounds else "automatic", bounds=field.bounds, span=span),
+            Axis(axis, scale="linear" if field.bounds else _scale(series, span), bounds=field.bounds, span=span),
         ),
         reading=f"{field.reading} {drawn}".strip(),
         seen=latest_sentence(groups, field.name, field.number_format),
@@ -109,8 +87,9 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
 
 def section_answer(groups: Sequence[Group], section: str) -> str:
     """The number that answers the question of a section, in words; empty where no run has measured it."""
-    for key, words, number_format in _ANSWERS.get(section, ()):
-        if latest := latest_sentence(groups, key, number_format):
+    for key, words in _ANSWERS.get(section, {}).items():
+        field = find_field(groups, key)
+        if field and (latest := latest_sentence(groups, key, field.number_format)):
             return f"{words}. {latest}"
     return ""
 
@@ -141,6 +120,12 @@ def _printed(value: float, number_format: str) -> str:
     return zero if text == format(-0.0, number_format) else text
 
 
+def _scale(series: Sequence[Series | None], span: Range | None) -> Scale:
+    """A logarithmic scale where the values differ by a factor of more than a hundred."""
+    low, high = span or _range([values for values in series if values is not None])
+    return "log" if low > 0 and high / low > _LOG_RATIO else "linear"
+
+
 def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
     return [group_series(group, "rounds", key) for group in groups]
 
@@ -151,7 +136,11 @@ def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field])
     present = [series for key in pair for series in _series(groups, key) if series is not None]
     if len(pair) == 1 or not present:
         return None
-    return min(min(series.low) for series in present), max(max(series.high) for series in present)
+    return _range(present)
+
+
+def _range(series: Sequence[Series]) -> Range:
+    return min(min(values.low) for values in series), max(max(values.high) for values in series)
 
 
 def _pair(field: Field) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedblade.results import Group
 
-Scale = Literal["linear", "log", "automatic"]
+Scale = Literal["linear", "log"]
 Range = tuple[float, float]
 Matrix = tuple[tuple[float | None, ...], ...]
 """Numbers `[rows][columns]`, None where there is none."""
@@ -35,8 +35,7 @@ class Series:
 class Axis:
     """What an axis says and which values it covers.
 
-    An `automatic` scale is logarithmic where the values differ by a factor of more than a hundred. The axis never
-    passes its `bounds`; a `span` fixes its range. Lines leave the panel on their way to the `floor`.
+    The axis never passes its `bounds`; a `span` fixes its range. Lines leave the panel on their way to the `floor`.
     """
 
     label: str

@@ -15,7 +15,6 @@ SPECTRUM_LENGTH = 100
 """Eigenvalues that a spectrum shows."""
 SMALLEST_EIGENVALUE = 1e-12
 """Eigenvalues below it are rounding errors, and their logarithms would dwarf all others."""
-_MEGABYTE = 1e6
 
 Points = Mapping[int, tuple[float, float]]
 """Places and heights by what seeds have in common, such as the round."""
@@ -53,20 +52,20 @@ def _by_round(run: RunRecord, key: str) -> Points:
 
 
 def _by_traffic(run: RunRecord, key: str) -> Points:
-    return _by_spent(run, key, ("bytes_up", "bytes_down"), _MEGABYTE)
+    return _by_spent(run, key, ("bytes_up", "bytes_down"))
 
 
 def _by_time(run: RunRecord, key: str) -> Points:
-    return _by_spent(run, key, ("seconds",), 1.0)
+    return _by_spent(run, key, ("seconds",))
 
 
-def _by_spent(run: RunRecord, key: str, spent: Sequence[str], unit: float) -> Points:
+def _by_spent(run: RunRecord, key: str, spent: Sequence[str]) -> Points:
     """Against all that was spent up to and in the round, until a round does not say what it spent."""
     total, points = 0.0, {}
     for r in run.history:
         if any(name not in r.numbers for name in spent):
             break
-        total += sum(r.numbers[name] for name in spent) / unit
+        total += sum(r.numbers[name] for name in spent)
         if key in r.numbers:
             points[r.number] = (total, r.numbers[key])
     return points

@@ -6,5 +6,5 @@ COLOURS_ON_DARK = ("#3d9fe0", "#f0762b", "#1fbf92", "#dd93bb", "#f0b429", "#8fd0
 """The same colours for a dark background."""
 POSITIVE, NEGATIVE = COLOURS[0], COLOURS[1]
 """The ends of a scale from minus one to one."""
-INK, MUTED, GRID = "#1b1f24", "#57606a", "#dfe3e8"
+INK, MUTED, GRID = "#1b1f24", "#57606a", "#e3e7eb"
 """Text, marks that belong to no run, and grid lines."""

@@ -15,8 +15,27 @@ from fedblade.core.views import StepView
 from fedblade.diagnostics._batch import real_samples
 
 _FIELDS = (
-    Field("test_accuracy", "Test accuracy", "%", "", 0.0, 100.0, short="test accuracy (%)", number_format=".2f"),
-    Field("test_loss", "Test loss", "loss", low=0.0, short="test loss"),
+    Field(
+        "test_accuracy",
+        "Test accuracy",
+        "test accuracy, %",
+        "The share of test samples the model answers rightly. Higher is better, and rising earlier means fewer rounds "
+        "of communication.",
+        0.0,
+        100.0,
+        "test accuracy (%)",
+        number_format=".2f",
+    ),
+    Field(
+        "test_loss",
+        "Test loss",
+        "test loss",
+        "The cross-entropy of the model's answers on the test samples. Lower is better. Loss that rises while accuracy "
+        "stands still means wrong answers are given with more confidence; methods that train with different losses "
+        "are best compared by accuracy.",
+        low=0.0,
+        short="test loss",
+    ),
 )
 
 

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from fedblade.charts import Line, LinePanel
+from fedblade.charts import PERCENT, Line, LinePanel
 from fedblade.charts.palette import COLOURS, MUTED
 from fedblade.figures._style import DASHES, LETTERS_PER_INCH, MARKERS, STEPS
 
@@ -22,7 +22,6 @@ _HANDLE = 8
 _MOST_COLUMNS = 6
 _SHARE_OF_AXES = 0.7
 """The share of a panel's width that its horizontal axis takes."""
-_PERCENT = (0.0, 100.0)
 
 
 def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePanel], width: float) -> float:
@@ -37,7 +36,7 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
             axes[index].sharey(axes[first])
     for ax, panel in zip(axes, panels, strict=False):
         if panel.diagonal:
-            ax.plot(_PERCENT, _PERCENT, color=MUTED, linestyle=DASHES[1], linewidth=0.8, zorder=1)
+            ax.plot(PERCENT, PERCENT, color=MUTED, linestyle=DASHES[1], linewidth=0.8, zorder=1)
         for line in panel.lines:
             _draw_line(ax, line, _line_look(line, names, parts), shade)
         _scale_across(ax, panel, inches)

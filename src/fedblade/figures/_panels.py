@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fedblade.charts import (
     SMALLEST_EIGENVALUE,
@@ -34,6 +35,7 @@ _AXES = {
 }
 _MATRICES = {"cosines": ("class", "class"), "confusion": ("answer", "true class"), "labels": ("client", "class")}
 """What lies across and down."""
+_MEGABYTE = 1e6
 _WHOLE = ("rounds", "spectrum", "classes", "stages")
 
 
@@ -109,6 +111,7 @@ def _panel(
     lines = tuple(_lines(part, numbers, placed, names))
     if not lines:
         return None
+    # The page chooses the scale by the values. A figure for a paper states it, so that it is the same for all runs.
     floor = math.log(SMALLEST_EIGENVALUE) if part.draw == "spectrum" else -math.inf
     return LinePanel(
         title=", ".join(filter(None, (title, _part_name(part, numbers), _noted(part, placed)))),
@@ -145,7 +148,11 @@ def _lines(part: Part, numbers: Sequence[Number], placed: Sequence[Placed], name
 
 def _series(part: Part, number: Number, group: Group) -> Series | None:
     series = group_series(group, part.draw, number.key)
-    return group_series(group, part.draw, number.otherwise) if series is None and number.otherwise else series
+    if series is None and number.otherwise:
+        series = group_series(group, part.draw, number.otherwise)
+    if series is None or part.draw != "traffic":
+        return series
+    return replace(series, x=tuple(sent / _MEGABYTE for sent in series.x))
 
 
 def _part_name(part: Part, numbers: Sequence[Number]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from fedblade.charts import find_field, other_fields
+from fedblade.charts import find_field, metric_by_number, other_fields
 from fedblade.core.errors import Misconfigured
 from fedblade.results import Group
 
@@ -32,7 +32,7 @@ class Number:
 
     @property
     def source(self) -> str:
-        """What a run must have had to have the number, in words."""
+        """The setting a run needs to record this number."""
         return f'evaluation.metrics = [..., "{self.metric}"]' if self.metric else self.needs
 
     def described(self, groups: Sequence[Group]) -> "Number":
@@ -110,12 +110,11 @@ def variants() -> tuple[Variant, ...]:
     return tuple(Variant(**entry) for entry in _table()["variants"])
 
 
-def find_number(key: str) -> Number:
+def number_spec(key: str) -> Number:
     """A number by its key."""
-    metric, scale = (
-        next((name for name, keys in _table()[table].items() if key in keys), "") for table in ("metrics", "scales")
-    )
-    return Number(key, metric=metric, scale=scale, **_table()["numbers"].get(key, {}))
+    scale = next((name for name, keys in _table()["scales"].items() if key in keys), "")
+    spec = {"metric": metric_by_number().get(key, ""), **_table()["numbers"].get(key, {})}
+    return Number(key, scale=scale, **spec)
 
 
 @functools.cache
@@ -136,10 +135,10 @@ def _part(name: str, entry: Mapping[str, Any], swept: list[str]) -> Part:
     return Part(
         name=name,
         panels=tuple(
-            tuple(replace(find_number(key), otherwise=otherwise.get(key, "")) for key in keys)
+            tuple(replace(number_spec(key), otherwise=otherwise.get(key, "")) for key in keys)
             for keys in entry["panels"]
         ),
-        note=find_number(entry["note"]) if "note" in entry else None,
+        note=number_spec(entry["note"]) if "note" in entry else None,
         held=tuple(key for key in swept if key != entry.get("x")) if "x" in entry else (),
         **rest,
     )

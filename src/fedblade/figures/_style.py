@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fedblade.charts.palette import GRID
+
 ONE_COLUMN, TWO_COLUMNS = 3.3, 6.9
 """Widths in inches."""
 DPI = 300
@@ -28,7 +30,7 @@ RC: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#e3e7eb",
+    "grid.color": GRID,
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
     "lines.linewidth": 1.2,

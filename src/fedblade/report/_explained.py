@@ -62,9 +62,7 @@ def cost(groups: Sequence[Group]) -> Section:
 
 
 def _collapse(groups: Sequence[Group]) -> list[Block]:
-    main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, "collapse")]
-    folded = small_pictures(charts.section_charts(groups, "collapse", main=False))
-    return [*_spectra(groups), *small_pictures(main), *_folded("More about the spectrum", folded)]
+    return [*_spectra(groups), *_section_pictures(groups, "collapse", "More about the spectrum")]
 
 
 def _spectra(groups: Sequence[Group]) -> list[Block]:
@@ -80,14 +78,11 @@ def _spectra(groups: Sequence[Group]) -> list[Block]:
 
 
 def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.Chart:
-    """The effective rank set against the number of features, where all groups have the same."""
+    """The chart; that of the effective rank also says how many features there are, where all groups have the same."""
+    if chart.name != "erank-feature":
+        return chart
     total, latest = charts.feature_count(groups), charts.latest_values(groups, "erank_feature")
-    if (
-        chart.name != "erank-feature"
-        or total is None
-        or len({at for _, at, _ in latest}) != 1
-        or len(latest) > MOST_NAMED
-    ):
+    if total is None or len({at for _, at, _ in latest}) != 1 or len(latest) > MOST_NAMED:
         return chart
     ranks = listing([f"{label} {value:.1f}" for label, _, value in latest])
     seen = (
@@ -97,11 +92,7 @@ def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.
 
 
 def _geometry(groups: Sequence[Group]) -> list[Block]:
-    folded = small_pictures(charts.section_charts(groups, "geometry", main=False))
-    blocks = [
-        *small_pictures(charts.section_charts(groups, "geometry")),
-        *_folded("Other variants of these measures", folded),
-    ]
+    blocks = _section_pictures(groups, "geometry", "Other variants of these measures")
     cosines = charts.cosine_maps(groups)
     if cosines is not None:
         blocks += [Paragraph("Which classes look alike", "figure-title lead"), *map_panels(cosines, groups)]
@@ -109,8 +100,7 @@ def _geometry(groups: Sequence[Group]) -> list[Block]:
 
 
 def _drift(groups: Sequence[Group]) -> list[Block]:
-    folded = small_pictures(charts.section_charts(groups, "drift", main=False))
-    return [*small_pictures(charts.section_charts(groups, "drift")), *_folded("More about clients' models", folded)]
+    return _section_pictures(groups, "drift", "More about clients' models")
 
 
 def _served(groups: Sequence[Group]) -> list[Block]:
@@ -138,6 +128,13 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
     own = personal_models_sentence(groups)
     listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
     return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
+
+
+def _section_pictures(groups: Sequence[Group], section: str, more: str) -> list[Block]:
+    """The main charts of a section, then all others, folded under the title `more`."""
+    main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, section)]
+    others = small_pictures(charts.section_charts(groups, section, main=False))
+    return [*small_pictures(main), *_folded(more, others)]
 
 
 def _folded(summary: str, blocks: Sequence[Block]) -> list[Block]:

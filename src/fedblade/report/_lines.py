@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedblade.charts import Axis, Chart, Line, LinePanel, Series
+from fedblade.charts import PERCENT, Axis, Chart, Line, LinePanel, Series
 from fedblade.charts.palette import COLOURS, GRID, MUTED
 from fedblade.report._axes import PixelAxis, linear_axis, log_axis
 from fedblade.report._data import shortened
 from fedblade.report._svg import document, escape, legend, line_style, path, tag, text, text_width, upright_title
 
 _MOST_POINTS, _MOST_SMALL_POINTS = 600, 100
-_LOG_RATIO = 100
 _RIGHT, _BOTTOM = 12, 44
 _TITLE_ROOM = 24
 _COMPACT = 600
@@ -75,7 +74,7 @@ def _thinned(panel: LinePanel, *, keyed: bool) -> LinePanel:
 
 
 def _x_axis(panel: LinePanel, series: Sequence[Series], start: float, width: float) -> PixelAxis:
-    last = max(*(values.x[-1] for values in series), 100.0 if panel.diagonal else series[0].x[-1])
+    last = max(*(values.x[-1] for values in series), PERCENT[1] if panel.diagonal else series[0].x[-1])
     first = min(0, *(values.x[0] for values in series))
     ticks = 8 if width > _COMPACT else 5
     end = width - _RIGHT - 6
@@ -84,7 +83,7 @@ def _x_axis(panel: LinePanel, series: Sequence[Series], start: float, width: flo
 
 def _y_axis(axis: Axis, series: Sequence[Series], top: float, bottom: float) -> PixelAxis:
     low, high = axis.span or (min(min(values.low) for values in series), max(max(values.high) for values in series))
-    if axis.scale == "log" or (axis.scale == "automatic" and low > 0 and high / low > _LOG_RATIO):
+    if axis.scale == "log":
         return log_axis(low, high, start=bottom, end=top)
     pixels = linear_axis(low, high, start=bottom, end=top, ticks=6 if bottom - top > 200 else 4)
     if axis.bounds is None:
@@ -139,7 +138,7 @@ def _grid(x: PixelAxis, y: PixelAxis) -> str:
 
 
 def _diagonal(x: PixelAxis, y: PixelAxis) -> str:
-    points = _points((0.0, 100.0), (0.0, 100.0), x, y)
+    points = _points(PERCENT, PERCENT, x, y)
     return tag("path", d=path(points), fill="none", stroke=MUTED, stroke_dasharray="4 4", class_="axis")
 
 

@@ -8,15 +8,15 @@ import jinja2
 from markupsafe import Markup
 
 from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
-from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK
+from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.core.words import listing
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
 from fedblade.report._data import as_json
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._splits import splits
-from fedblade.report._svg import printable, swatch
-from fedblade.report._tables import configuration, results, runs, versions
+from fedblade.report._svg import swatch, xml_safe
+from fedblade.report._tables import configuration, results, runs, versions_section
 from fedblade.results import ComparisonRow, Group
 
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
@@ -37,7 +37,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
         *_not_measured(groups, explained),
         runs(groups),
         configuration(groups),
-        versions(groups),
+        versions_section(groups),
     ]
     sections = [part for part in parts if isinstance(part, Section)]
     answers = [(section, answer) for section in sections if (answer := section_answer(groups, section.name))]
@@ -68,11 +68,14 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+        finalize=lambda value: value if isinstance(value, Markup) else xml_safe(value),
     )
     environment.filters["as_json"] = as_json
     environment.globals |= {
         "swatch": lambda index: trusted(swatch(index)),
+        "ink": INK,
+        "muted": MUTED,
+        "grid": GRID,
         "colours": COLOURS,
         "colours_on_dark": COLOURS_ON_DARK,
         "style": trusted(_packaged("style.css")),
@@ -91,7 +94,7 @@ def _over_rounds(name: str, chart: Chart | None, *, tall: float) -> Section:
 
 
 def _not_measured(groups: Sequence[Group], explained: Sequence[Section | None]) -> list[Block]:
-    """What the runs did not record, and how to have it next time beside what they did."""
+    """The metrics that the runs lack, and the setting that adds them."""
     absent = [question for question, section in zip(QUESTIONS, explained, strict=True) if section is None]
     if not absent:
         return []

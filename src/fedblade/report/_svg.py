@@ -19,14 +19,14 @@ _GLYPH = 0.56
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def printable(text: object) -> str:
+def xml_safe(text: object) -> str:
     """The text with a replacement for every character that XML forbids."""
     return _FORBIDDEN.sub("\ufffd", str(text))
 
 
 def escape(text: object) -> str:
     """Text safe in HTML and XML, also inside attributes."""
-    return html.escape(printable(text))
+    return html.escape(xml_safe(text))
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:

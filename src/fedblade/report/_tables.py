@@ -72,7 +72,7 @@ def configuration(groups: Sequence[Group]) -> Section:
     return Section("configuration", "Configuration", blocks or [Paragraph("No run has a config.toml.")])
 
 
-def versions(groups: Sequence[Group]) -> Section:
+def versions_section(groups: Sequence[Group]) -> Section:
     """Which versions made the numbers."""
     merged = _merged([_versions(run) for group in groups for run in group.runs])
     rows = [[Cell(key), _code(value)] for key, value in merged.items()]

@@ -9,8 +9,8 @@
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
   for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
-- Words for captions and tables: numbers (`percent`, `duration`, `size`), the last rounds (`last_rounds`,
-  `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
+- Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`), the last rounds
+  (`last_rounds`, `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
   (`personal_models_sentence`, `coverage_sentence`).
 """
 
@@ -27,7 +27,7 @@ from fedblade.results._diagnostic_arrays import (
     square_matrix,
 )
 from fedblade.results._fields import built_in_fields, described_fields
-from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size
+from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
 from fedblade.results._group_order import published_names, setting_number
 from fedblade.results._groups import (
     Group,
@@ -134,6 +134,7 @@ __all__ = [
     "samples_of_personal_models",
     "setting_number",
     "size",
+    "size_unit",
     "snapshots",
     "square_matrix",
     "suggest_threshold",

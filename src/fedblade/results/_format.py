@@ -4,6 +4,8 @@ MISSING = "–"
 MOST_NAMED = 4
 """Up to this many methods are named one by one in a sentence."""
 
+_UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
 
 def percent(value: float | None) -> str:
     """A number with two decimals, or a dash for None."""
@@ -23,8 +25,10 @@ def size(num_bytes: float | None) -> str:
     """Bytes in decimal units."""
     if num_bytes is None:
         return MISSING
-    for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 999.5:
-            return f"{num_bytes:.3g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:,.3g} TB"
+    unit, unit_bytes = size_unit(num_bytes)
+    return f"{num_bytes / unit_bytes:,.3g} {unit}"
+
+
+def size_unit(num_bytes: float) -> tuple[str, float]:
+    """The decimal unit in which this many bytes are printed, and how many bytes it has."""
+    return next((unit for unit in _UNITS if num_bytes >= 0.9995 * unit[1]), ("B", 1.0))

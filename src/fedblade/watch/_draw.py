@@ -88,6 +88,6 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def printable(text: object) -> str:
+def terminal_safe(text: object) -> str:
     """Text from a file, without characters that would control the terminal."""
     return "".join(character if character.isprintable() else "\ufffd" for character in str(text))

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from fedblade.core.words import listing, plural
 from fedblade.results import IN_PROGRESS
-from fedblade.watch._draw import printable, sparkline
+from fedblade.watch._draw import sparkline, terminal_safe
 from fedblade.watch._folder import WatchedFolder, WatchedRun
 from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair
 from fedblade.watch._measured import series
@@ -26,15 +26,15 @@ def frame(folder: WatchedFolder, now: float, width: int, height: int | None = No
     else:
         table = _table(folder, focus, now, width, height) if len(folder.runs) > 1 else []
         others = [problem for problem in folder.problems if problem != focus.problem]
-        above = [*table, *(Text(f"! {printable(problem)}", style=RED) for problem in others)]
+        above = [*table, *(Text(f"! {terminal_safe(problem)}", style=RED) for problem in others)]
         remaining = None if height is None else height - len(above)
         lines = [*above, *run_lines(focus, now, width, remaining)]
     return Text("\n", no_wrap=True, overflow="ellipsis").join([fit(line, width) for line in lines])
 
 
 def _waiting(folder: WatchedFolder) -> list[Text]:
-    problems = [Text(f"! {printable(problem)}", style=MUTED) for problem in folder.problems]
-    return [Text(f"waiting for a run in '{printable(folder.path)}'", style=STRONG), *problems]
+    problems = [Text(f"! {terminal_safe(problem)}", style=MUTED) for problem in folder.problems]
+    return [Text(f"waiting for a run in '{terminal_safe(folder.path)}'", style=STRONG), *problems]
 
 
 def _table(folder: WatchedFolder, focus: WatchedRun, now: float, width: int, height: int | None) -> list[Text]:
@@ -45,7 +45,7 @@ def _table(folder: WatchedFolder, focus: WatchedRun, now: float, width: int, hei
     states = Counter(run.status(now) for run in runs)
     heading = pair(
         Text(plural(len(runs), "run"), style=STRONG),
-        Text(listing([f"{count} {printable(status)}" for status, count in states.items()]), style=MUTED),
+        Text(listing([f"{count} {terminal_safe(status)}" for status, count in states.items()]), style=MUTED),
         width,
     )
     shown = runs[begin : begin + most]
@@ -60,7 +60,7 @@ def _table_line(folder: WatchedFolder, run: WatchedRun, in_detail: bool, now: fl
     accuracy = series(record, "test_accuracy")
     rounds = f"{record.rounds_done}/{record.rounds_planned or '?'}"
     reached = f"{accuracy.last:.2f} %" if accuracy.points else "–"
-    word = "stale" if run.overdue(now) else printable(status)
+    word = "stale" if run.overdue(now) else terminal_safe(status)
     course = f"  {sparkline(accuracy.values, _SPARK):{_SPARK}}" if width >= _SPARK_FROM else ""
     right = Text.assemble(
         f"{rounds:>9}{reached:>9}",
@@ -68,7 +68,7 @@ def _table_line(folder: WatchedFolder, run: WatchedRun, in_detail: bool, now: fl
         (f"  {word:11}", STATUS_STYLES.get(word, RED)),
     )
     name = run.folder.relative_to(folder.path)
-    left = Text(f"{'▸' if in_detail else ' '} {printable(name)}", style=STRONG if in_detail else "")
+    left = Text(f"{'▸' if in_detail else ' '} {terminal_safe(name)}", style=STRONG if in_detail else "")
     if status == IN_PROGRESS and width >= WIDE:
         left.append(f"  {time_left(run, now)}", style="dim not bold")
     return pair(left, right, width)

@@ -5,8 +5,10 @@ from itertools import zip_longest
 
 from rich.text import Text
 
-# The colours of Okabe and Ito, as in the report; this blue can be read on dark and on light backgrounds.
-BLUE, ORANGE, GREEN, RED = "#56b4e9", "#e69f00", "#009e73", "#d55e00"
+from fedblade.charts.palette import COLOURS
+
+# Of the two blues, this one can be read on dark and on light backgrounds.
+BLUE, ORANGE, GREEN, RED = COLOURS[5], COLOURS[4], COLOURS[2], COLOURS[1]
 MUTED, STRONG = "dim", "bold"
 GAP = 2
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedblade.results import STATE_COUNTERS, RunRecord, unreadable_note
-from fedblade.watch._draw import Point, number, printable
+from fedblade.watch._draw import Point, number, terminal_safe
 
 _LARGEST = 1e150
 """Larger values are clipped, so that differences of diverging values stay finite."""
@@ -75,14 +75,14 @@ def _is_newest(counted: Series, run: RunRecord) -> bool:
 
 
 def _label(counted: Series) -> str:
-    return printable(counted.name.removeprefix("count_").replace("_", " "))
+    return terminal_safe(counted.name.removeprefix("count_").replace("_", " "))
 
 
 def not_finite(run: RunRecord) -> list[str]:
     """The names of the losses that have no finite value in the newest round that should have one."""
     names = [] if _has_test_loss(run) else ["test_loss"]
     names += [name for name in _names(run, "loss_") if name not in run.history[-1].numbers]
-    return [printable(name) for name in names]
+    return [terminal_safe(name) for name in names]
 
 
 def _has_test_loss(run: RunRecord) -> bool:
@@ -95,7 +95,11 @@ def warnings(run: RunRecord) -> list[str]:
     """Why the run failed, losses that are not finite, and parts of the files that cannot be read."""
     losses, unread = not_finite(run), unreadable_note([run])
     return [
-        *([f"failed: {printable(run.summary['error'])}"] if run.status == "failed" and "error" in run.summary else []),
+        *(
+            [f"failed: {terminal_safe(run.summary['error'])}"]
+            if run.status == "failed" and "error" in run.summary
+            else []
+        ),
         *([f"not finite in the last round: {', '.join(losses)}"] if losses else []),
-        *([printable(unread)] if unread else []),
+        *([terminal_safe(unread)] if unread else []),
     ]

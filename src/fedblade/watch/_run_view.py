@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rich.text import Text
 
 from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
-from fedblade.watch._draw import clock, curve, number, printable, sparkline
+from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
 from fedblade.watch._folder import WatchedRun
 from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
@@ -53,7 +53,7 @@ def _headline(watched: WatchedRun, now: float, width: int) -> list[Text]:
     if status == IN_PROGRESS:
         times.append(time_left(watched, now))
     return [
-        pair(_title(run), Text(printable(status), style=f"bold {STATUS_STYLES.get(status, RED)}"), width),
+        pair(_title(run), Text(terminal_safe(status), style=f"bold {STATUS_STYLES.get(status, RED)}"), width),
         _bar(run, width),
         Text(" · ".join(filter(None, times))),
     ]
@@ -66,8 +66,8 @@ def _title(run: RunRecord) -> Text:
     levels = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SKEW_LEVELS if key in settings]
     facts = [" ".join([run.part("partition"), *levels]), run.part("model")]
     facts += [] if run.seed is None else [f"seed {run.seed}"]
-    title = Text(f"{printable(run.part('method'))} on {printable(run.part('dataset'))}", style=STRONG)
-    return title.append(f" · {printable(' · '.join(facts))}", style="not bold")
+    title = Text(f"{terminal_safe(run.part('method'))} on {terminal_safe(run.part('dataset'))}", style=STRONG)
+    return title.append(f" · {terminal_safe(' · '.join(facts))}", style="not bold")
 
 
 def _bar(run: RunRecord, width: int) -> Text:
@@ -131,7 +131,7 @@ def _diagnostics(run: RunRecord, width: int, room: int | None) -> list[Text]:
 
 def _diagnostic(values: Series, spark: int) -> Text:
     """Label, newest value and, in `spark` columns, the course of a number."""
-    name = fit(Text(printable(values.label)), _NAME)
+    name = fit(Text(terminal_safe(values.label)), _NAME)
     name.pad_right(_NAME - name.cell_len)
     return Text.assemble(name, f"{number(values.last):>{_VALUE - 2}}  ", (sparkline(values.values, spark), GREEN))
 
@@ -143,7 +143,7 @@ def _health(watched: WatchedRun, now: float) -> list[Text]:
         usual = duration(watched.pace.per_round(run))
         problems.append(f"stale: no new round for {clock(watched.age(now))}, usually {usual} s; stuck or killed?")
     if watched.problem:
-        problems.append(f"last change not shown: {printable(watched.problem)}")
+        problems.append(f"last change not shown: {terminal_safe(watched.problem)}")
     lines = [Text(f"! {text}", style=f"bold {RED}") for text in problems]
     lines += [Text.assemble(("health  ", STRONG), text) for text in counters(run)]
     return lines or [Text.assemble(("health  ", STRONG), ("every counter is zero", MUTED))]
