@@ -561,13 +561,13 @@ class SkipsAStep(SequentialEngine):
 
 
 class LosesState(SequentialEngine):
-    def _own(self, store, client, before_round):
+    def _state(self, store, client, before_round):
         return None
 
 
 class SwapsStates(SequentialEngine):
-    def _own(self, store, client, before_round):
-        return super()._own(store, 3 - client, before_round)
+    def _state(self, store, client, before_round):
+        return super()._state(store, 3 - client, before_round)
 
 
 class SharesBuffers(SequentialEngine):

@@ -9,7 +9,7 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.gradient import OneClient, prepare
+from fedblade.core.gradient import OneClient, prepare_phase
 from fedblade.core.local import train as local_train
 from fedblade.core.method import zeros
 from fedblade.core.network import Network
@@ -84,7 +84,7 @@ def gradient_at(setup, params, previous=None):
     """Gradient of the method's objective at `params`, the model received being the run's first."""
     received = received_by(setup, previous)
     leaves = {n: v.detach().clone().requires_grad_() for n, v in params.items()}
-    work = prepare(setup.problem, setup.method.phases[0], leaves)
+    work = prepare_phase(setup.problem, setup.method.phases[0], leaves)
     batch = received.task.phases[0][0]
     buffers = {n: v.clone() for n, v in received.buffers.items()}
     return OneClient(setup.problem).compute(received, work, work.terms, batch, leaves, buffers).gradient
