@@ -212,6 +212,7 @@ class RunDirectory:
                 f"'{self.path}' is in use by another process. Wait for it or choose another --out."
             ) from error
         except (OSError, NotImplementedError) as error:
+            # The second error means that this system offers no locks at all.
             raise Misconfigured(f"'{self.path}' cannot be locked ({error}). Choose another --out.") from error
         if isinstance(lock, SoftFileLock):
             # Only a mark in the folder, which would stay after a kill and stop the run from going on.
