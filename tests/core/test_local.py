@@ -18,6 +18,7 @@ from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
 from fedblade.runs import prepare
+from support.own_modules import Noisy
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -222,19 +223,6 @@ def test_weight_decay_acts_on_scale_and_normalisation_too():
     a, b = local(with_decay, one_step)[0].params, local(without, one_step)[0].params
     for name, leaf in a.items():
         torch.testing.assert_close(leaf, b[name] - 0.05 * 0.1 * without.start.params[name], rtol=1e-13, atol=1e-16)
-
-
-class Noisy(nn.Module):
-    """A body that drops features at random while it trains."""
-
-    dim = 16
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5))
-
-    def forward(self, inputs):
-        return self.layers(inputs)
 
 
 def test_a_clients_result_does_not_depend_on_torchs_global_generator():

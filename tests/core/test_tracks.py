@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.local import train as train_locally
@@ -18,6 +17,7 @@ from fedblade.core.terms import GradientTerm
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
 from fedblade.runs import prepare
+from support.own_modules import Noisy
 from support.small_federation import (
     BATCH_NORM,
     CNN,
@@ -196,21 +196,8 @@ def test_a_draft_starts_as_the_received_model_shows_itself_to_later_phases_and_i
         replace(fedavg(), drafts=("own",), client_state={"own": model})
 
 
-class Drops(nn.Module):
-    """A body that draws by itself while it trains."""
-
-    dim = 16
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5))
-
-    def forward(self, inputs):
-        return self.layers(inputs)
-
-
 def test_layers_that_draw_are_seeded_for_the_client():
-    setup = prepare(configure(tracked(), model="object"), vectors(), Drops())
+    setup = prepare(configure(tracked(), model="object"), vectors(), Noisy())
     a, b = (local(setup, tasks(setup)[0])[0] for _ in range(2))
     assert_same_bits(a.tracks["own"].params, b.tracks["own"].params)
 

@@ -47,3 +47,16 @@ class Constants(nn.Module):
         x = functional.linear(x, own["weight"], own["bias"])
         scale = norm["weight"] / torch.sqrt(norm["running_var"] + 1e-5)
         return (x - norm["running_mean"]) * scale + norm["bias"]
+
+
+class Noisy(nn.Module):
+    """A body that drops features at random while it trains."""
+
+    dim = 16
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5))
+
+    def forward(self, inputs):
+        return self.layers(inputs)
