@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from fedblade.core.end import effective_steps
-from fedblade.core.local import train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.outcome import train_client
 from fedblade.core.phase import Phase
-from fedblade.core.problem import MOMENTUM, receive
+from fedblade.core.problem import MOMENTUM
 from fedblade.core.terms import GradientTerm
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg

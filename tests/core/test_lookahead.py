@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedblade.core.local import train
 from fedblade.core.method import model
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.phase import Lookahead, Phase
-from fedblade.core.problem import receive
 from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.core.tree import tree_clone, tree_map, tree_norm
 from fedblade.losses import CrossEntropy

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedblade.core.local import train as train_locally
 from fedblade.core.neck import Neck
 from fedblade.core.network import norm_names
 from fedblade.core.network_building import BodyOptions, build_network
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train_locally
 from fedblade.core.phase import Phase
-from fedblade.core.problem import receive
 from fedblade.core.streams import Streams
 from fedblade.heads import EtfProjectorHead, LinearHead
 from fedblade.methods.fedavg import fedavg

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.local import train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.phase import Lookahead, Phase
 from fedblade.core.plan import Planner
-from fedblade.core.problem import receive
 from fedblade.core.streams import Streams
 from fedblade.core.terms import Term, TermValue
 from fedblade.losses import CrossEntropy

@@ -7,16 +7,18 @@ import torch
 from torch.nn import functional as F
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train
 from fedblade.core.method import model
-from fedblade.core.outcome import adapt_client, train_client
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
+from fedblade.core.outcome import train_client
 from fedblade.core.phase import Phase, Sgd
-from fedblade.core.problem import MOMENTUM, PERSONAL, receive
+from fedblade.core.problem import MOMENTUM, PERSONAL
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import tree_clone
 from fedblade.engines.base import MeasuredClient
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
+from support.one_client import adapt_client
 from support.small_federation import BATCH_NORM, assert_different, assert_same_bits, build, tasks
 
 LR, MOMENTUM_OF_RUN, DECAY = 0.05, 0.9, 1e-3

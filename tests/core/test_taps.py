@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train
 from fedblade.core.neck import Neck
 from fedblade.core.network_building import BodyOptions, build_network
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.streams import Streams
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.tree import tree_clone

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedblade.core.local import train
 from fedblade.core.method import model
 from fedblade.core.network import Network
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.tree import tree_clone
 from fedblade.core.views import Teacher

@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as train_locally
 from fedblade.core.method import model
-from fedblade.core.outcome import adapt_client, train_client
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train_locally
+from fedblade.core.outcome import train_client
 from fedblade.core.phase import Phase, Sgd
-from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.problem import PERSONAL
 from fedblade.core.terms import GradientTerm
 from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
 from fedblade.runs import prepare
+from support.one_client import adapt_client
 from support.own_modules import Noisy
 from support.small_federation import (
     BATCH_NORM,

@@ -8,9 +8,9 @@ import torch
 
 from fedblade.core.errors import NonFinite
 from fedblade.core.method import model, zeros
+from fedblade.core.one_client import receive
 from fedblade.core.outcome import StepLog
 from fedblade.core.plan import Batch
-from fedblade.core.problem import receive
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sum, Sums

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
-from fedblade.core.local import train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as train
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import DataPass, Sum

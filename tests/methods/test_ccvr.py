@@ -8,7 +8,7 @@ import torch
 
 from fedblade.core.errors import Misconfigured, NonFinite
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.outcome import adapt_client, collect_client
+from fedblade.core.outcome import collect_client
 from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
@@ -18,6 +18,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.results import RunDirectory
 from fedblade.runs._summary import summarise
 from fedblade.server import class_gaussian, virtual_features
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     DIM,

@@ -7,12 +7,13 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.phase import Phase
-from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.problem import PERSONAL
 from fedblade.methods.dotreg import FineTuning, dotreg
 from fedblade.personal import finetuned
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedblade.core.method import Exchange
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
 from fedblade.core.sums import DataPass, Sum
 from fedblade.methods.fedavg import fedavg
 from fedblade.payloads import class_features

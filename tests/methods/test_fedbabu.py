@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.outcome import adapt_client
 from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL
 from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedbabu import fedbabu
 from fedblade.personal import finetuned
 from fedblade.runs import plan_phases
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     DIM,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedblade.core.local import train as local_train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.plan import Batch
-from fedblade.core.problem import receive
 from fedblade.core.state import MemoryStore
 from support.small_federation import (
     BATCH_NORM,

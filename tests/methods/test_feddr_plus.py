@@ -7,7 +7,6 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.outcome import adapt_client
 from fedblade.core.problem import PERSONAL
 from fedblade.core.views import Teacher
 from fedblade.losses import FeatureDistillation
@@ -15,6 +14,7 @@ from fedblade.methods.dotreg import dotreg
 from fedblade.methods.feddr_plus import feddr_plus
 from fedblade.personal import finetuned
 from fedblade.regularisers._mix import mixed
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     assert_close,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedetf import fedetf
 from support.small_federation import (

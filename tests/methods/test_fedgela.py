@@ -9,10 +9,10 @@ import torch
 import support.plain_torch as plain
 from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.phase import Phase, Sgd
-from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.problem import PERSONAL
 from fedblade.core.views import StepView
 from fedblade.data import as_dataset
 from fedblade.losses import adaptation
@@ -21,6 +21,7 @@ from fedblade.methods.fedgela import fedgela
 from fedblade.methods.fedla import fedla
 from fedblade.personal import finetuned
 from fedblade.runs import plan_phases
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,

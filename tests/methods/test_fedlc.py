@@ -7,8 +7,8 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.methods.fedlc import fedlc
 from support.small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 

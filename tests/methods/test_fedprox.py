@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.local import train as local_train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
 from support.small_federation import (
     BATCH_NORM,
     assert_close,

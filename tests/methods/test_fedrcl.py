@@ -9,8 +9,8 @@ from torch.nn import functional as F
 import support.plain_torch as plain
 from fedblade.cards import make_card
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.methods.fedrcl import fedrcl
 from fedblade.runs import prepare
 from support.small_federation import (

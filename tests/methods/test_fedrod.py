@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.local import train as local_train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, personal_model, receive
+from fedblade.core.problem import PERSONAL, personal_model
 from fedblade.core.streams import Streams
 from fedblade.core.views import StepView
 from fedblade.heads import DualLinearHead

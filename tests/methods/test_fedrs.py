@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from support.small_federation import assert_close, assert_different, assert_same_run, build, tasks, train
 
 

@@ -7,9 +7,9 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.phase import MoveView
-from fedblade.core.problem import receive
 from fedblade.methods.fedsol import fedsol
 from support.small_federation import (
     BATCH_NORM,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import support.plain_torch as plain
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.views import HeadOutput, StepView
 from fedblade.losses import prediction_variance
 from fedblade.methods.feduv import ScaledVariance

@@ -10,10 +10,10 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.gradient import OneClient, prepare_phase
-from fedblade.core.local import train as local_train
 from fedblade.core.method import zeros
 from fedblade.core.network import Network
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.registry import regularisers as registry
 from fedblade.losses import Decorr
 from fedblade.methods import compose

@@ -8,10 +8,10 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
 from fedblade.core.network import Network
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
 from fedblade.methods.moon import moon
 from fedblade.results import RunDirectory
 from support.small_federation import (

@@ -8,8 +8,9 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import personal_model, receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
+from fedblade.core.problem import personal_model
 from fedblade.methods.perfedavg import perfedavg
 from fedblade.runs import tuning_stages
 from support.small_federation import (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from fedblade.core.one_client import receive
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, receive
+from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.core.state import MemoryStore
 from fedblade.methods.fedavg import fedavg
 from fedblade.results import RunDirectory

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedblade.core.local import train as local_train
 from fedblade.core.method import InitView
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import receive
 from fedblade.core.state import MemoryStore
 from fedblade.core.tree import tree_bytes
 from fedblade.server import no_prototypes

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import train as local_train
-from fedblade.core.problem import receive
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.runs import execute
 from support.small_federation import (
     BATCH_NORM,

@@ -8,14 +8,15 @@ import torch
 import fedblade
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.local import train as local_train
-from fedblade.core.outcome import adapt_client
+from fedblade.core.one_client import receive
+from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.passes import PassData, PassModel, run_passes
-from fedblade.core.problem import PERSONAL, receive
+from fedblade.core.problem import PERSONAL
 from fedblade.core.views import StepView
 from fedblade.methods.spherefed import _MOMENTS, spherefed
 from fedblade.results import RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     DIM,

@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 
 from fedblade.core.method import Own, model
-from fedblade.core.outcome import adapt_client
 from fedblade.core.phase import Phase
 from fedblade.core.problem import PERSONAL
 from fedblade.losses import CrossEntropy, KnowledgeDistillation, Proximal
@@ -15,6 +14,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import finetuned
 from fedblade.regularisers._mix import added, mixed, with_terms
+from support.one_client import adapt_client
 from support.small_federation import (
     BATCH_NORM,
     assert_different,

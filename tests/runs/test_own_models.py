@@ -10,7 +10,6 @@ import torch
 
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.method import Own, model
-from fedblade.core.outcome import adapt_client
 from fedblade.core.phase import Phase, Sgd
 from fedblade.core.problem import PERSONAL
 from fedblade.core.registry import Entry
@@ -23,6 +22,7 @@ from fedblade.personal import finetuned, local_model
 from fedblade.runs import Driver, RunListener, _tuning, execute, load_config, prepare, tuning_stages
 from fedblade.runs._summary import summarise
 from fedblade.runs._tuning import GAPA_EPOCHS, measure_clients, spread
+from support.one_client import adapt_client
 
 KEYS = {
     "dataset": "object", "partition": "dirichlet", "alpha": 0.5, "min_size": 8, "model": "mlp", "hidden": [8], "dim": 6,

@@ -9,11 +9,12 @@ from functools import reduce
 import torch
 
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.outcome import StepLog, adapt_client, collect_client, train_client
+from fedblade.core.outcome import StepLog, collect_client, train_client
 from fedblade.core.phase import Sgd
 from fedblade.core.state import MemoryStore, flatten
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.engines.base import MeasuredClient
+from support.one_client import adapt_client
 from support.small_federation import assert_same_bits, tasks
 
 TOLERANCE = 1e-9

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedblade.core.end import client_numbers, end_view
-from fedblade.core.passes import PassData, PassModel, client_passes, run_passes
-from fedblade.core.problem import LocalModel, Problem, Received
+from fedblade.core.end import Ended
+from fedblade.core.passes import PassData, PassModel, measured_passes
 from fedblade.core.samples import Samples
-from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import Tree
 
 
@@ -61,22 +60,25 @@ class Clock:
         return time.perf_counter()
 
 
-def measured_passes(sums: tuple[Sum, ...]) -> list[DataPass]:
-    """The passes over measured samples that the sums need, each name once."""
-    return list({data_pass.name: data_pass for declared in sums for data_pass in declared.measured}.values())
-
-
-def diagnose_client(
-    problem: Problem, received: Received, model: LocalModel, diagnostics: DiagnosticRequest, *, first: bool
-) -> DiagnosticSums:
-    """What one client adds after its training; `first` says that it has the lowest id of the cohort."""
+def diagnose(ended: Ended, diagnostics: DiagnosticRequest, first: int | None) -> DiagnosticSums:
+    """What clients add after their training; the client with id `first` also adds the sums that it alone makes."""
     clock = Clock(diagnostics.indices)
-    task, sums = received.task, diagnostics.every + (diagnostics.first if first else ())
-    measured = PassModel.of_client(received, model)
-    measured = replace(measured, anchor=received.anchor, anchor_buffers=received.buffers)
-    data = PassData(diagnostics.samples, diagnostics.indices)
-    passes = client_passes(problem, received, model, sums)
-    passes |= run_passes(measured_passes(sums), problem.network, measured, data)
-    view = end_view(problem, received, model, passes, client_numbers(problem, task, problem.method.phases))
-    alone = Sums.of(diagnostics.first, view, task.client) if first else Sums()
-    return DiagnosticSums(Sums.of(diagnostics.every, view, task.client), alone, clock.seconds())
+    of_all, of_first = _sums(ended, diagnostics, diagnostics.every), Sums()
+    for position, task in enumerate(ended.tasks):
+        if task.client == first:
+            received, model = ended.clients.at(position, ended.received, ended.model)
+            of_first = _sums(Ended(ended.clients, [task], received, model), diagnostics, diagnostics.first)
+    return DiagnosticSums(of_all, of_first, clock.seconds())
+
+
+def _sums(ended: Ended, diagnostics: DiagnosticRequest, sums: tuple[Sum, ...]) -> Sums:
+    """What clients add to sums whose passes may also go over the measured samples."""
+    if not sums:
+        return Sums()
+    received = ended.received
+    models = PassModel.of_clients(received, ended.model)
+    models = replace(models, anchor=received.anchor, anchor_buffers=received.buffers)
+    data = PassData(diagnostics.samples, [diagnostics.indices] * len(ended.tasks))
+    measured = measured_passes(sums)
+    totals = ended.passes(sums) | (ended.clients.run_passes(measured, models, data) if measured else {})
+    return ended.sums(sums, totals)

@@ -1,21 +1,20 @@
 """The gradient of one local step: forward pass, teachers, terms, backward pass, and look-ahead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedblade.core.clients import Clients, Fields
 from fedblade.core.errors import Misconfigured
-from fedblade.core.network import Network
 from fedblade.core.phase import Lookahead, MoveView, Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, LocalSettings, Problem, Received
 from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, active, add_up, differentiate
-from fedblade.core.tree import Tree, tree_clone, tree_norm, tree_select
-from fedblade.core.views import StepView, Tap, Teacher, TeacherOutput
+from fedblade.core.tree import Tree, tree_clone, tree_select
+from fedblade.core.views import HeadOutput, StepView, Tap, Teacher, TeacherOutput
 
 
 @dataclass(frozen=True)
@@ -76,82 +75,128 @@ def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, 
     )
 
 
-class GradientEngine(Protocol):
-    """How gradients are computed: for one client, or for many at once."""
-
-    def compute(
-        self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
-    ) -> StepGradient:
-        """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
-
-    def move(self, look: Lookahead, view: MoveView) -> Tree:
-        """The parameters at which a look-ahead computes the second gradient."""
-
-    def clip(self, gradient: Tree, limit: float) -> Tree:
-        """The gradient, scaled down to the limit if its norm over all tensors is larger."""
-
-
-@dataclass(frozen=True)
-class OneClient:
-    """Gradients of one client on one batch."""
-
-    problem: Problem
-
-    def compute(
-        self, received: Received, work: Work, terms: Sequence[AnyTerm], batch: Batch, params: Tree, buffers: Tree
-    ) -> StepGradient:
-        """Gradient of `terms` with respect to the trained parameters, at `params` and on one batch."""
-        problem = self.problem
-        inputs, labels = problem.samples.batch(batch.indices, batch.draws)
-        training = work.phase.statistics == "update"
-        body = problem.network.complete(params, received.fixed)
-        features, stages = problem.network.tapped(body, buffers, inputs, training=training, tap=tap_of(terms))
-        teachers = _ask_teachers(problem, received, terms, inputs)
-        batch_fields = {"labels": labels, "noise": batch.noise, "stages": stages, "teachers": teachers}
-        view_at = partial(_view, problem, received, params, batch_fields)
-
-        def evaluate(chosen: Sequence[AnyTerm], at: Tensor) -> Added:
-            return add_up(chosen, view_at(at))
-
-        result = differentiate(terms, features, evaluate, tree_select(params, work.trained))
-        with torch.no_grad():
-            for term in terms:
-                if isinstance(term, GradientTerm):
-                    add_gradient(result.gradient, term.gradient(view_at(features)), term.weight)
-        return result
-
-    def move(self, look: Lookahead, view: MoveView) -> Tree:
-        """The parameters at which a look-ahead computes the second gradient."""
-        return look.move(view)
-
-    def clip(self, gradient: Tree, limit: float) -> Tree:
-        """The gradient, scaled down to norm `limit` if it is larger, as torch does it."""
-        factor = (limit / (tree_norm(gradient) + 1e-6)).clamp(max=1.0)
-        return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
-
-
-def step_gradient(
-    gradient_engine: GradientEngine, received: Received, work: Work, batch: Batch, model: LocalModel
-) -> StepGradient:
+def step_gradient(clients: Clients, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
     """The gradient of a step at the model, or where the phase's look-ahead moves to.
 
     Of a look-ahead's two passes only the first updates statistics, and momentum if the look-ahead asks for it.
     """
     look, params = work.phase.lookahead, model.params
     if look is None:
-        return gradient_engine.compute(received, work, work.terms, batch, params, model.buffers)
-    first = gradient_engine.compute(received, work, work.first, batch, params, model.buffers)
+        return _Step(clients, received, work, batch).gradient(work.terms, params, model.buffers)
+    first = _Step(clients, received, work, batch).gradient(work.first, params, model.buffers)
     with torch.no_grad():
         here = {name: leaf.detach() for name, leaf in tree_select(params, work.trained).items()}
         direction = _with_momentum(model.momentum, first.gradient, work) if look.momentum else first.gradient
-        moved = gradient_engine.move(look, MoveView(here, received.anchor, direction, received.lr))
+        moved = _move(clients, look, received, here, direction)
     there = params | {name: leaf.detach().requires_grad_() for name, leaf in moved.items()}
-    second = batch if batch.then is None else batch.then
-    result = gradient_engine.compute(received, work, work.terms, second, there, tree_clone(model.buffers))
+    second = _Step(clients, received, work, batch if batch.then is None else batch.then)
+    result = second.gradient(work.terms, there, tree_clone(model.buffers))
     inner = {f"inner_{name}": value for name, value in first.values.items()}
     both = [name for name in first.logs if name in result.logs and name.startswith("count_")]
     counted = {name: first.logs[name] + result.logs[name] for name in both}
     return replace(result, values={**inner, **result.values}, logs={**first.logs, **result.logs, **counted})
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One batch of each client, and what the clients received."""
+
+    clients: Clients
+    received: Received
+    work: Work
+    batch: Batch
+
+    def gradient(self, terms: Sequence[AnyTerm], params: Tree, buffers: Tree) -> StepGradient:
+        """Gradient of `terms` with respect to the trained parameters, at `params`."""
+        clients, fixed, mask = self.clients, self.received.fixed, self.batch.mask
+        inputs, labels = clients.read(clients.problem.samples, self.batch.indices, self.batch.draws)
+        training, tap = self.work.phase.statistics == "update", tap_of(terms)
+        features, stages = clients.features(params, fixed, buffers, inputs, mask, training=training, tap=tap)
+        fields = {"params": params, "labels": labels, "stages": stages, **self._fields(terms, inputs)}
+
+        def evaluate(chosen: Sequence[AnyTerm], at: Tensor) -> Added:
+            def one(client: Fields) -> tuple[Any, ...]:
+                added = add_up(chosen, self._view(client))
+                return added.total, added.supervised, added.values, added.logs
+
+            return Added(*clients.map(one, fields | {"features": at}))
+
+        result = differentiate(terms, features, evaluate, tree_select(params, self.work.trained))
+        seen = fields | {"features": features.detach()}
+        for term in (term for term in terms if isinstance(term, GradientTerm)):
+            _add_gradient(result.gradient, self._extra(term, seen), term.weight)
+        return result
+
+    @torch.no_grad()
+    def _extra(self, term: GradientTerm, fields: Fields) -> Tree:
+        """The gradient that a term adds, for each client."""
+        extra: Tree = self.clients.map(lambda client: term.gradient(self._view(client)), fields)
+        return extra
+
+    def _fields(self, terms: Sequence[AnyTerm], inputs: Tensor) -> dict[str, Any]:
+        """The fields of the clients' views that do not depend on the trained parameters."""
+        received, batch = self.received, self.batch
+        fields: dict[str, Any] = {
+            "anchor": received.anchor,
+            "fixed": received.fixed,
+            "counts": received.counts,
+            "client": received.client,
+            "teachers": {teacher: self._ask(teacher, inputs) for teacher in teachers_of(terms)},
+        }
+        fields |= {} if batch.mask is None else {"mask": batch.mask}
+        return fields | ({} if batch.noise is None else {"noise": batch.noise})
+
+    def _view(self, client: Fields) -> StepView:
+        """What terms see of one client and its batch."""
+        teachers = {teacher: _teacher_output(*parts) for teacher, parts in client["teachers"].items()}
+        received = self.received
+        fields = {**client, "teachers": teachers}
+        return self.clients.problem.network.view(**fields, server=received.server, round=received.round)
+
+    @torch.no_grad()
+    def _ask(self, teacher: Teacher, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Features, logits, projections and raw logits of a teacher, for each client."""
+        clients, received = self.clients, self.received
+        params, buffers = received.anchor, received.buffers
+        if teacher.of != "anchor":
+            state = received.client[teacher.of]
+            params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
+        batch_norm = teacher.norm == "batch"
+        # A pass with batch statistics would update the buffers it is given.
+        buffers = tree_clone(buffers) if batch_norm else buffers
+        features, _ = clients.features(params, received.fixed, buffers, inputs, self.batch.mask, training=batch_norm)
+
+        def one(client: Fields) -> tuple[Tensor, Tensor, Tensor]:
+            made = clients.problem.network.teacher_output(**client)
+            return made.output.logits, made.output.projected, made.raw_logits
+
+        return (features, *clients.map(one, {"params": params, "fixed": received.fixed, "features": features}))
+
+
+def _teacher_output(features: Tensor, logits: Tensor, projected: Tensor, raw: Tensor) -> TeacherOutput:
+    return TeacherOutput(features, HeadOutput(logits, projected), raw)
+
+
+def _move(clients: Clients, look: Lookahead, received: Received, params: Tree, gradient: Tree) -> Tree:
+    """The parameters at which a look-ahead computes each client's second gradient."""
+
+    def one(client: Fields) -> Tree:
+        return look.move(MoveView(**client, lr=received.lr))
+
+    moved: Tree = clients.map(one, {"params": params, "anchor": received.anchor, "gradient": gradient})
+    return moved
+
+
+def clip_gradient(clients: Clients, gradient: Tree, limit: float) -> Tree:
+    """Each client's gradient, scaled down to norm `limit` if it is larger, as torch does it."""
+
+    def one(gradient: Fields) -> Tree:
+        norms = [torch.linalg.vector_norm(leaf, dtype=torch.float64) for leaf in gradient.values()]
+        factor = (limit / (torch.linalg.vector_norm(torch.stack(norms)) + 1e-6)).clamp(max=1.0)
+        return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
+
+    clipped: Tree = clients.map(one, gradient) if gradient else gradient
+    return clipped
 
 
 def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:
@@ -162,35 +207,11 @@ def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:
     return tree_select(momentum, work.trained)
 
 
-def add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
+@torch.no_grad()
+def _add_gradient(gradient: Tree, extra: Tree, weight: float) -> None:
     """Add `weight` times a term's gradient in place; names that are not trained are left out."""
     for name, leaf in tree_select(extra, gradient).items():
         gradient[name] = gradient[name].add(leaf, alpha=weight)
-
-
-def _view(
-    problem: Problem, received: Received, params: Tree, batch_fields: Mapping[str, Any], features: Tensor
-) -> StepView:
-    """What terms see of one client and one batch; `batch_fields` are the view's fields that belong to the batch."""
-    fixed = with_freed(received.fixed, params)
-    return StepView(
-        params=params,
-        anchor=received.anchor,
-        fixed=fixed,
-        head=problem.network.head,
-        features=features,
-        output=problem.network.output(params, fixed, features),
-        counts=received.task.counts,
-        server=received.server,
-        client=received.client,
-        round=received.task.round,
-        **batch_fields,
-    )
-
-
-def with_freed(fixed: Tree, params: Tree) -> Tree:
-    """The fixed tensors; those that a phase freed have the client's present values."""
-    return fixed | tree_select(params, fixed)
 
 
 def tap_of(terms: Sequence[AnyTerm]) -> Tap:
@@ -204,30 +225,3 @@ def tap_of(terms: Sequence[AnyTerm]) -> Tap:
 def teachers_of(terms: Sequence[AnyTerm]) -> list[Teacher]:
     """The teachers that the terms ask for, each once."""
     return sorted({teacher for term in terms if isinstance(term, Term) for teacher in term.teachers}, key=repr)
-
-
-@torch.no_grad()
-def _ask_teachers(
-    problem: Problem, received: Received, terms: Sequence[AnyTerm], inputs: Tensor
-) -> dict[Teacher, TeacherOutput]:
-    """One forward pass for each teacher that a term asks for."""
-    return {teacher: _ask_teacher(problem, received, teacher, inputs) for teacher in teachers_of(terms)}
-
-
-def _ask_teacher(problem: Problem, received: Received, teacher: Teacher, inputs: Tensor) -> TeacherOutput:
-    network, params, buffers = problem.network, received.anchor, received.buffers
-    if teacher.of != "anchor":
-        state = received.client[teacher.of]
-        params, buffers = params | tree_select(state, params), buffers | tree_select(state, buffers)
-    batch_norm = teacher.norm == "batch"
-    # A pass with batch statistics would update the buffers it is given.
-    buffers = tree_clone(buffers) if batch_norm else buffers
-    features = network.features(network.complete(params, received.fixed), buffers, inputs, training=batch_norm)
-    return teacher_output(network, params, received.fixed, features)
-
-
-def teacher_output(network: Network, params: Tree, fixed: Tree, features: Tensor) -> TeacherOutput:
-    """What a model with these parameters gives for a batch with these features."""
-    fixed = with_freed(fixed, params)
-    output = network.output(params, fixed, features)
-    return TeacherOutput(features, output, network.head.raw_logits(params, fixed, output))

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import torch
 
-from fedblade.core.gradient import GradientEngine, OneClient, Rate, Work, prepare_phase, step_gradient
+from fedblade.core.clients import Clients, Trace
+from fedblade.core.gradient import Rate, Work, clip_gradient, prepare_phase, step_gradient
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
-from fedblade.core.problem import LocalModel, Problem, Received
+from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 
 LOCAL_LOOP_REVISION = 0
@@ -17,22 +18,14 @@ LOCAL_LOOP_REVISION = 0
 
 Runs store it. A run of another revision is neither continued nor counted.
 """
-Trace = list[Mapping[str, torch.Tensor]]
-"""What each step logged, in order; tensors stay on the device until the client has finished."""
 
 
-def train(
-    problem: Problem,
-    received: Received,
-    phases: Sequence[Phase] | None = None,
-    gradient_engine: GradientEngine | None = None,
-) -> tuple[LocalModel, Trace]:
-    """Run the phases (None: the method's), each over its planned batches.
+def train(clients: Clients, received: Received, phases: Sequence[Phase] | None = None) -> tuple[LocalModel, Trace]:
+    """Run the phases (None: the method's), each over the batches that were received.
 
-    Momentum starts from zero in every phase that does not carry it on, unless the run keeps it between rounds. An
-    engine that gives every tensor a client axis passes its own `gradient_engine`; None is for one client.
+    Momentum starts from zero in every phase that does not carry it on, unless the run keeps it between rounds.
     """
-    gradient_engine = gradient_engine or OneClient(problem)
+    problem = clients.problem
     chosen = problem.method.phases if phases is None else phases
     zero = tree_zeros(received.anchor)
     main = LocalModel(
@@ -43,16 +36,15 @@ def train(
     main.tracks |= {phase.track: _track(received, phase.track) for phase in chosen if phase.track is not None}
     trace: Trace = []
     begun: set[str | None] = set()
-    with _seeded_layers(received.task.seed, problem.samples.labels.device):
-        for phase, batches in zip(chosen, received.task.phases, strict=True):
+    with _seeded_layers(received.seed, problem.samples.labels.device):
+        for phase, batches in zip(chosen, received.batches, strict=True):
             model = main if phase.track is None else main.tracks[phase.track]
             if phase.track in begun and not (phase.carries_momentum or problem.settings.persist):
                 model.momentum = tree_zeros(model.momentum)
             begun.add(phase.track)
             work = prepare_phase(problem, phase, model.params)
             trace.extend(
-                _with_track_name(phase.track, step(problem, gradient_engine, received, model, work, batch))
-                for batch in batches
+                _with_track_name(phase.track, step(clients, received, model, work, batch)) for batch in batches
             )
             if phase.track in problem.method.drafts:
                 received = _with_draft(received, phase.track, model)
@@ -92,18 +84,18 @@ def _seeded_layers(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def step(
-    problem: Problem, gradient_engine: GradientEngine, received: Received, model: LocalModel, work: Work, batch: Batch
+    clients: Clients, received: Received, model: LocalModel, work: Work, batch: Batch
 ) -> Mapping[str, torch.Tensor]:
     """Forward, backward and one SGD update of the trained parameters in place; returns what to log."""
-    model = model if batch.indices.dim() == 1 else model.first(len(batch.indices))
+    received, model = clients.taking_part(received, model, batch)
     for name, leaf in model.params.items():
         leaf.requires_grad_(name in work.trained)
-    result = step_gradient(gradient_engine, received, work, batch, model)
+    result = step_gradient(clients, received, work, batch, model)
     with torch.no_grad():
-        clip = problem.settings.clip
-        gradient = result.gradient if clip is None else gradient_engine.clip(result.gradient, clip)
+        clip = clients.problem.settings.clip
+        gradient = result.gradient if clip is None else clip_gradient(clients, result.gradient, clip)
         _update(model, work, gradient, received.lr)
-        bounded = problem.network.head.constrain(model.params)
+        bounded = clients.problem.network.head.constrain(model.params)
     return {f"loss_{name}": value for name, value in result.values.items()} | dict(result.logs) | bounded
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedblade.core.tree import Tree
-from fedblade.core.views import Head, HeadOutput, Tap
+from fedblade.core.tree import Tree, tree_select
+from fedblade.core.views import Head, HeadOutput, StepView, Tap, TeacherOutput
 
 NORM_LAYERS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 BODY = "body."
@@ -43,10 +45,6 @@ class Network:
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
         """Features [batch, dim] with `complete` parameters. Training updates statistics in `buffers` in place."""
         return self._forward(params, buffers, inputs, training=training)
-
-    def eval_features(self, params: Tree, buffers: Tree, inputs: Tensor) -> Tensor:
-        """Features [batch, dim] in evaluation mode."""
-        return self._forward(params, buffers, inputs, training=False)
 
     def tapped(
         self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool, tap: Tap
@@ -82,6 +80,23 @@ class Network:
         """The head's output for features."""
         return self.head(params, fixed, features)
 
+    def view(self, params: Tree, fixed: Tree, features: Tensor, **seen: Any) -> StepView:
+        """What terms and passes see of one client and one batch; `seen` are the other fields of the view."""
+        fixed = with_freed(fixed, params)
+        output = self.output(params, fixed, features)
+        return StepView(params=params, fixed=fixed, head=self.head, features=features, output=output, **seen)
+
+    def teacher_output(self, params: Tree, fixed: Tree, features: Tensor) -> TeacherOutput:
+        """What a model with these parameters gives for a batch with these features."""
+        fixed = with_freed(fixed, params)
+        output = self.output(params, fixed, features)
+        return TeacherOutput(features, output, self.head.raw_logits(params, fixed, output))
+
+    @cached_property
+    def takes_batch_statistics(self) -> bool:
+        """Whether normalisation uses the batch in a pass too, so that features depend on the rest of the batch."""
+        return any(isinstance(layer, _BatchNorm) and layer.running_mean is None for layer in self.body.modules())
+
     @property
     def buffer_names(self) -> frozenset[str]:
         """Names of the statistics of the body's normalisation layers; other buffers are constants."""
@@ -92,6 +107,11 @@ class Network:
         norm = norm_names(self.body) if "norm" in groups else frozenset()
         prefixes = {*groups, "neck"} if "body" in groups else set(groups)
         return frozenset(name for name in names if name.partition(".")[0] in prefixes or name in norm)
+
+
+def with_freed(fixed: Tree, params: Tree) -> Tree:
+    """The fixed tensors; those that a phase freed have the client's present values."""
+    return fixed | tree_select(params, fixed)
 
 
 def _over_positions(activations: Tensor) -> Tensor:

@@ -1,17 +1,15 @@
-"""What stays the same over a run, what one client receives in one round, and the model that it trains."""
+"""What stays the same over a run, what clients receive in a round, and the models that they train."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import Tensor
 
 from fedblade.core.method import InitView, Method
 from fedblade.core.network import Network
-from fedblade.core.phase import Phase
-from fedblade.core.plan import ClientTask
+from fedblade.core.plan import Batch
 from fedblade.core.samples import Samples
-from fedblade.core.state import ServerState
-from fedblade.core.tree import State, Tree, tree_clone, tree_select
+from fedblade.core.tree import State, Tree, tree_part
 
 PERSONAL, BUFFERS, MOMENTUM = "_personal", "_buffers", "_momentum"
 """Names under which a client keeps personal parameters, statistics and momentum beside the method's state."""
@@ -54,9 +52,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Received:
-    """What a client has when its round begins; nothing of it changes. `anchor` is the client's model at that moment."""
+    """What a client has when its round begins; nothing of it changes. `anchor` is the client's model at that moment.
 
-    task: ClientTask
+    `batches` has the batches of each phase, and `seed` is for layers that draw numbers themselves. In a group all
+    tensors but those of `server` have a client axis.
+    """
+
+    round: int
+    seed: int
+    counts: Tensor
     anchor: Tree
     buffers: Tree
     fixed: Tree
@@ -64,6 +68,19 @@ class Received:
     client: State
     momentum: Tree | None
     lr: float | Tensor
+    batches: tuple[tuple[Batch, ...], ...] = ()
+
+    def part(self, clients: slice) -> "Received":
+        """What some clients of a group received, as views."""
+        return replace(
+            self,
+            counts=self.counts[clients],
+            anchor=tree_part(self.anchor, clients),
+            buffers=tree_part(self.buffers, clients),
+            fixed=tree_part(self.fixed, clients),
+            client={name: tree_part(tree, clients) for name, tree in self.client.items()},
+            momentum=None if self.momentum is None else tree_part(self.momentum, clients),
+        )
 
 
 @dataclass
@@ -75,52 +92,7 @@ class LocalModel:
     momentum: Tree
     tracks: dict[str, "LocalModel"] = field(default_factory=dict)
 
-    def first(self, clients: int) -> "LocalModel":
-        """Views of the first clients; the tensors must have a client axis."""
-        params, buffers, momentum = (
-            {name: leaf[:clients] for name, leaf in tree.items()} for tree in (self.params, self.buffers, self.momentum)
-        )
+    def part(self, clients: slice) -> "LocalModel":
+        """The models of some clients of a group, without tracks, as views."""
+        params, buffers, momentum = (tree_part(tree, clients) for tree in (self.params, self.buffers, self.momentum))
         return LocalModel(params, buffers, momentum)
-
-
-def receive(
-    problem: Problem,
-    server: ServerState,
-    task: ClientTask,
-    state: State | None,
-    lr: float,
-    phases: tuple[Phase, ...] | None = None,
-) -> Received:
-    """The global model with the client's personal parts, and the states of server and client.
-
-    Fixed tensors that `phases` (None: the method's) free are among the parameters.
-    """
-    kept = state or {}
-    method = problem.method
-    freed = {name for phase in (method.phases if phases is None else phases) for name in phase.frees}
-    return Received(
-        task=task.on(problem.samples.labels.device),
-        anchor=tree_clone(server.params | tree_select(server.fixed, freed) | kept.get(PERSONAL, {})),
-        buffers=tree_clone(server.buffers | kept.get(BUFFERS, {})),
-        fixed=server.fixed,
-        server={name: server.extra[name] for name in method.sent},
-        client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},
-        momentum=kept.get(MOMENTUM),
-        lr=lr,
-    )
-
-
-def personal_model(problem: Problem, server: ServerState, state: State | None) -> tuple[Tree, Tree, Tree]:
-    """Parameters, statistics and fixed tensors of a client's personal model.
-
-    A client without a state has the global model, or the initial model of the track that trains its personal model.
-    """
-    kept, method = state or {}, problem.method
-    name = method.own.state
-    if name is not None and name not in kept and any(phase.track == name for phase in method.phases):
-        tensors = method.client_state[name](problem.start)
-    else:
-        tensors = kept.get(name or "", {})
-    own = kept.get(PERSONAL, {}) | kept.get(BUFFERS, {}) | tensors
-    params, buffers, fixed = (tree | tree_select(own, tree) for tree in (server.params, server.buffers, server.fixed))
-    return params, buffers, fixed

@@ -22,7 +22,7 @@ _MERGE: Mapping[Reduce, Callable[..., Tensor]] = {
     "each": lambda a, b: torch.cat([a, b]),
 }
 _OVER_CLIENTS: Mapping[Reduce, Callable[[Tensor], Tensor]] = {
-    "sum": lambda by_client: by_client.sum(0),
+    "sum": lambda by_client: by_client[0] if len(by_client) == 1 else by_client.sum(0),
     "max": lambda by_client: by_client.amax(0),
     "each": lambda by_client: by_client,
 }

@@ -37,6 +37,23 @@ def tree_select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
     return {name: leaf for name, leaf in tree.items() if name in wanted}
 
 
+def tree_part(tree: Mapping[str, Tensor], clients: slice) -> Tree:
+    """Views of some positions of the first axis."""
+    return {name: leaf[clients] for name, leaf in tree.items()}
+
+
+def tree_split(tree: Mapping[str, Tensor], clients: int) -> list[Tree]:
+    """The trees of single clients, as views of a tree with a client axis."""
+    by_name = {name: leaf.unbind() for name, leaf in tree.items()}
+    return [{name: leaves[client] for name, leaves in by_name.items()} for client in range(clients)]
+
+
+def state_split(state: Mapping[str, Tree], clients: int) -> list[State]:
+    """The states of single clients, as views of a state with a client axis."""
+    by_name = {name: tree_split(tree, clients) for name, tree in state.items()}
+    return [{name: trees[client] for name, trees in by_name.items()} for client in range(clients)]
+
+
 def tree_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
     """Inner product over all leaves, in float64."""
     products = tree_map(lambda x, y: (x.double() * y.double()).sum(), a, b)

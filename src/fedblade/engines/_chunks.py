@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedblade.core.passes import chunks
 from fedblade.core.plan import IntArray
-from fedblade.core.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -55,31 +52,6 @@ class ChunkBatch:
         columns = np.arange(self.width)
         positions: IntArray = begin + first + np.where(columns < size, columns, 0)
         return positions
-
-
-@dataclass(frozen=True)
-class GroupData:
-    """Samples, and which of them each client of a group has, in the client's order; `draws` are for augmentation."""
-
-    samples: Samples
-    indices: Sequence[Tensor]
-    draws: Sequence[Tensor | None] | None = None
-
-    @cached_property
-    def starts(self) -> list[int]:
-        """Where the samples of each client begin in `all_indices`."""
-        return [0, *accumulate(len(indices) for indices in self.indices)]
-
-    @cached_property
-    def all_indices(self) -> Tensor:
-        """The indices of all clients, one client after another."""
-        return torch.cat(list(self.indices))
-
-    @cached_property
-    def all_draws(self) -> Tensor | None:
-        """The draws of all clients, one client after another, if there are any."""
-        draws = [drawn for drawn in self.draws or () if drawn is not None]
-        return torch.cat(draws) if draws else None
 
 
 def cut_into_chunks(indices: Sequence[Tensor]) -> list[Chunk]:

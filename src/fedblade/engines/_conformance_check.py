@@ -10,48 +10,45 @@ batches of one client are padded.
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
-from fedblade.core.client_diagnostics import DiagnosticRequest, diagnose_client
+from fedblade.core.client_diagnostics import DiagnosticRequest, diagnose
+from fedblade.core.clients import Clients
+from fedblade.core.end import Ended
 from fedblade.core.errors import NonFinite
 from fedblade.core.local import train
 from fedblade.core.method import Method
 from fedblade.core.metric import Metric
-from fedblade.core.outcome import StepLog, collect_client, finish
-from fedblade.core.passes import PassData, PassModel, client_passes, run_passes
+from fedblade.core.one_client import OneClient
+from fedblade.core.outcome import StepLog, finish
+from fedblade.core.passes import PassData
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import LocalModel, personal_model, receive
+from fedblade.core.problem import LocalModel, Received
+from fedblade.core.receive import personal_models, receive_clients, with_batches
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.terms import GradientTerm, active
-from fedblade.core.tree import State, Tree, tree_clone
+from fedblade.core.tree import State, Tree, state_split, tree_clone, tree_split
 from fedblade.core.views import StepView
-from fedblade.engines._chunks import GroupData
 from fedblade.engines._conformance_check_compare import Comparison, blaming, check_client_state, shorten
-from fedblade.engines._group import receive_group, split_state, split_tree, with_batches
-from fedblade.engines._group_finish import collect_group, finish_group
-from fedblade.engines._group_passes import GroupPasses
-from fedblade.engines._many_clients import gather
-from fedblade.engines._observer import Observer
-from fedblade.engines._personal_models import personal_models
-from fedblade.engines.base import MeasuredClient
 
 NUM_CLIENTS = 2
 RATE = 0.05
 """The learning rate: large enough for the second step to see another model, too small to enlarge rounding errors."""
 
 
-def check_conformance(passes: GroupPasses, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
+def check_conformance(clients: Clients, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
     """Raise `Unsupported` if the method, the model or a metric fails side by side or gives other numbers.
 
     Both clients get samples of `task`. The check changes no state of the run.
     """
-    problem = passes.many.problem
+    problem = clients.problem
     device, least = problem.samples.labels.device, 2 if problem.network.skips_singletons else 1
     states: list[State | None] = [None] * NUM_CLIENTS
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.inference_mode(False):
         for padded in (False, True):
             tasks = [shorten(task, least, 1.0), shorten(task, least, 2 / 3 if padded else 1.0, last=True)]
-            states = _Round(passes, server, tasks, states, padded=padded).check(metrics)
+            states = _Round(clients, server, tasks, states, padded=padded).check(metrics)
 
 
 class _Round:
@@ -59,20 +56,29 @@ class _Round:
 
     def __init__(
         self,
-        passes: GroupPasses,
+        clients: Clients,
         server: ServerState,
         tasks: Sequence[ClientTask],
         states: Sequence[State | None],
         *,
         padded: bool,
     ) -> None:
-        self.passes, self.server, self.tasks, self.states = passes, server, tasks, states
-        self.problem = passes.many.problem
+        self.problem, self.server, self.tasks, self.states = clients.problem, server, tasks, states
+        self.clients, self.alone = clients, OneClient(clients.problem)
         self.compare = Comparison.of(self.problem, padded=padded)
         with blaming("the method"):
-            self.group = with_batches(receive_group(self.problem, server, tasks, states, RATE), tasks)
+            self.group = self._receive(clients, tasks, states)
             pairs = zip(tasks, states, strict=True)
-            self.single = [receive(self.problem, server, task, state, RATE) for task, state in pairs]
+            self.single = [self._receive(self.alone, [task], [state]) for task, state in pairs]
+
+    def _receive(self, clients: Clients, tasks: Sequence[ClientTask], states: Sequence[State | None]) -> Received:
+        return with_batches(clients, receive_clients(clients, self.server, tasks, states, RATE), tasks)
+
+    def _ended(self, model: LocalModel) -> tuple[Ended, list[Ended]]:
+        """The clients after their local work, side by side and one by one, with the same models."""
+        group = Ended(self.clients, self.tasks, self.group, model)
+        parts = zip(self.tasks, self.single, _split_model(model), strict=True)
+        return group, [Ended(self.alone, [task], received, own) for task, received, own in parts]
 
     def check(self, metrics: Sequence[Metric]) -> list[State | None]:
         """Compare all parts of the round; returns the states that the clients keep."""
@@ -96,23 +102,24 @@ class _Round:
 
     def _check_features(self) -> None:
         """The model by itself, so that its faults are not blamed on the method."""
-        numbers = [number for number, phase in enumerate(self.group.task.phases) if phase]
+        numbers = [number for number, phase in enumerate(self.group.batches) if phase]
         for training in (True, False) if numbers else ():
-            batch, *batches = (received.task.phases[numbers[0]][0] for received in (self.group, *self.single))
-            inputs, _ = gather(self.problem.samples, batch.indices, batch.draws)
-            many, network, buffers = self.passes.many, self.problem.network, tree_clone(self.group.buffers)
-            body = many.complete(self.group, self.group.anchor)
-            features, _ = many.features(body, buffers, inputs, batch.mask, training=training)
+            features = self._features(self.clients, self.group, numbers[0], training=training)
             for client, received in enumerate(self.single):
-                inputs, _ = self.problem.samples.batch(batches[client].indices, batches[client].draws)
-                body = network.complete(received.anchor, received.fixed)
-                expected = network.features(body, tree_clone(received.buffers), inputs, training=training)
+                expected = self._features(self.alone, received, numbers[0], training=training)
                 self.compare.features(features[client, : len(expected)], expected)
+
+    def _features(self, clients: Clients, received: Received, phase: int, *, training: bool) -> Tensor:
+        """Features of the first batch of a phase with the received model."""
+        batch, buffers = received.batches[phase][0], tree_clone(received.buffers)
+        inputs, _ = clients.read(self.problem.samples, batch.indices, batch.draws)
+        features, _ = clients.features(received.anchor, received.fixed, buffers, inputs, batch.mask, training=training)
+        return features
 
     def _check_training(self) -> LocalModel:
         """The terms of every step, and the models after training."""
-        trained = [train(self.problem, received) for received in self.single]
-        model, trace = train(self.problem, self.group, None, self.passes.many)
+        trained = [train(self.alone, received) for received in self.single]
+        model, trace = train(self.clients, self.group)
         self.compare.logged(trace, [steps for _, steps in trained])
         gradient = _gradient(self.problem.method)
         for made, (expected, _), received in zip(_split_model(model), trained, self.single, strict=True):
@@ -125,80 +132,72 @@ class _Round:
 
     def _check_end(self, model: LocalModel) -> list[State | None]:
         """The sums and states of the clients, made from the same models both ways."""
-        totals = self._check_passes(self.problem.method.sums, model)
+        group, single = self._ended(model)
+        totals = self._check_passes(self.problem.method.sums, group, single)
         try:
-            result = finish_group(self.problem, self.tasks, self.group, model, totals)
-            clients = zip(self.single, _split_model(model), split_state(totals, NUM_CLIENTS), strict=True)
-            single = [
-                finish(self.problem, received, own, StepLog(), own_totals) for received, own, own_totals in clients
+            result = finish(group, totals, StepLog())
+            expected = [
+                finish(ended, own_totals, StepLog())
+                for ended, own_totals in zip(single, state_split(totals, NUM_CLIENTS), strict=True)
             ]
         except NonFinite:
             return [None] * NUM_CLIENTS
-        self._compare_sums("the sum", result.sums, (of_client.sums for of_client in single))
-        for received, state, expected in zip(self.single, result.states, single, strict=True):
-            for name, tree in expected.state.items():
+        self._compare_sums("the sum", result.sums, (of_client.sums for of_client in expected))
+        for received, state, of_client in zip(self.single, result.states, expected, strict=True):
+            for name, tree in of_client.states[0].items():
                 self.compare.tree(f"the client state '{name.lstrip('_')}'", state[name], tree)
-            check_client_state(received.client, expected.state)
+            check_client_state(received.client, of_client.states[0])
             check_client_state(received.client, state)
         return list(result.states)
 
-    def _check_passes(self, sums: Sequence[Sum], model: LocalModel) -> dict[str, Tree]:
+    def _check_passes(self, sums: Sequence[Sum], group: Ended, single: Sequence[Ended]) -> dict[str, Tree]:
         """Totals of the passes over the clients' data; returns the totals of the group."""
-        totals = self.passes.run_for_sums(self.tasks, self.group, model, sums)
-        clients = zip(self.single, _split_model(model), split_state(totals, NUM_CLIENTS), strict=True)
-        for received, own, own_totals in clients:
-            for name, tree in client_passes(self.problem, received, own, sums).items():
+        totals = group.passes(sums)
+        for ended, own_totals in zip(single, state_split(totals, NUM_CLIENTS), strict=True):
+            for name, tree in ended.passes(sums).items():
                 self.compare.tree(f"the pass {name}", own_totals[name], tree)
         return totals
 
     def _check_exchanges(self) -> None:
         for exchange in self.problem.method.exchanges:
-            totals = self._check_passes(exchange.sums, LocalModel(self.group.anchor, self.group.buffers, {}))
+            group, single = self._ended(LocalModel(self.group.anchor, self.group.buffers, {}))
+            totals = self._check_passes(exchange.sums, group, single)
             try:
-                made, _ = collect_group(self.problem, self.tasks, self.group, exchange.sums, totals)
-                single = [
-                    collect_client(self.problem, self.server, task, state, exchange.sums)
-                    for task, state in zip(self.tasks, self.states, strict=True)
-                ]
+                made = group.sums(exchange.sums, totals)
+                expected = [ended.sums(exchange.sums, ended.passes(exchange.sums)) for ended in single]
             except NonFinite:
                 continue
-            self._compare_sums("the sum", made, (of_client.sums for of_client in single))
+            self._compare_sums("the sum", made, expected)
 
     def _check_personal_models(self, what: str, passes: Sequence[DataPass]) -> None:
         """Passes with the clients' personal models and predictions."""
-        problem, counts = self.problem, self.group.task.counts[0]
-        clients = [MeasuredClient(task.client, None, counts) for task in self.tasks]
-        models = personal_models(problem, self.server, clients, self.states)
-        totals = self.passes.run(passes, models, GroupData(problem.samples, [task.indices for task in self.tasks]))
-        by_client = zip(self.tasks, self.states, self.single, split_state(totals, NUM_CLIENTS), strict=True)
-        for task, state, received, own_totals in by_client:
-            model = PassModel(
-                *personal_model(problem, self.server, state),
-                counts=counts,
-                server=self.server.extra,
-                client=received.client,
-                logits=problem.method.own.logits,
-            )
-            expected = run_passes(passes, problem.network, model, PassData(problem.samples, task.indices))
+        counts, indices = self.group.counts[0], [task.indices for task in self.tasks]
+
+        def totals(clients: Clients, chosen: slice) -> list[State]:
+            states = self.states[chosen]
+            models = personal_models(clients, self.server, [counts] * len(states), states)
+            made = clients.run_passes(passes, models, PassData(self.problem.samples, indices[chosen]))
+            return state_split(clients.with_axis(made), len(states))
+
+        for client, made in enumerate(totals(self.clients, slice(NUM_CLIENTS))):
+            (expected,) = totals(self.alone, slice(client, client + 1))
             for name, tree in expected.items():
-                self.compare.tree(f"{what} {name}", own_totals[name], tree)
+                self.compare.tree(f"{what} {name}", made[name], tree)
 
     def _check_diagnostics(self, sums: tuple[Sum, ...], model: LocalModel) -> None:
         """What metrics see of the trained clients."""
         diagnostics = DiagnosticRequest(sums, (), self.problem.samples, self.tasks[0].indices)
+        group, single = self._ended(model)
         try:
-            made = Observer(self.passes, diagnostics, self.tasks).observe(self.tasks, self.group, model).every
-            single = [
-                diagnose_client(self.problem, received, own, diagnostics, first=False).every
-                for received, own in zip(self.single, _split_model(model), strict=True)
-            ]
+            made = diagnose(group, diagnostics, None).every
+            expected = [diagnose(ended, diagnostics, None).every for ended in single]
         except NonFinite:
             return
-        self._compare_sums("the metric's sum", made, single)
+        self._compare_sums("the metric's sum", made, expected)
 
-    def _compare_sums(self, what: str, made: Sums, single: Iterable[Sums | None]) -> None:
+    def _compare_sums(self, what: str, made: Sums, single: Iterable[Sums]) -> None:
         """The group's sums against the sums of single clients, added up."""
-        expected = sum((of_client for of_client in single if of_client is not None), Sums())
+        expected = sum(single, Sums())
         for name, tree in expected.trees.items():
             self.compare.tree(f"{what} {name}", made[name], tree)
 
@@ -223,7 +222,7 @@ def _tensors(model: LocalModel) -> Tree:
 def _split_model(model: LocalModel) -> list[LocalModel]:
     """The models of single clients, as views."""
     params, buffers, momentum = (
-        split_tree(tree, NUM_CLIENTS) for tree in (model.params, model.buffers, model.momentum)
+        tree_split(tree, NUM_CLIENTS) for tree in (model.params, model.buffers, model.momentum)
     )
     tracks = {name: _split_model(track) for name, track in model.tracks.items()}
     return [

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedblade.core.clients import Trace
 from fedblade.core.errors import NonFinite, Unsupported
-from fedblade.core.local import Trace
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import Problem
 from fedblade.core.tree import State, Tree, tree_map, tree_norm

@@ -7,17 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblade.core.network import BODY
-from fedblade.core.passes import PassModel, pass_view, passes_of, takes_batch_statistics
-from fedblade.core.plan import ClientTask
-from fedblade.core.problem import LocalModel, Received
+from fedblade.core.clients import Clients
+from fedblade.core.passes import PassData, PassModel
 from fedblade.core.samples import Samples
-from fedblade.core.sums import DataPass, Sum
+from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.engines._capture import HIDDEN_ROUND
-from fedblade.engines._chunks import Chunk, ChunkBatch, GroupData, batches_of_chunks, cut_into_chunks
-from fedblade.engines._group import is_repeated, repeated, vmap_inputs
-from fedblade.engines._many_clients import ManyClients, gather
+from fedblade.engines._chunks import Chunk, ChunkBatch, batches_of_chunks, cut_into_chunks
+from fedblade.engines._client_axis import is_repeated, repeated
 from fedblade.engines._replay import Replays
 
 GPU_SLOTS = 16
@@ -34,103 +31,63 @@ _TENSORS = ("params", "buffers", "fixed", "client", "counts", "server", "anchor"
 class GroupPasses:
     """Runs passes for groups; remembers how many bytes the passes of a chunk return, and what a GPU has captured."""
 
-    many: ManyClients
     _replays: Replays = field(default_factory=Replays)
     _bytes_per_chunk: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-    def run_for_sums(
-        self, tasks: Sequence[ClientTask], received: Received, model: LocalModel, sums: Sequence[Sum]
-    ) -> dict[str, Tree]:
-        """Totals of the passes that the sums need over the training data of each client, with a client axis."""
-        passes = passes_of(sums)
-        if not passes:
-            return {}
-        fixed = {name: repeated(leaf, len(tasks)) for name, leaf in received.fixed.items()}
-        models = replace(PassModel.of_client(received, model), fixed=fixed)
-        data = GroupData(self.many.problem.samples, [task.indices for task in tasks])
-        augmented_data = replace(data, draws=[task.pass_draws for task in tasks])
-        plain, augmented = ([each for each in passes if each.augmented == kind] for kind in (False, True))
-        return self.run(plain, models, data) | (self.run(augmented, models, augmented_data) if augmented else {})
-
     @torch.no_grad()
-    def run(self, passes: Sequence[DataPass], models: PassModel, data: GroupData) -> dict[str, Tree]:
+    def run(self, clients: Clients, passes: Sequence[DataPass], models: PassModel, data: PassData) -> dict[str, Tree]:
         """Totals of the passes over the samples of each client, in float64 and with a client axis."""
         chunks = cut_into_chunks(data.indices) if passes else []
         if not chunks:
             return {}
         totals: dict[str, Tree] = {}
         on_gpu = data.samples.labels.is_cuda
-        least = 2 if self.many.problem.network.skips_singletons else 1
-        slots = self._num_slots(passes, models, data, chunks[0])
+        least = 2 if clients.problem.network.skips_singletons else 1
+        slots = self._num_slots(clients, passes, models, data, chunks[0])
         for batch in batches_of_chunks(chunks, slots, least, fixed=on_gpu):
-            for name, tree in self._run_batch(passes, models, data, batch).items():
+            for name, tree in self._run_batch(clients, passes, models, data, batch).items():
                 _add(totals.setdefault(name, _zeros(tree, len(data.indices))), tree, batch.chunks)
         return totals
 
-    def _num_slots(self, passes: Sequence[DataPass], models: PassModel, data: GroupData, chunk: Chunk) -> int:
+    def _num_slots(
+        self, clients: Clients, passes: Sequence[DataPass], models: PassModel, data: PassData, chunk: Chunk
+    ) -> int:
         """Chunks that pass together: fewer where the passes return much, which a chunk of two samples shows."""
         key = tuple(each.name for each in passes)
         if key not in self._bytes_per_chunk:
             small = ChunkBatch([replace(chunk, size=min(2, chunk.size))], 2, 1)
-            trees = self._run_inputs(passes, models, data.samples, _inputs(models, replace(data, draws=None), small))
+            inputs = _inputs(models, replace(data, draws=None), small)
+            trees = _run_inputs(clients, passes, models, data.samples, inputs)
             self._bytes_per_chunk[key] = sum(leaf.nbytes for tree in trees.values() for leaf in tree.values())
         most = GPU_SLOTS if data.samples.labels.is_cuda else CPU_SLOTS
         return min(most, max(1, MOST_BYTES // max(1, self._bytes_per_chunk[key])))
 
     def _run_batch(
-        self, passes: Sequence[DataPass], models: PassModel, data: GroupData, batch: ChunkBatch
+        self, clients: Clients, passes: Sequence[DataPass], models: PassModel, data: PassData, batch: ChunkBatch
     ) -> dict[str, Tree]:
         """Every pass over the chunks of a batch, with an axis of slots in front; captured where it can be."""
         inputs = _inputs(models, data, batch)
         read_by_host = data.samples.reader is not None and inputs["draws"] is not None
         if not data.all_indices.is_cuda or read_by_host or any(each.by_round for each in passes):
-            return self._run_inputs(passes, models, data.samples, inputs)
+            return _run_inputs(clients, passes, models, data.samples, inputs)
         key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
         hidden = replace(models, round=HIDDEN_ROUND)
         trees: dict[str, Tree] = self._replays.call(
-            key, lambda stored: self._run_inputs(passes, hidden, data.samples, stored), inputs
+            key, lambda stored: _run_inputs(clients, passes, hidden, data.samples, stored), inputs
         )
         return trees
 
-    def _run_inputs(
-        self, passes: Sequence[DataPass], models: PassModel, samples: Samples, inputs: Mapping[str, Any]
-    ) -> dict[str, Tree]:
-        """Every pass over tensors of `_inputs`; `models` has the prediction and the round."""
-        models = _pick_clients(replace(models, **inputs["models"]), inputs["clients"])
-        values, labels = gather(samples, inputs["indices"], inputs["draws"])
-        complete, mask = self.many.problem.network.complete, inputs["mask"]
-        features = self._features(complete(models.params, models.fixed), models.buffers, values, mask)
-        batch = {"features": features, "labels": labels} | ({} if mask is None else {"mask": mask})
-        if any(each.anchored for each in passes):
-            received = complete(models.anchor, models.fixed)
-            batch["anchor_features"] = self._features(received, models.anchor_buffers, values, mask)
-        return self._run_views(passes, models, batch)
 
-    def _features(self, params: Tree, buffers: Tree, inputs: Tensor, mask: Tensor | None) -> Tensor:
-        """Features [slots, batch, dim]; a body that all clients have in common takes every sample at once."""
-        network = self.many.problem.network
-        body = {name: leaf for name, leaf in params.items() if name.startswith(BODY)}
-        if takes_batch_statistics(network) or not all(map(is_repeated, (body | buffers).values())):
-            return self.many.features(body, buffers, inputs, mask, training=False)[0]
-        params, buffers = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, buffers))
-        return self.many.features_of_one(params, buffers, inputs.flatten(0, 1)).reshape(*inputs.shape[:2], -1)
-
-    def _run_views(self, passes: Sequence[DataPass], models: PassModel, batch: Mapping[str, Tensor]) -> dict[str, Tree]:
-        """Every pass at the views of all slots; `batch` has features, labels and, where wanted, other fields."""
-        network = self.many.problem.network
-        model_fields = {name: getattr(models, name) for name in ("params", "fixed", "client", "counts", "anchor")}
-        inputs, axes = vmap_inputs({"model": model_fields, "batch": dict(batch)})
-
-        def one(slot: dict[str, Any]) -> dict[str, Tree]:
-            fields = {"mask": None, "anchor_features": None} | slot["batch"]
-            view = pass_view(network, replace(models, **slot["model"]), **fields)
-            return {each.name: each.of(view) for each in passes}
-
-        trees: dict[str, Tree] = torch.func.vmap(one, in_dims=(axes,))(inputs)
-        return trees
+def _run_inputs(
+    clients: Clients, passes: Sequence[DataPass], models: PassModel, samples: Samples, inputs: Mapping[str, Any]
+) -> dict[str, Tree]:
+    """Every pass over tensors of `_inputs`; `models` has the prediction and the round."""
+    models = _pick_clients(replace(models, **inputs["models"]), inputs["clients"])
+    values, labels = clients.read(samples, inputs["indices"], inputs["draws"])
+    return clients.run_batch(passes, models, values, labels, inputs["mask"])
 
 
-def _inputs(models: PassModel, data: GroupData, batch: ChunkBatch) -> dict[str, Any]:
+def _inputs(models: PassModel, data: PassData, batch: ChunkBatch) -> dict[str, Any]:
     """A batch of chunks in tensors: models, which client each slot has, samples, their draws, and which are real."""
     device, chunks = data.all_indices.device, batch.in_slots
     positions = torch.from_numpy(batch.positions(data.starts)).to(device)

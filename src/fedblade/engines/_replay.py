@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from fedblade.engines._capture import Captures, on_side_stream
-from fedblade.engines._group import is_repeated
+from fedblade.engines._client_axis import is_repeated
 
 
 @dataclass

@@ -5,33 +5,35 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fedblade.core.clients import Clients
 from fedblade.core.gradient import prepare_phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_map, tree_zeros
 from fedblade.engines._capture import HIDDEN_ROUND
-from fedblade.engines._group import GroupTask
-from fedblade.engines._many_clients import ManyClients
+from fedblade.engines._client_axis import repeated
 from fedblade.engines._slot_memory import Slots, map_batch, warm_up
 
 _SHARE = 0.8
 """Part of the free memory that slots may take."""
 
 
-def make_slots(many: ManyClients, received: Received, like: Batch, num_slots: int, width: int, capacity: int) -> Slots:
+def make_slots(clients: Clients, received: Received, like: Batch, num_slots: int, width: int, capacity: int) -> Slots:
     """Slots with the shapes of what a group receives and of a batch; the values are placeholders."""
-    device = received.task.counts.device
+    device = received.counts.device
 
     def copies(tree: Tree) -> Tree:
         return {name: leaf[:1].expand(num_slots, *leaf.shape[1:]).clone() for name, leaf in tree.items()}
 
-    counts = received.task.counts[:1].expand(num_slots, -1).clone()
+    counts = received.counts[:1].expand(num_slots, -1).clone()
     anchor = copies(received.anchor)
     in_slots = Received(
-        task=GroupTask((), counts, HIDDEN_ROUND, 0),  # type: ignore[arg-type]  # as in a group
+        round=HIDDEN_ROUND,
+        seed=0,
+        counts=counts,
         anchor=anchor,
         buffers=copies(received.buffers),
-        fixed=tree_map(torch.clone, received.fixed),
+        fixed={name: repeated(leaf[0].clone(), num_slots) for name, leaf in received.fixed.items()},
         server={name: tree_map(torch.clone, tree) for name, tree in received.server.items()},
         client={name: copies(tree) for name, tree in received.client.items()},
         momentum=None,
@@ -50,22 +52,22 @@ def make_slots(many: ManyClients, received: Received, like: Batch, num_slots: in
     return Slots(
         received=in_slots,
         model=model,
-        work=prepare_phase(many.problem, many.problem.method.phases[0], model.params),
+        work=prepare_phase(clients.problem, clients.problem.method.phases[0], model.params),
         batch=map_batch(plan, lambda part: part[0].clone()),
         plan=plan,
         tick=torch.zeros(1, dtype=torch.int64, device=device),
     )
 
 
-def slots_in_memory(many: ManyClients, received: Received, task: ClientTask, width: int) -> int:
+def slots_in_memory(clients: Clients, received: Received, task: ClientTask, width: int) -> int:
     """How many slots the free memory of the device holds, from what one slot takes; no limit on a CPU."""
-    device = received.task.counts.device
+    device = received.counts.device
     if device.type != "cuda":
         return 1 << 30
-    trial = make_slots(many, received, task.phases[0][0], 1, width, 1)
+    trial = make_slots(clients, received, task.phases[0][0], 1, width, 1)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    warm_up(trial, many, trial.batch)
+    warm_up(trial, clients, trial.batch)
     needed = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)

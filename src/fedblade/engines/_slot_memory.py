@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedblade.core.clients import Clients
 from fedblade.core.gradient import Work
 from fedblade.core.local import step
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree
 from fedblade.engines._capture import Captures, on_side_stream
-from fedblade.engines._many_clients import ManyClients
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Slots:
         """One step of the first `size` slots, at the current tick."""
         self._steps[size]()
 
-    def capture(self, many: ManyClients, size: int) -> None:
+    def capture(self, clients: Clients, size: int) -> None:
         """Make the step of the first `size` slots ready; this trains the models that are in them."""
         if size in self._steps:
             return
         batch = map_batch(self.batch, lambda part: part[:size])
-        entry = warm_up(self, many, batch)
+        entry = warm_up(self, clients, batch)
         if not self.names:
             self.names = tuple(sorted(entry))
             self.logs = torch.zeros(
@@ -72,7 +72,7 @@ class Slots:
 
         def step_and_log() -> None:
             tick = self.tick.clone()
-            entry = _step(self, many, batch)
+            entry = _step(self, clients, batch)
             values = torch.stack([entry[name].detach().to(torch.float64).expand(size) for name in self.names])
             self.logs[:, :, :size].index_copy_(0, tick, values[None])
 
@@ -92,7 +92,8 @@ class Slots:
             target[:ticks, :, :width].copy_(source)
         if isinstance(self.received.lr, Tensor):
             self.received.lr.fill_(received.lr)
-        _copy(self.received.fixed, received.fixed)
+        # The client axis of fixed tensors repeats one tensor.
+        _copy(_part(self.received.fixed, slice(1)), _part(received.fixed, slice(1)))
         for name, tree in received.server.items():
             _copy(self.received.server[name], tree)
 
@@ -109,7 +110,7 @@ class Slots:
             _copy(_part(target, slots), _part(received.anchor, clients))
         for target in (self.received.buffers, self.model.buffers):
             _copy(_part(target, slots), _part(received.buffers, clients))
-        self.received.task.counts[slots].copy_(received.task.counts[clients])
+        self.received.counts[slots].copy_(received.counts[clients])
         torch._foreach_zero_([leaf[slots] for leaf in self.model.momentum.values()])
         _copy(_part(self.model.momentum, slots), _part(received.momentum or {}, clients))
         for name, tree in received.client.items():
@@ -122,7 +123,7 @@ class Slots:
         trees = (model.params, model.buffers, model.momentum, received.anchor, received.buffers)
         for tree in (*trees, *received.client.values()):
             _copy(_part(tree, there), _part(tree, here))
-        received.task.counts[there].copy_(received.task.counts[here])
+        received.counts[there].copy_(received.counts[here])
 
     def store(self, slot: int, trained: LocalModel, client: int) -> None:
         """Copy the model in a slot to the client's position in `trained`."""
@@ -133,23 +134,23 @@ class Slots:
             _copy(_part(trained.momentum, there), _part(self.model.momentum, here))
 
 
-def warm_up(slots: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
+def warm_up(slots: Slots, clients: Clients, batch: Batch) -> Mapping[str, Tensor]:
     """Run the step once, at the first tick, and return what it logs."""
     # After the last round the tick may be behind the end of the plan.
     slots.tick.zero_()
     if not slots.tick.is_cuda:
-        return _step(slots, many, batch)
+        return _step(slots, clients, batch)
     with torch.enable_grad():
-        entry: Mapping[str, Tensor] = on_side_stream(lambda: _step(slots, many, batch))
+        entry: Mapping[str, Tensor] = on_side_stream(lambda: _step(slots, clients, batch))
     slots.tick.zero_()
     return entry
 
 
-def _step(slots: Slots, many: ManyClients, batch: Batch) -> Mapping[str, Tensor]:
+def _step(slots: Slots, clients: Clients, batch: Batch) -> Mapping[str, Tensor]:
     """Take the batches of the current tick, train on them and count the tick."""
     for target, source in paired_tensors(slots.batch, slots.plan):
         target.copy_(source.index_select(0, slots.tick)[0])
-    entry = step(many.problem, many, slots.received, slots.model, slots.work, batch)
+    entry = step(clients, slots.received, slots.model, slots.work, batch)
     slots.tick.add_(1)
     return entry
 

@@ -8,15 +8,14 @@ from typing import Literal
 
 import torch
 
+from fedblade.core.clients import Clients, Trace
 from fedblade.core.gradient import prepare_phase
-from fedblade.core.local import Trace
 from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import LocalModel, Received
+from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
 from fedblade.engines._device_memory import shrink_to
 from fedblade.engines._layout import lay_out
-from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._schedule import Schedule, SlotUse, make_schedule, num_slots_for
 from fedblade.engines._slot_making import make_slots, slots_in_memory
 from fedblade.engines._slot_memory import Slots
@@ -27,32 +26,31 @@ CAPACITY = 512
 """Ticks that a captured plan has room for, and by which it grows."""
 
 
-def can_replay(many: ManyClients) -> bool:
+def can_replay(problem: Problem) -> bool:
     """Whether one captured step serves the whole run: one phase, one model, and no term that reads the round."""
-    phases = many.problem.method.phases
+    phases = problem.method.phases
     if len(phases) != 1 or phases[0].track is not None or phases[0].paired:
         return False
-    work = prepare_phase(many.problem, phases[0], many.problem.start.params)
+    work = prepare_phase(problem, phases[0], problem.start.params)
     return not any(isinstance(term, Term | GradientTerm) and term.by_round for term in (*work.terms, *work.first))
 
 
 class SlotTrainer:
     """Trains cohorts in slots; the tensors and captures live as long as the run."""
 
-    def __init__(self, many: ManyClients) -> None:
-        self._many = many
+    def __init__(self) -> None:
         self._most = MOST_SLOTS
         self._memory: Slots | None = None
         self._has_measured_memory = False
 
-    def train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
+    def train(self, clients: Clients, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
         """The models of a group after training, and what its steps logged; `tasks` are ordered most steps first.
 
         If the device's memory is too small for the slots, half of them are used from then on.
         """
         while True:
             try:
-                return self._train(received, tasks)
+                return self._train(clients, received, tasks)
             except torch.cuda.OutOfMemoryError:
                 if self._most == 1:
                     raise
@@ -60,9 +58,9 @@ class SlotTrainer:
                 self._memory = None
             shrink_to(self._most)
 
-    def _train(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
-        slots, schedule = self._prepare(received, tasks)
-        trained = _empty_model(slots.model, len(tasks), keep_momentum=self._many.problem.settings.persist)
+    def _train(self, clients: Clients, received: Received, tasks: Sequence[ClientTask]) -> tuple[LocalModel, Trace]:
+        slots, schedule = self._prepare(clients, received, tasks)
+        trained = _empty_model(slots.model, len(tasks), keep_momentum=clients.problem.settings.persist)
         starting, ending = _by_tick(schedule.uses, "start"), _by_tick(schedule.uses, "end")
         # Clients with most steps come first, so that the first clients are in the first slots.
         slots.load_first(len(starting.pop(0)), received)
@@ -78,11 +76,11 @@ class SlotTrainer:
                     slots.store(use.slot, trained, use.client)
         return trained, _trace(slots, schedule, tasks)
 
-    def _prepare(self, received: Received, tasks: Sequence[ClientTask]) -> tuple[Slots, Schedule]:
+    def _prepare(self, clients: Clients, received: Received, tasks: Sequence[ClientTask]) -> tuple[Slots, Schedule]:
         """Slots with the round's plan in them, and the step captured for every number of slots that will run."""
         width = max(len(batch.indices) for task in tasks for batch in task.phases[0])
         if not self._has_measured_memory:
-            self._most = min(self._most, slots_in_memory(self._many, received, tasks[0], width))
+            self._most = min(self._most, slots_in_memory(clients, received, tasks[0], width))
             self._has_measured_memory = True
         num_slots = num_slots_for(len(tasks), self._most)
         slots = self._memory
@@ -94,10 +92,10 @@ class SlotTrainer:
             # Released before new tensors are made.
             slots = self._memory = None
             like = tasks[0].phases[0][0]
-            slots = self._memory = make_slots(self._many, received, like, num_slots, width, capacity)
+            slots = self._memory = make_slots(clients, received, like, num_slots, width, capacity)
         for size in sorted(set(schedule.running), reverse=True):
-            slots.capture(self._many, size)
-        slots.refresh(received, _plan(tasks, schedule, num_slots, received.task.counts.device))
+            slots.capture(clients, size)
+        slots.refresh(received, _plan(tasks, schedule, num_slots, received.counts.device))
         return slots, schedule
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
 from fedblade.core.cohort import Cohort
-from fedblade.core.outcome import StepLog
+from fedblade.core.outcome import ClientsResult, StepLog
 from fedblade.core.phase import Phase
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
@@ -30,6 +30,11 @@ class RoundOutcome:
     log: StepLog = field(default_factory=StepLog)
     bytes_up: int = 0
     observed: DiagnosticSums = field(default_factory=DiagnosticSums)
+
+    @staticmethod
+    def of(result: ClientsResult) -> "RoundOutcome":
+        """The outcome of a cohort of these clients."""
+        return RoundOutcome(result.sums, result.log, result.bytes_up, result.observed)
 
     def __add__(self, other: "RoundOutcome") -> "RoundOutcome":
         """The outcome of both parts of a cohort; sums that keep clients apart have them in this order."""

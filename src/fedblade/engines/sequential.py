@@ -2,21 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
-from fedblade.core.outcome import LocalResult, adapt_client, collect_client, train_client
-from fedblade.core.passes import PASS_BATCH, Features, PassData, PassModel, run_passes
+from fedblade.core.one_client import OneClient
+from fedblade.core.outcome import adapt_clients, collect_clients, train_clients
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
-from fedblade.core.problem import Problem, personal_model
+from fedblade.core.problem import Problem
 from fedblade.core.registry import engines
 from fedblade.core.samples import Samples
 from fedblade.core.state import ClientStore, ServerState
-from fedblade.core.sums import DataPass, Sum, Sums
+from fedblade.core.sums import DataPass, Sum
 from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
+from fedblade.engines._loading import load_state, on_device
+from fedblade.engines._measuring import measure_clients, measure_global
 from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 
 
@@ -27,8 +28,7 @@ class SequentialEngine:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._pass_batch = PASS_BATCH
-        self._features: Features = problem.network.eval_features
+        self._client = OneClient(problem)
 
     def train(
         self,
@@ -43,12 +43,12 @@ class SequentialEngine:
         outcome = RoundOutcome()
         for task in tasks:
             state = self._state(store, task.client, server.round)
-            first = not outcome.observed.first.trees
-            result = train_client(self._problem, server, task, state, lr, diagnostics, first=first)
+            first = None if outcome.observed.first.trees else task.client
+            result = train_clients(self._client, server, [task], [state], lr, diagnostics, first)
             with timed("sums"):
-                if result.state:
-                    store.put(task.client, task.round, result.state)
-                outcome = outcome + _outcome(result)
+                if result.states[0]:
+                    store.put(task.client, task.round, result.states[0])
+                outcome = outcome + RoundOutcome.of(result)
             on_client(task.client)
         return outcome
 
@@ -60,7 +60,7 @@ class SequentialEngine:
         for task in tasks:
             state = self._state(store, task.client, server.round)
             with timed("sums"):
-                outcome = outcome + _outcome(collect_client(self._problem, server, task, state, sums))
+                outcome = outcome + RoundOutcome.of(collect_clients(self._client, server, [task], [state], sums))
         return outcome
 
     def adapt(
@@ -73,18 +73,14 @@ class SequentialEngine:
     ) -> Iterator[tuple[int, State]]:
         """Train each client's personal model on `phases` and yield (client, its state); nothing is aggregated."""
         for task in tasks:
-            state = self._on_device(states(task.client))
-            yield task.client, adapt_client(self._problem, server, task, state, lr, phases).state
+            state = on_device(self._problem, states(task.client))
+            yield task.client, adapt_clients(self._client, server, [task], [state], lr, phases)[0]
 
     def measure(
         self, server: ServerState, samples: Samples, indices: Tensor, passes: Sequence[DataPass]
     ) -> Mapping[str, Tree]:
         """Run passes over a data set with the global model."""
-        network = self._problem.network
-        counts = torch.zeros(network.num_classes, dtype=torch.int64, device=indices.device)
-        model = PassModel(server.params, server.buffers, server.fixed, counts, server.extra)
-        data = PassData(samples, indices)
-        return run_passes(passes, network, model, data, features=self._features, batch=self._pass_batch)
+        return measure_global(self._client, server, samples, indices, passes)
 
     def measure_personal(
         self,
@@ -94,33 +90,12 @@ class SequentialEngine:
         passes: Sequence[DataPass],
     ) -> Iterator[tuple[int, Mapping[str, Tree]]]:
         """Run passes with each client's personal model and prediction; yields (client, totals)."""
-        problem, method = self._problem, self._problem.method
-        for measured, indices in clients:
-            kept = self._on_device(measured.state) or {}
-            model = PassModel(
-                *personal_model(problem, server, kept),
-                counts=measured.counts,
-                server=server.extra,
-                client={n: kept[n] if n in kept else init(problem.start) for n, init in method.client_state.items()},
-                logits=method.own.logits,
-            )
-            yield measured.client, run_passes(passes, problem.network, model, PassData(samples, indices))
+        for measured in clients:
+            yield from measure_clients(self._client, server, [measured], samples, passes)
 
     def _state(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
-        with timed("load"):
-            return self._on_device(store.get(client, before_round))
-
-    def _on_device(self, state: State | None) -> State | None:
-        if state is None:
-            return None
-        device = self._problem.samples.labels.device
-        return {name: {key: leaf.to(device) for key, leaf in tree.items()} for name, tree in state.items()}
-
-
-def _outcome(result: LocalResult) -> RoundOutcome:
-    """The outcome of a cohort of this one client."""
-    return RoundOutcome(result.sums or Sums(), result.log, result.bytes_up, result.observed)
+        return load_state(self._problem, store, client, before_round)
 
 
 @engines.register()

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from fedblade.core.errors import NonFinite
-from fedblade.core.local import train
 from fedblade.core.method import InitView, Method
 from fedblade.core.network import Network
+from fedblade.core.one_client import receive, train_alone
 from fedblade.core.plan import Batch, ClientTask
-from fedblade.core.problem import LocalSettings, Problem, receive
+from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
@@ -71,7 +71,7 @@ def calibrate_head(
     problem = _problem(method, params, features, labels, num_classes=len(sums["moments"]["count"]))
     task = _task(labels, problem.network.num_classes, epochs, batch_size, generator)
     with torch.inference_mode(False), torch.enable_grad():
-        model, _ = train(problem, receive(problem, ServerState(params, {}, state.fixed), task, None, lr))
+        model, _ = train_alone(problem, receive(problem, ServerState(params, {}, state.fixed), task, None, lr))
     return state.replace(params=state.params | model.params)
 
 

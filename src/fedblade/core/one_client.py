@@ -1,0 +1,129 @@
+"""One client alone: the definition of what clients side by side compute."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedblade.core.clients import Clients, Fields, Trace
+from fedblade.core.local import train
+from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
+from fedblade.core.phase import Phase
+from fedblade.core.plan import Batch, ClientTask
+from fedblade.core.problem import LocalModel, Problem, Received
+from fedblade.core.receive import receive_clients, with_batches
+from fedblade.core.samples import Samples
+from fedblade.core.state import ServerState
+from fedblade.core.sums import DataPass
+from fedblade.core.tree import State, Tree, tree_map
+from fedblade.core.views import Tap
+
+
+@dataclass(frozen=True)
+class OneClient(Clients):
+    """One client, whose tensors have no client axis: `map` calls the function once.
+
+    A `pass_batch` of another size changes nothing but rounding where the network takes no batch statistics.
+    """
+
+    pass_batch: int = PASS_BATCH
+
+    def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
+        """The function's value for the client."""
+        return function(fields)
+
+    def features(
+        self,
+        params: Tree,
+        fixed: Tree,
+        buffers: Tree,
+        inputs: Tensor,
+        mask: Tensor | None,  # noqa: ARG002 - a client alone has no padding
+        *,
+        training: bool,
+        tap: Tap = "none",
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Features [batch, dim], and the outputs of the body's stages if they are tapped."""
+        network = self.problem.network
+        return network.tapped(network.complete(params, fixed), buffers, inputs, training=training, tap=tap)
+
+    def read(self, samples: Samples, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of a batch."""
+        return samples.batch(indices, draws)
+
+    def join(self, common: Tree, by_client: Sequence[Tree]) -> Tree:
+        """The client's tree, completed by the common one."""
+        (tree,) = by_client
+        return common | tree
+
+    def numbers(self, by_client: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
+        """The client's numbers."""
+        (numbers,) = by_client
+        return numbers
+
+    def with_axis(self, trees: Mapping[str, Tree]) -> dict[str, Tree]:
+        """The trees with a client axis of length one."""
+        return {name: tree_map(lambda leaf: leaf[None], tree) for name, tree in trees.items()}
+
+    def batches(self, tasks: Sequence[ClientTask]) -> tuple[tuple[Batch, ...], ...]:
+        """The client's batches on the training device."""
+        (task,) = tasks
+        return task.on(self.problem.samples.labels.device).phases
+
+    def taking_part(self, received: Received, model: LocalModel, batch: Batch) -> tuple[Received, LocalModel]:  # noqa: ARG002
+        """The client itself."""
+        return received, model
+
+    def at(self, position: int, received: Received, model: LocalModel) -> tuple[Received, LocalModel]:  # noqa: ARG002
+        """The client itself."""
+        return received, model
+
+    def train(
+        self, received: Received, tasks: Sequence[ClientTask], phases: Sequence[Phase] | None = None
+    ) -> tuple[LocalModel, Trace]:
+        """The model after the local loop, and what its steps logged."""
+        return train(self, with_batches(self, received, tasks), phases)
+
+    @torch.no_grad()
+    def run_passes(self, passes: Sequence[DataPass], models: PassModel, data: PassData) -> dict[str, Tree]:
+        """Totals of the passes over the client's samples, with one forward pass per batch."""
+        totals: dict[str, Tree] = {}
+        (indices,) = data.indices
+        for positions in chunks(torch.arange(len(indices), device=indices.device), self.pass_batch) if passes else ():
+            for name, tree in self.run_batch(passes, models, *self._batch(data, positions)).items():
+                added = tree_map(lambda leaf: leaf.to(torch.float64), tree)
+                totals[name] = tree_map(torch.add, totals[name], added) if name in totals else added
+        return totals
+
+    def _batch(self, data: PassData, positions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs, labels and mask of the samples at these positions of the data.
+
+        Batch statistics need two values: a sample alone is doubled, and the copy is masked.
+        """
+        samples, mask = data.samples, None
+        if len(positions) == 1 and self.problem.network.skips_singletons:
+            positions, mask = positions.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)
+        draws = None if data.draws is None or data.draws[0] is None else data.draws[0][positions]
+        return *self.read(samples, data.indices[0][positions], draws), mask
+
+
+def receive(
+    problem: Problem,
+    server: ServerState,
+    task: ClientTask,
+    state: State | None,
+    lr: float,
+    phases: Sequence[Phase] | None = None,
+) -> Received:
+    """What one client has when its round begins, with its batches."""
+    client = OneClient(problem)
+    return with_batches(client, receive_clients(client, server, [task], [state], lr, phases), [task])
+
+
+def train_alone(
+    problem: Problem, received: Received, phases: Sequence[Phase] | None = None
+) -> tuple[LocalModel, Trace]:
+    """Run the local loop of one client on the batches that it received."""
+    return train(OneClient(problem), received, phases)
