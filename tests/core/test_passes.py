@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks, run_passes
+from fedblade.core.one_client import OneClient
+from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
 from fedblade.core.sums import DataPass
 from fedblade.payloads import CLASS_FEATURES
 from support.small_federation import BATCH_NORM, build, tasks
@@ -23,7 +24,7 @@ def test_passes_add_up_over_batches_in_float64():
     indices = torch.arange(len(samples))
     assert len(indices) > PASS_BATCH
     model = PassModel(start.params, start.buffers, start.fixed, counts=torch.zeros(5))
-    total = run_passes([CLASS_FEATURES], network, model, PassData(samples, indices))["class_features"]
+    total = OneClient(setup.problem).run_passes([CLASS_FEATURES], model, PassData(samples, [indices]))["class_features"]
     features = network.features(start.params, start.buffers, samples.batch(indices)[0], training=False).double()
     assert total["sum"].dtype == torch.float64
     for label in range(5):
@@ -39,7 +40,7 @@ def test_a_pass_uses_running_statistics_and_leaves_them():
     model = PassModel(start.params, buffers, start.fixed, counts=torch.zeros(5))
     seen = []
     look = DataPass("look", lambda view: seen.append(view.features) or {"n": torch.ones(())})
-    run_passes([look], network, model, PassData(setup.problem.samples, tasks(setup)[0].indices))
+    OneClient(setup.problem).run_passes([look], model, PassData(setup.problem.samples, [tasks(setup)[0].indices]))
     assert all(torch.equal(buffers[name], leaf) for name, leaf in start.buffers.items())
     inputs, _ = setup.problem.samples.batch(tasks(setup)[0].indices)
     assert torch.equal(seen[0], network.features(start.params, start.buffers, inputs, training=False))
@@ -52,7 +53,7 @@ def test_several_passes_share_one_forward():
     forward = setup.problem.network.body.register_forward_hook(lambda *_: calls.append(1))
     passes = [DataPass(name, lambda view: {"n": view.labels.sum()}) for name in ("a", "b")]
     model = PassModel(setup.start.params, setup.start.buffers, setup.start.fixed, counts=torch.zeros(5))
-    totals = run_passes(passes, setup.problem.network, model, PassData(setup.problem.samples, torch.arange(10)))
+    totals = OneClient(setup.problem).run_passes(passes, model, PassData(setup.problem.samples, [torch.arange(10)]))
     forward.remove()
     assert calls == [1]
     assert totals["a"] == totals["b"] == {"n": torch.tensor(20.0, dtype=torch.float64)}
@@ -63,6 +64,6 @@ def test_no_pass_no_forward():
     calls = []
     forward = setup.problem.network.body.register_forward_hook(lambda *_: calls.append(1))
     model = PassModel(setup.start.params, setup.start.buffers, setup.start.fixed, counts=torch.zeros(5))
-    assert run_passes([], setup.problem.network, model, PassData(setup.problem.samples, torch.arange(10))) == {}
+    assert OneClient(setup.problem).run_passes([], model, PassData(setup.problem.samples, [torch.arange(10)])) == {}
     forward.remove()
     assert calls == []

@@ -14,11 +14,12 @@ from fedblade.core.state import MemoryStore
 from fedblade.core.terms import GradientTerm, Term, TermValue
 from fedblade.engines import _capture
 from fedblade.engines._capture import HIDDEN_ROUND, Captures
+from fedblade.engines._many_clients import ManyClients
 from fedblade.engines._slots import SlotTrainer, can_replay
-from fedblade.engines.stacked import StackedEngine
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from support.conformance import LR, check_two_rounds
+from support.slots import use_slots
 from support.small_federation import BATCH_NORM, build, tasks
 
 pytestmark = pytest.mark.gpu
@@ -53,14 +54,14 @@ def with_term(term):
 def test_a_term_that_reads_the_round_in_secret_is_told(term):
     setup = build(with_term(term))
     engine = engines.get("stacked").make(setup.problem)
-    engine._slots = SlotTrainer(engine._many)
+    use_slots(engine, SlotTrainer())
     with pytest.raises(Misconfigured, match="by_round"):
         engine.train(setup.start, tasks(setup), MemoryStore(), LR, lambda client: None)
 
 
 def test_a_term_that_says_so_is_not_captured():
     engine = engines.get("stacked").make(build(with_term(Honest())).problem)
-    assert not can_replay(engine._many)
+    assert not can_replay(engine._problem)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +138,15 @@ def test_errors_that_others_deal_with_pass(gpu, error):
 @pytest.fixture
 def short_of_memory(monkeypatch):
     """A device on which no more than one client fits."""
-    plain, sizes = StackedEngine._train_group, []
+    plain, sizes = ManyClients.train, []
 
-    def train(self, problem, group, received, phases):
+    def train(self, received, group, phases=None):
         sizes.append(len(group))
         if len(group) > 1:
             raise torch.cuda.OutOfMemoryError("pretended")
-        return plain(self, problem, group, received, phases)
+        return plain(self, received, group, phases)
 
-    monkeypatch.setattr(StackedEngine, "_train_group", train)
+    monkeypatch.setattr(ManyClients, "train", train)
     return sizes
 
 
@@ -163,7 +164,7 @@ def test_a_client_that_does_not_fit_alone_is_an_error(monkeypatch):
     def never(*_args):
         raise torch.cuda.OutOfMemoryError("pretended")
 
-    monkeypatch.setattr(StackedEngine, "_train_group", never)
+    monkeypatch.setattr(ManyClients, "train", never)
     setup = build()
     engine = engines.get("stacked").make(setup.problem)
     with pytest.raises(torch.cuda.OutOfMemoryError):

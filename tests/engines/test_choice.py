@@ -375,8 +375,8 @@ def test_batches_without_padding_are_checked_too(monkeypatch):
     """They take a path of their own through normalisation layers."""
     features = ManyClients.features
 
-    def wrong(self, params, buffers, inputs, mask, **given):
-        found, stages = features(self, params, buffers, inputs, mask, **given)
+    def wrong(self, params, fixed, buffers, inputs, mask, **given):
+        found, stages = features(self, params, fixed, buffers, inputs, mask, **given)
         return (1.5 * found if mask is None else found), stages
 
     monkeypatch.setattr(ManyClients, "features", wrong)

@@ -12,6 +12,7 @@ import torch
 
 from fedblade.core.method import Own, model, zeros
 from fedblade.core.neck import Neck
+from fedblade.core.one_client import OneClient
 from fedblade.core.outcome import StepLog, train_client
 from fedblade.core.phase import Lookahead, Phase, Sgd
 from fedblade.core.registry import engines, methods, models, regularisers
@@ -365,7 +366,7 @@ def test_what_passes_give_bounds_how_many_batches_pass_at_a_time(monkeypatch):
 
 def test_a_larger_batch_changes_nothing_in_a_pass_with_running_statistics():
     made, setup = make("stacked", "fedavg", BATCH_NORM)
-    made._measured_batch = 7
+    made._global_model = replace(made._global_model, pass_batch=7)
     check_measure(made, setup)
 
 
@@ -622,12 +623,18 @@ class Overwrites(SequentialEngine):
         return outcome
 
 
+class InTraining(OneClient):
+    """Features with batch statistics, whatever is asked for."""
+
+    def features(self, params, fixed, buffers, inputs, mask, **given):
+        return super().features(params, fixed, dict(buffers), inputs, mask, **given | {"training": True})
+
+
 class MeasuresInTraining(SequentialEngine):
     """Evaluates with batch statistics."""
 
     def measure(self, server, samples, indices, passes):
-        network = self._problem.network
-        self._features = lambda params, buffers, x: network.features(params, dict(buffers), x, training=True)
+        self._client = InTraining(self._problem)
         return super().measure(server, samples, indices, passes)
 
 

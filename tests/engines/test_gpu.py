@@ -19,6 +19,7 @@ from fedblade.runs._device import float32_products
 from support.conformance import LR, check_two_rounds
 from support.gpu import NEEDS_GPU
 from support.own_modules import FROZEN, half_frozen
+from support.slots import slots_of
 from support.small_federation import BATCH_NORM, CNN, build, configure, images, read_anew, tasks, vectors
 
 pytestmark = NEEDS_GPU
@@ -36,7 +37,7 @@ def exact_products():
 def make(method, data=None, *, dtype="float64", **overrides):
     setup = build(method, data, device="cuda", dtype=dtype, **METHODS[method], **overrides)
     engine = engines.get("stacked").make(setup.problem)
-    assert engine._slots is not None, "one captured step serves these methods"
+    assert slots_of(engine) is not None, "one captured step serves these methods"
     return engine, setup
 
 
@@ -66,7 +67,7 @@ def test_samples_that_the_host_reads_are_not_captured():
     changes = {"proto.transform": "train", "dataset.augment": "crop_flip"}
     setup = build("fedblade", read_anew(images(60, 10)), device="cuda", dtype="float64", **CNN, **MILD, **changes)
     engine = engines.get("stacked").make(setup.problem)
-    assert engine._slots is None
+    assert slots_of(engine) is None
     check_two_rounds(engine, setup)
 
 
@@ -76,7 +77,7 @@ def test_captures_of_several_sizes_agree(slots, monkeypatch):
     monkeypatch.setattr(_slots, "MOST_SLOTS", slots)
     engine, setup = make("fedblade", **BATCH_NORM, **{"local.batch_size": 4})
     check_two_rounds(engine, setup)
-    assert len(engine._slots._memory.sizes) > 1
+    assert len(slots_of(engine)._memory.sizes) > 1
 
 
 DEEP = [*((model, "none") for model in ("mobilenet_v1", "mobilenet_v2", "resnet20", "resnet18")), ("resnet20", "bf16")]
@@ -150,9 +151,9 @@ def test_the_global_model_is_measured_alike(model, dtype):
 def test_two_rounds_of_one_shape_share_a_capture():
     engine, setup = make("fedavg", **BATCH_NORM)
     check_two_rounds(engine, setup)
-    held = engine._slots._memory
+    held = slots_of(engine)._memory
     engine.train(setup.start, iter(tasks(setup)), MemoryStore(), LR, lambda client: None)
-    assert engine._slots._memory is held
+    assert slots_of(engine)._memory is held
 
 
 def test_a_method_that_waits_for_the_gpu_trains_without_captures_and_leaves_the_gpu_usable(monkeypatch):

@@ -11,14 +11,18 @@ from fedblade.core.method import model, zeros
 from fedblade.core.one_client import receive
 from fedblade.core.outcome import StepLog
 from fedblade.core.plan import Batch
+from fedblade.core.receive import receive_clients
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.terms import Term, TermValue
-from fedblade.core.tree import tree_map
+from fedblade.core.tree import state_split, tree_map, tree_split
 from fedblade.engines import stacked
-from fedblade.engines._group import is_repeated, longest_first, receive_group, split_state, split_tree
+from fedblade.engines._client_axis import is_repeated
+from fedblade.engines._group import longest_first
 from fedblade.engines._layout import lay_out, side_by_side
+from fedblade.engines._many_clients import ManyClients
+from fedblade.engines.layers import StackedBody
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import local_model
@@ -208,22 +212,27 @@ def test_stored_states_hold_no_memory_of_their_group():
 # What a group receives.
 
 
+def side_by_side_in(setup):
+    network = setup.problem.network
+    return ManyClients(setup.problem, StackedBody(network.body, network.stages))
+
+
 @pytest.mark.parametrize("known", [(), (1,), (0, 1, 2, 3)])
 def test_a_group_receives_what_its_clients_do(known):
     method = replace(fedavg(), personal=("head",), buffers="local", **BESIDE)
     setup = build(method, persist=True, **BATCH_NORM)
     cohort = longest_first(tasks(setup))
     kept = {k: each.state for k, each in enumerate(reference(setup, setup.start, tasks(setup), {})) if k in known}
-    group = receive_group(setup.problem, setup.start, cohort, [kept.get(task.client) for task in cohort], LR)
-    anchors, buffers = (split_tree(tree, len(cohort)) for tree in (group.anchor, group.buffers))
-    momenta = split_tree(group.momentum or tree_map(torch.zeros_like, group.anchor), len(cohort))
-    states = split_state(group.client, len(cohort))
+    group = receive_clients(side_by_side_in(setup), setup.start, cohort, [kept.get(task.client) for task in cohort], LR)
+    anchors, buffers = (tree_split(tree, len(cohort)) for tree in (group.anchor, group.buffers))
+    momenta = tree_split(group.momentum or tree_map(torch.zeros_like, group.anchor), len(cohort))
+    states = state_split(group.client, len(cohort))
     for k, task in enumerate(cohort):
         expected = receive(setup.problem, setup.start, task, kept.get(task.client), LR)
         assert_near(anchors[k], expected.anchor, 0.0)
         assert_near(buffers[k], expected.buffers, 0.0)
         check_state(states[k], expected.client)
-        assert torch.equal(group.task.counts[k], task.counts)
+        assert torch.equal(group.counts[k], task.counts)
         assert_near(momenta[k], expected.momentum or tree_map(torch.zeros_like, expected.anchor), 0.0)
     assert (group.momentum is None) == (not known)
     assert all(
@@ -236,13 +245,13 @@ def test_a_group_of_one_is_no_common_tensor():
     """Its leaves have a client axis of one; vmap takes them as they are."""
     setup = build()
     (first, *_), own = tasks(setup), None
-    group = receive_group(setup.problem, setup.start, [first], [own], LR)
+    group = receive_clients(side_by_side_in(setup), setup.start, [first], [own], LR)
     assert not any(is_repeated(leaf) for leaf in group.anchor.values())
 
 
 def test_what_a_group_receives_is_not_the_servers_memory():
     setup = build(**BATCH_NORM)
-    group = receive_group(setup.problem, setup.start, tasks(setup), [None] * 4, LR)
+    group = receive_clients(side_by_side_in(setup), setup.start, tasks(setup), [None] * 4, LR)
     for name, leaf in group.anchor.items():
         assert leaf.data_ptr() != setup.start.params[name].data_ptr()
 

@@ -16,6 +16,7 @@ from fedblade.engines._slot_memory import Slots
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.methods.fedavg import fedavg
 from support.conformance import LR, assert_near, check_train, check_two_rounds, reference
+from support.slots import slots_of, use_slots
 from support.small_federation import BATCH_NORM, CNN, build, images, tasks
 
 MILD = {"lambda_decorr": 1e-4}
@@ -49,8 +50,8 @@ def two_slots(monkeypatch):
 def make(method="fedavg", data=None, **overrides):
     setup = build(method, data, **overrides)
     engine = engines.get("stacked").make(setup.problem)
-    assert can_replay(engine._many)
-    engine._slots = SlotTrainer(engine._many)
+    assert can_replay(engine._problem)
+    use_slots(engine, SlotTrainer())
     return engine, setup
 
 
@@ -74,7 +75,7 @@ def test_slots_agree_on_augmented_images(method):
 def test_the_clients_did_take_turns():
     engine, setup = make()
     check_train(engine, setup)
-    held = engine._slots._memory
+    held = slots_of(engine)._memory
     assert held.num_slots == 2
     assert len(tasks(setup)) == 4
     assert int(held.tick) <= held.capacity
@@ -91,7 +92,7 @@ def test_rates_and_the_servers_state_may_change_between_rounds(method):
         own |= check_train(engine, setup, server, own, lr=lr)
         server = setup.method.server(server, reduce(Sums.__add__, (each.sums for each in results)))
         server = server.replace(round=round_ + 1)
-        seen.add(id(engine._slots._memory))
+        seen.add(id(slots_of(engine)._memory))
     assert len(seen) == 1, "one shape, one capture"
 
 
@@ -100,7 +101,7 @@ def test_rates_and_the_servers_state_may_change_between_rounds(method):
 def test_only_some_clients_bring_momentum(known, slots):
     """Those who never trained before start from none, beside others who did."""
     engine, setup = make(persist=True)
-    engine._slots = engine._slots if slots else None
+    use_slots(engine, slots_of(engine) if slots else None)
     results = reference(setup, setup.start, tasks(setup), {})
     own = {k: results[k].state for k in known}
     check_train(engine, setup, setup.start.replace(round=1), own)
@@ -118,7 +119,7 @@ def test_a_plan_grows_with_the_round(monkeypatch):
     monkeypatch.setattr(_slots, "CAPACITY", 3)
     engine, setup = make()
     check_two_rounds(engine, setup)
-    capacity = engine._slots._memory.capacity
+    capacity = slots_of(engine)._memory.capacity
     assert capacity % 3 == 0
     assert capacity > 3
 
@@ -130,9 +131,9 @@ def test_a_step_can_be_made_ready_after_a_round_that_filled_its_plan(monkeypatch
     first, second = next(pair for pair in combinations(cohort, 2) if pair[0].num_steps == pair[1].num_steps)
     monkeypatch.setattr(_slots, "CAPACITY", first.num_steps)
     engine = setup.engine
-    engine._slots = SlotTrainer(engine._many)
+    use_slots(engine, SlotTrainer())
     check_train(engine, setup, cohort=[first, second])
-    assert engine._slots._memory.capacity == first.num_steps
+    assert slots_of(engine)._memory.capacity == first.num_steps
     check_train(engine, setup, cohort=[first])
 
 
@@ -166,7 +167,7 @@ def test_out_of_memory_halves_the_slots_and_goes_on(monkeypatch):
     monkeypatch.setattr(Slots, "replay", short)
     with pytest.warns(UserWarning, match="at most 1 of the clients"):
         check_two_rounds(engine, setup)
-    assert engine._slots._memory.num_slots == 1
+    assert slots_of(engine)._memory.num_slots == 1
 
 
 @pytest.mark.filterwarnings("ignore:the GPU's memory")
@@ -186,10 +187,10 @@ def test_out_of_memory_with_one_slot_is_an_error(monkeypatch):
 @pytest.mark.parametrize("slots", [True, False])
 def test_training_does_not_depend_on_what_the_caller_switched_off(context, slots):
     engine, setup = make(**BATCH_NORM)
-    engine._slots = engine._slots if slots else None
+    use_slots(engine, slots_of(engine) if slots else None)
     plain = engine.train(setup.start, tasks(setup), MemoryStore(), LR, lambda client: None)
     again, other = make(**BATCH_NORM)
-    again._slots = again._slots if slots else None
+    use_slots(again, slots_of(again) if slots else None)
     with context():
         found = again.train(other.start, tasks(other), MemoryStore(), LR, lambda client: None)
     assert_near(found.sums["delta"], plain.sums["delta"], 0.0)
@@ -204,7 +205,7 @@ ONE_STEP_SERVES = {
 @pytest.mark.parametrize("name", ONE_STEP_SERVES)
 def test_methods_whose_steps_differ_are_not_replayed(name):
     setup = build(ONE_STEP_SERVES[name])
-    assert not can_replay(engines.get("stacked").make(setup.problem)._many)
+    assert not can_replay(setup.problem)
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -216,10 +217,10 @@ def test_registered_methods_are_replayed_where_one_step_serves(name):
     serves = serves and not any(
         type(term).__name__ in ("AnchorMatching", "Generated", "GeneratedMatch") for term in terms
     )
-    assert can_replay(engines.get("stacked").make(setup.problem)._many) == serves
+    assert can_replay(setup.problem) == serves
 
 
 @pytest.mark.parametrize("name", ["ditto", "fedrep", "fedfm", "fedgen", "perfedavg"])
 def test_methods_with_tracks_phases_rounds_or_pairs_are_not_replayed(name):
     setup = build(name)
-    assert not can_replay(engines.get("stacked").make(setup.problem)._many)
+    assert not can_replay(setup.problem)

@@ -6,8 +6,9 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, personal_model
+from fedblade.core.problem import BUFFERS, PERSONAL
 from fedblade.methods.ditto import ditto
+from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
     assert_close,

@@ -5,11 +5,11 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.problem import personal_model
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
 from fedblade.runs import plan_phases, tuning_stages
+from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,

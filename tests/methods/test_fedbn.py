@@ -5,7 +5,8 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import BUFFERS, PERSONAL, personal_model
+from fedblade.core.problem import BUFFERS, PERSONAL
+from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
     CNN,

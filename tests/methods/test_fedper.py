@@ -8,8 +8,9 @@ import torch
 import support.plain_torch as plain
 from fedblade.core.method import zeros
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, personal_model
+from fedblade.core.problem import PERSONAL
 from fedblade.methods.fedper import fedper
+from support.one_client import personal_model
 from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
 SGD = (0.05, 0.9, 1e-3)

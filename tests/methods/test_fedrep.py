@@ -9,10 +9,9 @@ import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.one_client import receive
 from fedblade.core.one_client import train_alone as local_train
-from fedblade.core.problem import personal_model
 from fedblade.methods.fedrep import fedrep
 from fedblade.runs import plan_phases
-from support.one_client import adapt_client
+from support.one_client import adapt_client, personal_model
 from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, build, tasks, train
 
 SGD = (0.05, 0.9, 1e-3)

@@ -9,12 +9,13 @@ import support.plain_torch as plain
 from fedblade.core.one_client import receive
 from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.outcome import train_client
-from fedblade.core.problem import PERSONAL, personal_model
+from fedblade.core.problem import PERSONAL
 from fedblade.core.streams import Streams
 from fedblade.core.views import StepView
 from fedblade.heads import DualLinearHead
 from fedblade.losses import ResidualCrossEntropy
 from fedblade.methods.fedrod import fedrod
+from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
     NUM_CLASSES,

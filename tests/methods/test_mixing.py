@@ -9,11 +9,12 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.gradient import OneClient, prepare_phase
+from fedblade.core.gradient import prepare_phase, step_gradient
 from fedblade.core.method import zeros
 from fedblade.core.network import Network
-from fedblade.core.one_client import receive
+from fedblade.core.one_client import OneClient, receive
 from fedblade.core.one_client import train_alone as local_train
+from fedblade.core.problem import LocalModel
 from fedblade.core.registry import regularisers as registry
 from fedblade.losses import Decorr
 from fedblade.methods import compose
@@ -85,9 +86,9 @@ def gradient_at(setup, params, previous=None):
     received = received_by(setup, previous)
     leaves = {n: v.detach().clone().requires_grad_() for n, v in params.items()}
     work = prepare_phase(setup.problem, setup.method.phases[0], leaves)
-    batch = received.task.phases[0][0]
+    batch = received.batches[0][0]
     buffers = {n: v.clone() for n, v in received.buffers.items()}
-    return OneClient(setup.problem).compute(received, work, work.terms, batch, leaves, buffers).gradient
+    return step_gradient(OneClient(setup.problem), received, work, batch, LocalModel(leaves, buffers, {})).gradient
 
 
 def raw_logits(params, fixed, z):

@@ -10,9 +10,9 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.lengths import PhasePlan
 from fedblade.core.one_client import receive
 from fedblade.core.one_client import train_alone as local_train
-from fedblade.core.problem import personal_model
 from fedblade.methods.perfedavg import perfedavg
 from fedblade.runs import tuning_stages
+from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
     assert_close,

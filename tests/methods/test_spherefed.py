@@ -8,9 +8,9 @@ import torch
 import fedblade
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.one_client import receive
+from fedblade.core.one_client import OneClient, receive
 from fedblade.core.one_client import train_alone as local_train
-from fedblade.core.passes import PassData, PassModel, run_passes
+from fedblade.core.passes import PassData, PassModel
 from fedblade.core.problem import PERSONAL
 from fedblade.core.views import StepView
 from fedblade.methods.spherefed import _MOMENTS, spherefed
@@ -232,7 +232,7 @@ def test_moments_add_up_over_batches_of_a_pass():
     start, samples = setup.start, setup.problem.samples
     counts = torch.zeros(NUM_CLASSES, dtype=torch.int64)
     model = PassModel(start.params, start.buffers, start.fixed, counts)
-    found = run_passes([_MOMENTS], setup.problem.network, model, PassData(samples, torch.arange(300)))
+    found = OneClient(setup.problem).run_passes([_MOMENTS], model, PassData(samples, [torch.arange(300)]))
     u = plain.unit(plain.features(plain.MLP, start.params, {}, samples.inputs, training=False))
     assert_close({"gram": found["unit_moments"]["gram"]}, {"gram": u.T @ u}, 1e-11)
 

@@ -111,9 +111,11 @@ class _Round:
 
     def _features(self, clients: Clients, received: Received, phase: int, *, training: bool) -> Tensor:
         """Features of the first batch of a phase with the received model."""
-        batch, buffers = received.batches[phase][0], tree_clone(received.buffers)
+        batch = received.batches[phase][0]
+        # Copies: training changes statistics, and shared parameters would not reach the stacked layers.
+        params, buffers = tree_clone(received.anchor), tree_clone(received.buffers)
         inputs, _ = clients.read(self.problem.samples, batch.indices, batch.draws)
-        features, _ = clients.features(received.anchor, received.fixed, buffers, inputs, batch.mask, training=training)
+        features, _ = clients.features(params, received.fixed, buffers, inputs, batch.mask, training=training)
         return features
 
     def _check_training(self) -> LocalModel:

@@ -67,8 +67,9 @@ class ManyClients(Clients):
         """
         network = self.problem.network
         body = {name: leaf for name, leaf in network.complete(params, fixed).items() if name.startswith(BODY)}
-        alike = not (training or network.takes_batch_statistics or tap != "none")
-        if alike and all(map(is_repeated, (body | buffers).values())):
+        tensors = list((body | buffers).values())
+        by_sample = not (training or network.takes_batch_statistics or tap != "none")
+        if by_sample and tensors and all(map(is_repeated, tensors)):
             common, statistics = ({name: leaf[0] for name, leaf in tree.items()} for tree in (body, buffers))
             features = self.features_of_one(common, statistics, inputs.flatten(0, 1))
             return features.reshape(*inputs.shape[:2], -1), ()
