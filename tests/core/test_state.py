@@ -52,8 +52,9 @@ def test_one_state_of_many_that_cannot_be_written_is_told_when_the_others_are(tm
 
     monkeypatch.setattr(DiskStore, "put", failing)
     store = DiskStore(tmp_path)
+    store.put_all(0, {client: state(float(client)) for client in range(9)})
     with pytest.raises(RunFailed, match="no space left"):
-        store.put_all(0, {client: state(float(client)) for client in range(9)})
+        store.flush()
     assert [client for client in range(9) if store.has(client, 0)] == [0, 2, 3, 4, 5, 6, 7, 8]
 
 

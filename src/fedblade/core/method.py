@@ -97,12 +97,14 @@ class Method:
     """A federated method. It has no tensor and no loop; engines give it a client axis.
 
     `server_state` names in `broadcast` travel to the clients each round (all of them if None). Parameters and
-    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client. `drafts`
-    names models that a phase's `track` trains beside the received model: a draft starts every round as the received
-    model, later phases see it in `view.client`, and no client keeps it. `participation` "all" trains every client in
-    every round. `noise` uniform numbers per sample are drawn for each step. `clip` is the largest gradient norm of a
-    local step if the run sets none. `evaluated` returns the state to measure and save, if it is not the trained one.
-    `gauges` are numbers of the server state that the history shows each round.
+    statistics of the groups in `personal`, and with `buffers="local"` all statistics, stay on the client. Client states
+    in `write_only` are made anew in every round and serve the personal model only: a round does not load them, and its
+    `view.client` lacks them. `drafts` names models that a phase's `track` trains beside the received model: a draft
+    starts every round as the received model, later phases see it in `view.client`, and no client keeps it.
+    `participation` "all" trains every client in every round. `noise` uniform numbers per sample are drawn for each
+    step. `clip` is the largest gradient norm of a local step if the run sets none. `evaluated` returns the state to
+    measure and save, if it is not the trained one. `gauges` are numbers of the server state that the history shows each
+    round.
     """
 
     head: Head
@@ -117,6 +119,7 @@ class Method:
     broadcast: tuple[str, ...] | None = None
     client_state: Mapping[str, Init] = field(default_factory=dict)
     client_update: Mapping[str, Callable[[EndView], Tree]] = field(default_factory=dict)
+    write_only: tuple[str, ...] = ()
     drafts: tuple[str, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     buffers: Literal["average", "local"] = "average"
@@ -133,6 +136,7 @@ class Method:
         check_names("Method.personal", self.personal, GROUPS)
         check_names("Method.client_update", self.client_update, self.client_state)
         check_names("Method.broadcast", self.broadcast or (), self.server_state)
+        check_names("Method.write_only", self.write_only, self.client_update)
         if twice := sorted(set(self.drafts) & set(self.client_state)):
             raise Misconfigured(f"'{twice[0]}' is a draft and a client state. Give one of them another name.")
         check_names("Own.state", [self.own.state] if self.own.state else (), self.client_state)
@@ -145,6 +149,11 @@ class Method:
     def sent(self) -> tuple[str, ...]:
         """Names of the server state that clients receive each round."""
         return tuple(self.server_state) if self.broadcast is None else self.broadcast
+
+    @property
+    def read_state(self) -> tuple[str, ...]:
+        """Names of the client state that `view.client` has."""
+        return tuple(name for name in self.client_state if name not in self.write_only)
 
     @property
     def has_own_models(self) -> bool:

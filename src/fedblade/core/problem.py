@@ -49,6 +49,12 @@ class Problem:
         untrained = frozenset(self.start.params) - self.network.names_in(groups, self.start.params)
         return self.shared - untrained
 
+    @cached_property
+    def reads_state(self) -> bool:
+        """Whether a round reads anything of what a client keeps."""
+        personal = frozenset(self.start.params) | self.network.buffer_names
+        return bool(self.method.read_state or self.settings.persist or personal - self.shared)
+
 
 @dataclass(frozen=True)
 class Received:

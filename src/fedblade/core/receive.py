@@ -1,12 +1,11 @@
 """What clients have when their round begins, and their personal models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torch import Tensor
 
 from fedblade.core.clients import Clients
-from fedblade.core.method import Init
 from fedblade.core.passes import PassModel
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
@@ -44,7 +43,7 @@ def receive_clients(
         buffers=join(tree_clone(server.buffers), BUFFERS),
         fixed=clients.join(server.fixed, [{} for _ in tasks]),
         server={name: server.extra[name] for name in method.sent},
-        client=_client_states(clients, kept),
+        client=_client_states(clients, kept, method.read_state),
         momentum=join(tree_zeros(anchor), MOMENTUM) if any(MOMENTUM in state for state in kept) else None,
         lr=lr,
     )
@@ -74,20 +73,20 @@ def personal_models(
         fixed=join(server.fixed),
         counts=clients.join({}, [{"counts": of_client} for of_client in counts])["counts"],
         server=server.extra,
-        client=_client_states(clients, kept),
+        client=_client_states(clients, kept, problem.method.client_state),
         logits=problem.method.own.logits,
     )
 
 
-def _client_states(clients: Clients, kept: Sequence[State]) -> State:
-    """The method's client states; a client that keeps none has the initial one."""
-    start = clients.problem.start
+def _client_states(clients: Clients, kept: Sequence[State], names: Iterable[str]) -> State:
+    """Client states of the method by name; a client that keeps none has the initial one."""
+    start, initial = clients.problem.start, clients.problem.method.client_state
 
-    def join(name: str, init: Init) -> Tree:
-        common = {} if all(name in state for state in kept) else init(start)
+    def join(name: str) -> Tree:
+        common = {} if all(name in state for state in kept) else initial[name](start)
         return clients.join(common, [state.get(name, {}) for state in kept])
 
-    return {name: join(name, init) for name, init in clients.problem.method.client_state.items()}
+    return {name: join(name) for name in names}
 
 
 def _personal_tensors(problem: Problem, state: State) -> Tree:

@@ -1,7 +1,7 @@
 """Server state, and the stores that keep the states of clients between rounds."""
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,9 +11,9 @@ import torch
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.tensorfile import read_tensors, write_tensors
-from fedblade.core.tree import State, Tree, tree_clone
+from fedblade.core.tree import State, Tree, tree_clone, tree_map
 
-_WRITERS = 4
+_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,17 @@ class ClientStore(Protocol):
     def get(self, client: int, before_round: int) -> State | None:
         """The newest state that was saved for a client before round `before_round`, or None."""
 
+    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
+        """The newest states of many clients."""
+
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state of a client after `round_`."""
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Save the states of many clients; all are saved when this returns."""
+        """Save the states of many clients; their tensors must not change until `flush` returns."""
+
+    def flush(self) -> None:
+        """Return when every state is saved; an error of `put_all` may appear here."""
 
     def forget_before(self, round_: int) -> None:
         """Allow the store to forget states older than the newest one before `round_`."""
@@ -106,6 +112,10 @@ class MemoryStore:
         """The newest state of a client."""
         return self._states.get(client)
 
+    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:  # noqa: ARG002
+        """The newest states of many clients."""
+        return [self._states.get(client) for client in clients]
+
     def put(self, client: int, round_: int, state: State) -> None:  # noqa: ARG002
         """Replace the state of a client."""
         self._states[client] = {name: tree_clone(tree) for name, tree in state.items()}
@@ -114,6 +124,9 @@ class MemoryStore:
         """Replace the states of these clients."""
         for client, state in states.items():
             self.put(client, round_, state)
+
+    def flush(self) -> None:
+        """Does nothing: `put` has saved every state."""
 
     def forget_before(self, round_: int) -> None:
         """Does nothing: only the newest state is kept."""
@@ -124,15 +137,20 @@ class DiskStore:
 
     A run that resumes from round r reads the newest file before r. Files that a killed process wrote later do no harm:
     they are overwritten with the same tensors. Memory does not grow with the number of clients, and a call lists the
-    folder of one client only.
+    folder of one client only. `put_all` writes in the background, because hashing, writing and waiting for the disk
+    can overlap with training; the next `put_all` waits until everything before is written.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._keep_from = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._writing: dict[int, Future[None]] = {}
 
     def get(self, client: int, before_round: int) -> State | None:
         """The newest state saved before `before_round`."""
+        if client in self._writing:
+            self._writing[client].result()
         rounds = [r for r in self._rounds(client) if r < before_round]
         if not rounds:
             return None
@@ -143,6 +161,13 @@ class DiskStore:
                 f"the state of client {client} is lost: {error}. It cannot be rebuilt; start the run again elsewhere."
             ) from error
         return unflatten(tensors)
+
+    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
+        """The newest states of many clients, read by a few threads."""
+        self.flush()
+        if len(clients) < 2:
+            return [self.get(client, before_round) for client in clients]
+        return list(self._threads().map(lambda client: self.get(client, before_round), clients))
 
     def has(self, client: int, round_: int) -> bool:
         """Whether there is a state that the client saved after exactly this round."""
@@ -161,14 +186,26 @@ class DiskStore:
             old.unlink(missing_ok=True)
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Write the states in a few threads, because hashing, writing and waiting for the disk can overlap."""
-        with ThreadPoolExecutor(_WRITERS) as writers:
-            for written in [writers.submit(self.put, client, round_, state) for client, state in states.items()]:
-                written.result()
+        """Write the states with a few threads in the background. Tensors of a GPU are copied before this returns."""
+        self.flush()
+        for client, state in states.items():
+            copied = {name: tree_map(lambda leaf: leaf.detach().cpu(), tree) for name, tree in state.items()}
+            self._writing[client] = self._threads().submit(self.put, client, round_, copied)
+
+    def flush(self) -> None:
+        """Wait until every state is written; the first error is raised after all writers have ended."""
+        writing, self._writing = self._writing, {}
+        wait(writing.values())
+        for written in writing.values():
+            written.result()
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` are removed when their client next writes."""
         self._keep_from = round_
+
+    def _threads(self) -> ThreadPoolExecutor:
+        self._pool = self._pool or ThreadPoolExecutor(_THREADS, "client-states")
+        return self._pool
 
     def _path(self, client: int, round_: int) -> Path:
         return self._folder / f"{client // 1000:04d}" / f"{client}" / f"{round_:06d}.safetensors"

@@ -134,6 +134,14 @@ class AllRanksStore:
         """Save states on rank 0."""
         self._worker.store.put_all(round_, states)
 
+    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
+        """The newest states of many clients, one after another."""
+        return [self.get(client, before_round) for client in clients]
+
+    def flush(self) -> None:
+        """Return when every state of rank 0 is saved; other ranks have saved theirs when they answer."""
+        self._worker.store.flush()
+
     def forget_before(self, round_: int) -> None:
         """Allow all ranks to forget older states; the next request of rank 0 carries this to the other ranks."""
         self.keep_from = round_

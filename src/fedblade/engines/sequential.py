@@ -16,7 +16,7 @@ from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.timeline import timed
 from fedblade.core.tree import State, Tree
-from fedblade.engines._loading import load_state, on_device
+from fedblade.engines._loading import load_states, on_device
 from fedblade.engines._measuring import measure_clients, measure_global
 from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 
@@ -95,7 +95,7 @@ class SequentialEngine:
 
     def _state(self, store: ClientStore, client: int, before_round: int) -> State | None:
         """A client's state on the training device."""
-        return load_state(self._problem, store, client, before_round)
+        return load_states(self._problem, store, [client], before_round)[0]
 
 
 @engines.register()

@@ -33,7 +33,7 @@ from fedblade.core.tree import State, Tree
 from fedblade.engines._conformance_check import check_conformance
 from fedblade.engines._device_memory import shrink_to
 from fedblade.engines._group import groups_of
-from fedblade.engines._loading import load_state, on_device
+from fedblade.engines._loading import load_states, on_device
 from fedblade.engines._many_clients import ManyClients, OneOfMany
 from fedblade.engines._measuring import measure_clients, measure_global
 from fedblade.engines._slots import SlotTrainer, can_replay
@@ -88,7 +88,7 @@ class StackedEngine:
         first = min((task.client for task in chosen if task.num_steps), default=None)
 
         def work(part: Sequence[ClientTask]) -> ClientsResult:
-            states = [load_state(self._problem, store, task.client, server.round) for task in part]
+            states = load_states(self._problem, store, [task.client for task in part], server.round)
             return train_clients(self._clients, server, part, states, lr, diagnostics, first)
 
         outcome, trained = RoundOutcome(), list[int]()
@@ -112,7 +112,7 @@ class StackedEngine:
         """Collect an exchange's sums without training, a group of clients at a time."""
         outcome = RoundOutcome()
         for group in _batched(tasks, GROUP_SIZE):
-            states = [load_state(self._problem, store, task.client, server.round) for task in group]
+            states = load_states(self._problem, store, [task.client for task in group], server.round)
             with timed("sums"):
                 outcome = outcome + RoundOutcome.of(collect_clients(self._clients, server, group, states, sums))
         return outcome

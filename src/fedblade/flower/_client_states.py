@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,13 @@ class UsedStates:
         """Save the states after a round."""
         for client, state in states.items():
             self.put(client, round_, state)
+
+    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
+        """The states of these clients."""
+        return [self.get(client, before_round) for client in clients]
+
+    def flush(self) -> None:
+        """Do nothing: `put` has saved every state."""
 
     def forget_before(self, round_: int) -> None:
         """Do nothing: every request says which states may be removed."""

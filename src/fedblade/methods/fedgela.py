@@ -52,6 +52,7 @@ def adapted(
         exchanges=(Exchange("before_run", (_q_sum(phi),), _set_reference),) if shared else (),
         client_state={"local": model},
         client_update={"local": local_model},
+        write_only=("local",),
         own=Own(state="local", logits=_personal_logits(phi)),
         clip=None if clip == "none" else clip,
     )

@@ -184,6 +184,7 @@ class Driver:
         """Save a checkpoint of the last complete round, unless there is one."""
         if self._checkpoints is None or self._saved_round == self.state.round:
             return
+        self._store.flush()
         oldest = self._checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._personal_models.facts())
         self._store.forget_before(oldest)
         self._saved_round = self.state.round

@@ -116,7 +116,10 @@ class RankWorker:
         diagnostics = job.diagnostics
         if diagnostics is not None and request["first"] not in cohort.clients:
             diagnostics = replace(diagnostics, first=())
-        return self.engine.train(job.server, cohort, self.store, request["lr"], job.on_client, diagnostics)
+        outcome = self.engine.train(job.server, cohort, self.store, request["lr"], job.on_client, diagnostics)
+        # Another rank may train the client in the next round.
+        self.store.flush()
+        return outcome
 
     def _declared(self, request: Json) -> tuple[Sum, ...]:
         method = self.problem.method

@@ -1,0 +1,108 @@
+"""States of clients that are written in the background, and states that no round reads."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.method import model
+from fedblade.core.state import DiskStore, MemoryStore
+from fedblade.core.terms import Term, TermValue
+from fedblade.losses import CrossEntropy
+from fedblade.methods.fedavg import fedavg
+from fedblade.personal import local_model
+from support.conformance import LR, check_two_rounds
+from support.small_federation import build, tasks
+
+KEEPING = replace(fedavg(), client_state={"own": model}, client_update={"own": local_model}, write_only=("own",))
+
+
+def state(number):
+    return {"own": {"w": torch.full((3,), float(number))}}
+
+
+class SlowStore(DiskStore):
+    """Writes nothing before `go` is set."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.go = threading.Event()
+
+    def put(self, client, round_, state):
+        assert self.go.wait(20)
+        super().put(client, round_, state)
+
+
+def test_put_all_does_not_wait_and_flush_does(tmp_path):
+    store = SlowStore(tmp_path)
+    store.put_all(0, {client: state(client) for client in range(6)})
+    assert not list(tmp_path.rglob("*.safetensors"))
+    store.go.set()
+    store.flush()
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 6
+
+
+def test_a_state_that_is_being_written_is_waited_for(tmp_path):
+    store = SlowStore(tmp_path)
+    store.put_all(0, {4: state(4)})
+    threading.Timer(0.05, store.go.set).start()
+    assert torch.equal(store.get(4, 1)["own"]["w"], torch.full((3,), 4.0))
+
+
+def test_many_states_come_in_the_order_asked_for(tmp_path):
+    store = DiskStore(tmp_path)
+    store.put_all(0, {client: state(client) for client in (1, 2, 3)})
+    found = store.get_all([3, 9, 1], 1)
+    assert found[1] is None
+    assert [int(found[position]["own"]["w"][0]) for position in (0, 2)] == [3, 1]
+
+
+def test_an_error_of_a_writer_reaches_the_run(tmp_path):
+    """A file stands where the folder of a client should be."""
+    (tmp_path / "0000").write_text("")
+    store = DiskStore(tmp_path)
+    store.put_all(0, {1: state(1), 2: state(2)})
+    with pytest.raises(RunFailed, match="--resume"):
+        store.flush()
+    store.flush()
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_state_that_no_round_reads_is_kept_and_not_loaded(engine):
+    setup = build(KEEPING, engine=engine)
+
+    class Store(MemoryStore):
+        def get(self, client, before_round):
+            raise AssertionError("a round asked for a state that it does not read")
+
+        def get_all(self, clients, before_round):
+            raise AssertionError("a round asked for states that it does not read")
+
+    store = Store()
+    setup.engine.train(setup.start, tasks(setup), store, LR, lambda client: None)
+    assert MemoryStore.get(store, 2, 1)["own"].keys() == setup.start.params.keys()
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_engines_agree_on_states_that_no_round_reads(engine):
+    setup = build(KEEPING, engine=engine)
+    check_two_rounds(setup.engine, setup)
+
+
+def test_a_term_that_reads_such_a_state_fails():
+    class Reads(Term):
+        name = "reads"
+
+        def __call__(self, view):
+            return TermValue(view.client["own"]["head.bias"].sum())
+
+    setup = build(replace(KEEPING, losses=(CrossEntropy(), Reads())), engine="sequential")
+    with pytest.raises(KeyError, match="own"):
+        setup.engine.train(setup.start, tasks(setup), MemoryStore(), LR, lambda client: None)
+
+
+def test_only_states_that_are_made_anew_can_be_write_only():
+    with pytest.raises(Misconfigured, match="write_only"):
+        replace(fedavg(), client_state={"own": model}, write_only=("own",))
