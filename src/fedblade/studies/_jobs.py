@@ -58,7 +58,8 @@ def plan_jobs(asked: str, devices: str, runs: Sequence[PlannedRun]) -> Jobs:
     count = None if asked.strip() == AUTO else _read_count(asked)
     if count is not None and count < len(named):
         raise Misconfigured(
-            f"--jobs {count} would leave devices of --devices {devices} idle. Name {count} of them, or leave --jobs out."
+            f"--jobs {count} would leave devices of --devices {devices} idle. Name {count} of them, or leave --jobs "
+            f"out."
         )
     num_runs = max(1, len({run.folder for run in runs}))
     chosen = _choose_count(named, runs) if count is None else count

@@ -1,10 +1,11 @@
 """Runs of a study side by side: workers take the runs in order, and one process shows what all of them do."""
 
+import math
 import queue
 import sys
-from collections import deque
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,13 @@ class _Training:
 
     run: PlannedRun
     listener: RunListener
-    listening: AbstractContextManager[RunListener]
+    end_listening: ExitStack
+    began: float
+
+
+def _without_seed(run: PlannedRun) -> str:
+    """A key that runs have in common if they differ only in the seed."""
+    return repr({**run.config.table(), "seed": 0})
 
 
 class _Team:
@@ -49,14 +56,16 @@ class _Team:
         self.failed: dict[Path, str] = {}
         self._jobs = jobs
         self._listen = listen
-        self._num_runs = len(runs)
-        self._waiting = deque(enumerate(runs, start=1))
+        self._waiting = list(runs)
+        self._num_runs, self._num_started = len(runs), 0
+        self._seconds: dict[str, float] = {}
         self._count = min(jobs.count, len(runs))
         self._inbox: Inbox = queue.Queue()
         self._devices: dict[Worker, str | None] = {}
-        self._idle: set[Worker] = set()
         self._starting: set[Worker] = set()
+        self._idle: set[Worker] = set()
         self._training: dict[Worker, _Training] = {}
+        self._ending: set[Worker] = set()
         self._shown: set[str] = set()
         self._memory_known = not jobs.chosen or self._count == 1
 
@@ -64,6 +73,11 @@ class _Team:
     def busy(self) -> bool:
         """Whether a worker is left."""
         return bool(self._devices)
+
+    @property
+    def _num_workers(self) -> int:
+        """Workers without those that were told to end."""
+        return len(self._devices) - len(self._ending)
 
     @contextmanager
     def working(self) -> Iterator["_Team"]:
@@ -80,7 +94,7 @@ class _Team:
                 if message["kind"] == "gone":
                     del self._devices[worker]
             for training in self._training.values():
-                training.listening.__exit__(None, None, None)
+                training.end_listening.close()
 
     def handle_message(self) -> None:
         """Wait for the next message of a worker and act on it."""
@@ -95,7 +109,11 @@ class _Team:
             case "error":
                 raise_described_error(None, message["error"])
             case "text":
-                self._show_text(message["text"])
+                self._show(message["text"])
+            case "warning":
+                if message["text"] not in self._shown:
+                    self._shown.add(message["text"])
+                    self._show(message["text"])
             case "gone":
                 self._lose(worker, message["reason"])
             case _:
@@ -113,27 +131,34 @@ class _Team:
         Until it is known how much memory a run takes, only one run is in training.
         """
         for worker in list(self._idle):
-            if not self._waiting or len(self._devices) > self._count:
+            if not self._waiting or self._num_workers > self._count:
                 self._idle.discard(worker)
+                self._ending.add(worker)
                 worker.end()
             elif self._memory_known or not self._training:
                 self._idle.discard(worker)
                 self._start_run(worker)
 
     def _start_run(self, worker: Worker) -> None:
-        number, run = self._waiting.popleft()
-        listening = self._listen(f"{run.label} ({number}/{self._num_runs})")
-        listener = UniqueNotes(listening.__enter__(), self._shown)
-        self._training[worker] = _Training(run, listener, listening)
+        # Longest first, so that the last runs end together. Nothing is known of a run before another seed has ended.
+        run = max(self._waiting, key=lambda run: self._seconds.get(_without_seed(run), math.inf))
+        self._waiting.remove(run)
+        self._num_started += 1
+        end_listening = ExitStack()
+        listener = end_listening.enter_context(self._listen(f"{run.label} ({self._num_started}/{self._num_runs})"))
+        began = time.monotonic()
+        self._training[worker] = _Training(run, UniqueNotes(listener, self._shown), end_listening, began)
         worker.train(run)
 
     def _end_run(self, worker: Worker, failure: str | None) -> None:
         training = self._training.pop(worker)
-        self._memory_known = self._memory_known or failure is None
-        if failure is not None:
+        if failure is None:
+            self._memory_known = True
+            self._seconds[_without_seed(training.run)] = time.monotonic() - training.began
+        else:
             self.failed[training.run.folder] = failure
             training.listener.on_note(f"{training.run.label} failed: {failure}")
-        training.listening.__exit__(None, None, None)
+        training.end_listening.close()
 
     def _relay(self, worker: Worker, message: Message) -> None:
         listener = self._training[worker].listener
@@ -147,15 +172,16 @@ class _Team:
         fitting = self._count if peak is None else min(self._count, jobs_in_memory(self._jobs, peak))
         if fitting < self._count and peak is not None:
             listener.on_note(
-                f"{plural(fitting, 'run')} at a time instead of {self._count}: a run takes up to {peak / 2**30:.1f} GiB "
-                f"of memory. --jobs N sets another number."
+                f"{plural(fitting, 'run')} at a time instead of {self._count}: a run takes up to "
+                f"{peak / 2**30:.1f} GiB of memory. --jobs N sets another number."
             )
         self._count = fitting
 
     def _lose(self, worker: Worker, reason: str) -> None:
         """A worker has ended: the run that it trained has failed, and another worker takes its place if need be."""
         device = self._devices.pop(worker)
-        self._idle.discard(worker)
+        for group in (self._idle, self._ending):
+            group.discard(worker)
         if worker in self._starting:
             raise RunFailed(
                 f"a process for a run could not be started: {reason}. Use --jobs 1 to train all runs in one process."
@@ -163,11 +189,9 @@ class _Team:
         if worker in self._training:
             advice = "Repeat the command to go on with the run; fewer --jobs need less memory"
             self._end_run(worker, f"{reason}. {advice}")
-        if self._waiting and len(self._devices) < self._count:
+        if self._waiting and self._num_workers < self._count:
             self._start_worker(device)
 
-    def _show_text(self, text: str) -> None:
-        """Show what a worker printed. Warnings that several workers print are shown once."""
-        if text not in self._shown:
-            self._shown.add(text)
-            print(text, file=sys.stderr, flush=True)
+    def _show(self, text: str) -> None:
+        """Show what a worker printed; a display that is on the terminal puts it above its bars."""
+        print(text, file=sys.stderr, flush=True)

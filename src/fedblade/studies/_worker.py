@@ -6,6 +6,7 @@ needs the worker no longer, or that the command itself was killed: a run that is
 """
 
 import _thread
+import contextlib
 import json
 import os
 import queue
@@ -13,9 +14,10 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -42,14 +44,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     output = Output(os.dup(1))
     os.dup2(2, 1)
-    requests = _listen()
-    first = requests.get()
-    if first is None:
-        return
-    torch.set_num_threads(first["threads"])
-    output.send("ready")
-    for request in iter(requests.get, None):
-        _train(request, output)
+    warnings.showwarning = output.send_warning
+    requests = Requests()
+    first = requests.next()
+    if first is not None:
+        torch.set_num_threads(first["threads"])
+        output.send("ready")
+        while request := requests.next():
+            _train(request, output)
 
 
 def _train(request: Message, output: "Output") -> None:
@@ -70,15 +72,26 @@ class Output:
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
+        self._lock = threading.Lock()
 
     def send(self, kind: str, **facts: Any) -> None:
         """Send one message. If the command is gone, nobody needs the message, and the input has ended too."""
         line = (json.dumps({"kind": kind, **facts}) + "\n").encode()
-        try:
+        with self._lock, contextlib.suppress(BrokenPipeError):
             while line:
                 line = line[os.write(self._handle, line) :]
-        except BrokenPipeError:
-            return
+
+    def send_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,  # noqa: ARG002
+        line: str | None = None,
+    ) -> None:
+        """Send a warning of Python's module `warnings`, so that it is shown once and not once per worker."""
+        self.send("warning", text=warnings.formatwarning(message, category, filename, lineno, line).rstrip())
 
 
 class Relay(RunListener):
@@ -137,28 +150,38 @@ def relay_message(message: Message, listener: RunListener) -> None:
             listener.on_note(message["text"])
 
 
-def _listen() -> "queue.Queue[Message | None]":
-    """The requests, read by a thread of its own. What a run starts inherits an empty input."""
-    requests: queue.Queue[Message | None] = queue.Queue()
-    handle = os.dup(0)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
-    threading.Thread(target=_read, args=(handle, requests), daemon=True).start()
-    return requests
+class Requests:
+    """The requests of the command, read by a thread of its own. What a run starts gets an empty input."""
 
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Message | None] = queue.Queue()
+        self._ended, self._in_training = threading.Event(), threading.Event()
+        handle, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+        threading.Thread(target=self._read, args=(handle,), daemon=True).start()
 
-def _read(handle: int, requests: "queue.Queue[Message | None]") -> None:
-    """Read requests until the input ends, then end the worker."""
-    text = b""
-    while chunk := os.read(handle, 2**16):
-        *lines, text = (text + chunk).split(b"\n")
-        for line in lines:
-            requests.put(json.loads(line))
-    requests.put(None)
-    _thread.interrupt_main(signal.SIGTERM)
-    time.sleep(_PATIENCE_SECONDS)
-    os._exit(ENDED)
+    def next(self) -> Message | None:
+        """Wait for the next request; None at the end of the input, also if a request was left."""
+        self._in_training.clear()
+        request = self._queue.get()
+        # In this order, and in the reverse one in `_read`, so that no run starts after the end of the input.
+        self._in_training.set()
+        return None if self._ended.is_set() else request
+
+    def _read(self, handle: int) -> None:
+        """Read requests until the input ends, then stop the run that is in training."""
+        text = b""
+        while chunk := os.read(handle, 2**16):
+            *lines, text = (text + chunk).split(b"\n")
+            for line in lines:
+                self._queue.put(json.loads(line))
+        self._ended.set()
+        if self._in_training.is_set():
+            _thread.interrupt_main(signal.SIGTERM)
+        self._queue.put(None)
+        time.sleep(_PATIENCE_SECONDS)
+        os._exit(ENDED)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

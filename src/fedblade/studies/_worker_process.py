@@ -14,9 +14,7 @@ from typing import IO, Any
 from fedblade.studies._planned_run import PlannedRun
 from fedblade.studies._worker import ENDED, Message
 
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fedblade.studies._worker import main; main()"
-)
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fedblade.studies._worker import main; main()"
 """A worker finds the modules that the command finds."""
 _LAST_SECONDS = 1.0
 """How long to wait for the last words of a process that has ended, if a process that it started holds them back."""
@@ -27,21 +25,25 @@ Inbox = queue.Queue[tuple["Worker", Message]]
 class Worker:
     """A process that trains runs, one after another. Its messages go to `inbox`; the last one is `gone`.
 
-    Besides the messages of `_worker.py` there are `text`, for what the process prints, and `gone` with a `reason`.
+    Two kinds of messages are made here: `text` is what the process prints, and `gone` says why the process has ended.
     """
 
     def __init__(self, environment: Mapping[str, str], threads: int, inbox: Inbox) -> None:
         options = [f"-W{option}" for option in sys.warnoptions]
-        self._process = subprocess.Popen(
-            [sys.executable, *options, "-c", _START, json.dumps(sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0,
-        )  # fmt: skip
+        self._process = subprocess.Popen(  # noqa: S603 - the command has no part from outside
+            [sys.executable, "-P", *options, "-c", _START, json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            bufsize=0,
+        )
         self._inbox = inbox
         self._last_line = ""
         self._send({"threads": threads})
-        printed = threading.Thread(target=self._read_text, args=(self._process.stderr,), daemon=True)
+        printed = threading.Thread(target=self._read_text, daemon=True)
         printed.start()
-        threading.Thread(target=self._read_messages, args=(self._process.stdout, printed), daemon=True).start()
+        threading.Thread(target=self._read_messages, args=(printed,), daemon=True).start()
 
     def train(self, run: PlannedRun) -> None:
         """Train a run; messages say how it goes on and how it ends."""
@@ -49,30 +51,31 @@ class Worker:
 
     def end(self) -> None:
         """Tell the process to end. A run that is in training stops and can go on later."""
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            _opened(self._process.stdin).close()
 
     def _send(self, request: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        # A process that is gone is reported by the last message.
+        # If the process is gone, its last message will say so.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write((json.dumps(request) + "\n").encode())
+            _opened(self._process.stdin).write((json.dumps(request) + "\n").encode())
 
-    def _read_messages(self, output: IO[bytes], printed: threading.Thread) -> None:
-        with output:
-            for line in output:
-                # A process that is killed may leave half a line.
-                if line.endswith(b"\n"):
+    def _read_messages(self, printed: threading.Thread) -> None:
+        """Pass on what the process reports, and its end."""
+        text = b""
+        with _opened(self._process.stdout) as output:
+            while chunk := os.read(output.fileno(), 2**16):
+                # A process that is killed may leave half a line, which is dropped.
+                *lines, text = (text + chunk).split(b"\n")
+                for line in lines:
                     self._inbox.put((self, json.loads(line)))
         status = self._process.wait()
         printed.join(_LAST_SECONDS)
         self._inbox.put((self, {"kind": "gone", "reason": self._reason(status)}))
 
-    def _read_text(self, output: IO[bytes]) -> None:
+    def _read_text(self) -> None:
         """Pass on what the process prints, in whole lines."""
         text = b""
-        with output:
+        with _opened(self._process.stderr) as output:
             while chunk := os.read(output.fileno(), 2**16):
                 *lines, text = (text + chunk).split(b"\n")
                 if lines:
@@ -93,3 +96,10 @@ class Worker:
         if number:
             return f"its process was ended by {signal.Signals(number).name}"
         return f"its process ended with status {status}{f': {self._last_line}' if self._last_line else ''}"
+
+
+def _opened(stream: IO[bytes] | None) -> IO[bytes]:
+    """One of the three pipes to a process, which were all asked for."""
+    if stream is None:
+        raise RuntimeError("the process was started without a pipe")
+    return stream
