@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from fedblade.core.listener import ListenerGroup, RoundRecord, RunListener, RunOverview
@@ -64,11 +64,10 @@ class StudyProgress:
         left = [1.0 - run.share for run in active]
         return per_run * max((sum(left) + waiting) / len(active), *left, 1.0 if waiting else 0.0)
 
-    def sentence(self) -> str:
-        """The runs that have ended, and the time left."""
+    def time_left(self) -> str:
+        """The estimate in words; empty if there is none."""
         left = self.seconds_left()
-        ended = f"{self.num_ended} of {plural(self.num_runs, 'run')} done"
-        return ended if left is None or self.num_ended == self.num_runs else f"{ended}, about {duration(left)} left"
+        return "" if left is None else f"about {duration(left)} left"
 
 
 class _RunCounter(RunListener):
@@ -102,6 +101,11 @@ class _RunCounter(RunListener):
         """Clients' own models are measured after the last round."""
         self._facts = f"own models {done}/{total}"
         self._change()
+
+    @property
+    def state(self) -> str:
+        """The rounds that are done, and the newest facts."""
+        return f"{self._rounds}/{self._overview.rounds}  {self._facts}"
 
     def end(self) -> None:
         """The run has ended, even if it never began."""
@@ -137,7 +141,10 @@ def _listen_in_lines(console: Console, study: StudyProgress, label: str) -> Iter
     with progress_listener(console, quiet=False, label=label) as lines:
         yield ListenerGroup((counter, lines))
     counter.end()
-    console.print(study.sentence(), markup=False, highlight=False, soft_wrap=True)
+    sentence = ", ".join(
+        filter(None, (f"{study.num_ended} of {plural(study.num_runs, 'run')} ended", study.time_left()))
+    )
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 class _StudyBars:
@@ -148,30 +155,35 @@ class _StudyBars:
         self.progress = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=16),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}", justify="right"),
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
             console=console,
         )
         # At the top: if there are more bars than lines, the last ones are not shown.
-        self._all = self.progress.add_task("all runs", total=study.num_runs, facts="starting")
+        self._all = self.progress.add_task("all runs", total=study.num_runs, count=self._count(), facts="starting")
 
     @contextmanager
     def listen(self, label: str) -> Iterator[RunListener]:
-        """The bar of a run. It goes when the run has ended."""
-        task = self.progress.add_task(label, total=None, facts="preparing")
+        """The bar of a run. When the run has ended, a line above the bars stays of it."""
+        task = self.progress.add_task(label, total=None, count="", facts="preparing")
 
         def show(rounds: float, total: int, facts: str) -> None:
-            self.progress.update(task, completed=rounds, total=total, facts=facts)
+            self.progress.update(task, completed=rounds, total=total, count=f"{int(rounds)}/{total}", facts=facts)
             self._show_all()
 
         counter = _RunCounter(self._study, show)
         yield ListenerGroup((counter, _Notes(self.progress.console)))
         counter.end()
         self.progress.remove_task(task)
+        _Notes(self.progress.console).on_note(f"{label}  {counter.state}")
         self._show_all()
 
     def _show_all(self) -> None:
-        self.progress.update(self._all, completed=self._study.share, facts=self._study.sentence())
+        study = self._study
+        self.progress.update(self._all, completed=study.share, count=self._count(), facts=study.time_left())
+
+    def _count(self) -> str:
+        return f"{self._study.num_ended}/{self._study.num_runs}"
 
 
 class _Notes(RunListener):
