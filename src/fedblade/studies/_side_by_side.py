@@ -88,7 +88,7 @@ class _Team:
             yield self
         finally:
             for worker in self._devices:
-                worker.end()
+                worker.end(at_once=worker in self._starting)
             while self._devices:
                 worker, message = self._inbox.get()
                 if message["kind"] == "gone":

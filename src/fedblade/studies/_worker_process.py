@@ -49,8 +49,13 @@ class Worker:
         """Train a run; messages say how it goes on and how it ends."""
         self._send({"folder": str(run.folder), "config": run.config.table()})
 
-    def end(self) -> None:
-        """Tell the process to end. A run that is in training stops and can go on later."""
+    def end(self, *, at_once: bool = False) -> None:
+        """Tell the process to end. A run that is in training stops and can go on later.
+
+        `at_once` is for a process that has had no run yet: as long as it loads torch, it reads nothing.
+        """
+        if at_once:
+            self._process.terminate()
         with contextlib.suppress(BrokenPipeError):
             _opened(self._process.stdin).close()
 
