@@ -124,7 +124,7 @@ def test_kills_of_a_worker_and_of_the_command(small, tmp_path):
         process.kill()
         out, _ = process.communicate()
     wait_until(lambda: not processes_in(tmp_path))
-    assert "fedavg seed 1 failed: its process was killed (SIGKILL)" in out
+    assert "fedavg seed 1 failed: its process was ended by SIGKILL" in out
     assert [status(run) for run in runs[::2]] == [None, "interrupted"]
     undisturbed = tmp_path / "undisturbed"
     settings = {**SETTINGS, "rounds": 150, "method": "fedavg", "seed": 1}

@@ -31,7 +31,7 @@ class Worker:
     def __init__(self, environment: Mapping[str, str], threads: int, inbox: Inbox) -> None:
         options = [f"-W{option}" for option in sys.warnoptions]
         self._process = subprocess.Popen(  # noqa: S603 - the command has no part from outside
-            [sys.executable, "-P", *options, "-c", _START, json.dumps(sys.path)],
+            [sys.executable, "-u", "-P", *options, "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -95,11 +95,11 @@ class Worker:
 
     def _reason(self, status: int) -> str:
         """Why the process has ended, in words."""
-        number = -status if status < 0 else signal.SIGTERM if status == ENDED else 0
-        if number == signal.SIGKILL:
-            return "its process was killed (SIGKILL): by the system if memory ran out, or by somebody else"
-        if number:
-            return f"its process was ended by {signal.Signals(number).name}"
+        number = -status if status < 0 else signal.SIGTERM if status == ENDED else None
+        if number is not None:
+            name = signal.Signals(number).name
+            causes = {"SIGKILL": ": by the system if memory ran out, or by somebody else"}
+            return f"its process was ended by {name}{causes.get(name, '')}"
         return f"its process ended with status {status}{f': {self._last_line}' if self._last_line else ''}"
 
 
