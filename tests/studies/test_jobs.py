@@ -1,6 +1,6 @@
 """How many runs are trained at a time, with which threads and on which devices; and what the display says of them."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from io import StringIO
 
 import pytest
@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.listener import RunOverview
+from fedblade.core.listener import RunListener, RunOverview
 from fedblade.runs import load_config
-from fedblade.studies import Estimate, PlannedRun, _jobs, plan_jobs, study_display
+from fedblade.studies import Estimate, PlannedRun, _jobs, plan_jobs, run_side_by_side, study_display
 from fedblade.studies._jobs import Jobs, jobs_in_memory, worker_environment
 from fedblade.studies._study_display import StudyProgress
 
@@ -188,3 +188,29 @@ def test_quiet_shows_nothing():
     with study_display(Console(file=file), 1, quiet=True) as listen, listen("label") as listener:
         listener.on_note("a note")
     assert file.getvalue() == ""
+
+
+class Notes(RunListener):
+    """Keeps the notes of several runs."""
+
+    def __init__(self):
+        self.notes = []
+
+    def on_note(self, text):
+        self.notes.append(text)
+
+
+@pytest.mark.thorough
+def test_after_the_first_round_fewer_runs_share_a_small_memory(machine, runs):
+    machine(cores=2, free=0)
+    planned = runs(2, rounds=2, epochs=1, model="mlp", metrics=["accuracy"], clients_per_round=2)
+    listener, labels = Notes(), []
+
+    def listen(label):
+        labels.append((label, [run.is_finished for run in planned]))
+        return nullcontext(listener)
+
+    assert run_side_by_side(planned, Jobs(2, 1, chosen=True), listen) == {}
+    assert [note for note in listener.notes if "1 run at a time instead of 2: a run takes up to 0." in note]
+    assert labels == [("seed 1 (1/2)", [False, False]), ("seed 2 (2/2)", [True, False])]
+    assert all(run.is_finished for run in planned)
