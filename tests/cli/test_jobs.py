@@ -111,7 +111,7 @@ def wait_until(done, seconds=120.0):
 
 def test_kills_of_a_worker_and_of_the_command(small, tmp_path):
     """A killed worker fails its run only, workers do not outlive the command, and every run can go on."""
-    options = [*small, "--set", "metrics=accuracy", "--set", "rounds=80"]
+    options = [*small, "--set", "metrics=accuracy", "--set", "rounds=150"]
     arguments = ["compare", *options, "--methods", "fedavg", "--seeds", "1,2,3", "--out", "c", "--jobs", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     runs = [tmp_path / "c" / f"fedavg-seed{seed}" for seed in (1, 2, 3)]
@@ -127,7 +127,7 @@ def test_kills_of_a_worker_and_of_the_command(small, tmp_path):
     assert "fedavg seed 1 failed: its process was ended by SIGKILL" in out
     assert [status(run) for run in runs[::2]] == [None, "interrupted"]
     undisturbed = tmp_path / "undisturbed"
-    settings = {**SETTINGS, "rounds": 80, "method": "fedavg", "seed": 1}
+    settings = {**SETTINGS, "rounds": 150, "method": "fedavg", "seed": 1}
     fedblade.run("quickstart", out=undisturbed, **settings)
     assert fedblade.run("quickstart", out=runs[0], resume=True, **settings).summary["status"] == "finished"
     assert files_of(runs[0]) == files_of(undisturbed)
