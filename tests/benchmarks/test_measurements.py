@@ -1,13 +1,14 @@
 """Each benchmark on a tiny setting: every case is measured, and the numbers are those of the sides."""
 
 import math
+import re
 
 import pytest
 import torch
 
 from benchmarks.benchmark import Options
 from benchmarks.timing import alternate, paired_ratios
-from benchmarks.workloads import cifar, digits, float32, frameworks, lddecorr, losses, memory, metrics
+from benchmarks.workloads import cifar, digits, float32, frameworks, jobs, lddecorr, losses, memory, metrics
 from fedblade.losses import balanced_cross_entropy
 from fedblade.losses import lddecorr as lddecorr_loss
 
@@ -105,6 +106,16 @@ def test_memory():
     assert "s per round" in result.note
 
 
+@pytest.mark.thorough
+def test_jobs():
+    small = ("rounds=1", "epochs=1", "model=mlp", "metrics=accuracy", "clients_per_round=2")
+    changes = ["--seeds", "1", *(part for setting in small for part in ("--set", setting))]
+    result = results(jobs.measure(ONCE, changes))[jobs.TWO_JOBS.label]
+    assert_ratio(result, "one after another s", "two jobs s")
+    first, second = re.findall(r"\d+\.\d+", result.note)
+    assert first == second
+
+
 CPU = {
     "dataset": "digits", "dataset.augment": "none", "model": "mlp", "model.dim": 8,
     "partition": "iid", "num_clients": 4, "clients_per_round": 2, "epochs": 1, "device": "cpu",
@@ -158,7 +169,9 @@ def test_cifar_is_the_setting_of_the_paper():
     assert (other.method.name, other.general.seed) == ("fedetf", config.general.seed)
 
 
-@pytest.mark.parametrize("benchmark", [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS])
+@pytest.mark.parametrize(
+    "benchmark", [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS, *jobs.BENCHMARKS]
+)
 def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchmark):
     for row in benchmark.run(Options(device="cuda")):
         assert row.as_dict()["skipped"] == "is measured on the CPU; --device cuda was asked for"

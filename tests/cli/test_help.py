@@ -30,6 +30,7 @@ def test_help_names_every_command(fresh_cli):
     [
         ("run", ["--set", "--out", "--resume", "--engine", "--device", "--seed", "--quiet", "--profile"]),
         ("compare", ["--methods", "--seeds", "--set", "--out", "--engine", "--device", "--seed", "--quiet"]),
+        *((command, ["--jobs", "--devices"]) for command in ("compare", "sweep", "reproduce")),
         ("list", ["--json"]),
         ("partition", ["--plot", "--save", "--compare", "--set", "--where"]),
         ("report", ["--out", "--figures", "--formats", "--columns", "--paper"]),

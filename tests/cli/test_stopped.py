@@ -1,5 +1,6 @@
 """What a command that is stopped by a signal says: how to go on, in one line."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from datetime import date
 
 import pytest
+
+from support.processes import processes_in
 
 TODAY = date.today().isoformat()
 
@@ -44,7 +47,12 @@ def test_compare_names_the_folder_it_used(long, tmp_path):
 
 @pytest.mark.thorough
 def test_a_sweep_names_the_command_with_its_folder_once(long, tmp_path):
-    line = stop(tmp_path, "sweep", *long, "--grid", "lr=0.01,0.1", "--seeds", "1", "--out", "my folder")
+    """Its runs are trained side by side, and no process is left of them."""
+    arguments = ["--grid", "lr=0.01,0.1", "--seeds", "1", "--jobs", "2", "--out", "my folder"]
+    line = stop(tmp_path, "sweep", *long, *arguments)
+    assert processes_in(tmp_path) == []
+    (summary, *_) = (tmp_path / "my folder").glob("*/summary.json")
+    assert json.loads(summary.read_text())["status"] == "interrupted"
     assert line.startswith("stopped; to go on: fedblade sweep ")
     assert line.endswith("--out 'my folder'")
     assert line.count("--out") == 1

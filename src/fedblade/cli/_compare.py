@@ -6,7 +6,7 @@ import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import Seeds, finish, parse_seeds
+from fedblade.cli._studies import Seeds, finish, parse_seeds, train
 from fedblade.cli._tables import drawn_table
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def compare(
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
+    jobs: opt.Jobs = "auto",
+    devices: opt.Devices = "",
     threshold: opt.Threshold = None,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -39,8 +41,8 @@ def compare(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import next_run_folder, progress_listener
-    from fedblade.studies import plan_comparison, run_planned
+    from fedblade.runs import next_run_folder
+    from fedblade.studies import plan_comparison, plan_jobs
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -51,9 +53,10 @@ def compare(
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     single = [changes.pop("seed")] if "seed" in changes else None
     runs = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
+    planned_jobs = plan_jobs(jobs, devices, runs)
     console = Console()
     with resumable(folder, given=out is not None):
-        failed = run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
+        failed = train(console, runs, planned_jobs, quiet=quiet)
         report = _publish(console, [run.folder for run in runs], folder, threshold)
     finish(report, failed, len({run.folder for run in runs}))
 

@@ -23,6 +23,13 @@ Engine = Annotated[
     str | None, typer.Option("--engine", help="How clients are computed: auto, or one of `fedblade list engines`.")
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Jobs = Annotated[
+    str,
+    typer.Option("--jobs", metavar="N", help="Runs at a time; auto: as many as cores or devices, and memory, allow."),
+]
+Devices = Annotated[
+    str, typer.Option("--devices", metavar="D,D", help="Devices that share the runs, such as cuda:0,cuda:1.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random numbers.")]
 
 

@@ -8,14 +8,14 @@ import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import estimate_with_progress, finish, parse_seeds, print_lines, print_table
+from fedblade.cli._studies import estimate_with_progress, finish, parse_seeds, print_lines, print_table, train
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from fedblade.studies import PlannedRun, Reproduction
+    from fedblade.studies import Jobs, PlannedRun, Reproduction
 
 
 def reproduce(
@@ -28,6 +28,8 @@ def reproduce(
     out: opt.Out = None,
     engine: opt.Engine = None,
     device: opt.Device = None,
+    jobs: opt.Jobs = "auto",
+    devices: opt.Devices = "",
     quiet: opt.Quiet = False,
 ) -> None:
     """Run cells of a paper's table and print our numbers beside the paper's. The last line is the path of the report.
@@ -41,31 +43,31 @@ def reproduce(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
-    from fedblade.runs import progress_listener
-    from fedblade.studies import plan_reproduction, planned_table, refuse_outdated, run_planned
+    from fedblade.studies import plan_jobs, plan_reproduction, planned_table, refuse_outdated
 
     changes = opt.overrides(assignments, engine=engine, device=device)
     plan = plan_reproduction(
         preset, where=where or (), overrides=changes, rounds=rounds, seeds=parse_seeds(seeds), out=out
     )
+    planned_jobs = plan_jobs(jobs, devices, plan.runs)
     console = Console()
     if dry_run:
         print_table(console, planned_table(plan))
     else:
         refuse_outdated(plan.runs)
-    _announce(console, plan)
+    _announce(console, plan, planned_jobs)
     if dry_run:
         return
     runs = plan.present_runs
     if plan.runs and not runs:
         raise Misconfigured(next(iter(plan.absent.values())))
     with resumable(plan.folder, given=out is not None):
-        failed = run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
+        failed = train(console, runs, planned_jobs, quiet=quiet)
         report = _publish(console, plan, failed)
     finish(report, failed, len(runs))
 
 
-def _announce(console: "Console", plan: "Reproduction") -> None:
+def _announce(console: "Console", plan: "Reproduction", jobs: "Jobs") -> None:
     """Print what will run and what no run gives, then the cost, which takes a while to estimate."""
     from fedblade.core.words import plural
     from fedblade.studies import outdated_runs
@@ -79,15 +81,15 @@ def _announce(console: "Console", plan: "Reproduction") -> None:
     print_lines(console, *lines, *_pending_lines(plan))
     left = [run for run in unfinished if run.folder not in refused]
     if left:
-        _announce_cost(console, plan, left)
+        _announce_cost(console, plan, left, jobs)
 
 
-def _announce_cost(console: "Console", plan: "Reproduction", runs: "Sequence[PlannedRun]") -> None:
+def _announce_cost(console: "Console", plan: "Reproduction", runs: "Sequence[PlannedRun]", jobs: "Jobs") -> None:
     """Print what the runs cost and which data are missing."""
     cost = estimate_with_progress(console, runs)
     plan.absent.update(cost.absent)
     absent = (f"data set {name} is not here: {why}" for name, why in cost.absent.items())
-    print_lines(console, f"to do: {cost.sentence()}", *absent)
+    print_lines(console, f"to do: {jobs.sentence(cost)}", *absent)
 
 
 def _pending_lines(plan: "Reproduction") -> list[str]:

@@ -1,4 +1,4 @@
-"""What `compare`, `sweep` and `reproduce` share: their seeds, the estimate of their cost, and their last lines."""
+"""What `compare`, `sweep` and `reproduce` share: seeds, the estimate of the cost, training, and the last lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedblade.results import Table
-    from fedblade.studies import Estimate, PlannedRun
+    from fedblade.studies import Estimate, Jobs, PlannedRun
 
 Seeds = Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")]
 
@@ -59,6 +59,18 @@ def estimate_with_progress(console: "Console", runs: "Sequence[PlannedRun]") -> 
                 print_lines(console, f"timing {len(timings)}: {what}")
 
         return estimate_cost([(run.config, run.rounds_done) for run in runs], show, on_timing)
+
+
+def train(console: "Console", runs: "Sequence[PlannedRun]", jobs: "Jobs", *, quiet: bool) -> "dict[Path, str]":
+    """Do the runs that are not finished and show how they go on; returns by folder why a run failed."""
+    from fedblade.runs import progress_listener
+    from fedblade.studies import run_planned, run_side_by_side, study_display, unfinished_runs
+
+    if jobs.in_this_process:
+        return run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
+    unfinished = unfinished_runs(runs)
+    with study_display(console, len(unfinished), quiet=quiet) as listen:
+        return run_side_by_side(unfinished, jobs, listen)
 
 
 def print_table(console: "Console", table: "Table") -> None:

@@ -7,16 +7,18 @@ import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import Seeds, estimate_with_progress, finish, parse_seeds, print_lines, print_table
+from fedblade.cli._studies import Seeds, estimate_with_progress, finish, parse_seeds, print_lines, print_table, train
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
     from fedblade.results import Table
-    from fedblade.studies import PlannedRun, Trial
+    from fedblade.studies import Jobs, PlannedRun, Trial
+
+    Share = Callable[[Sequence[PlannedRun]], Jobs]
 
 
 def sweep(
@@ -35,6 +37,8 @@ def sweep(
     out: opt.Out = None,
     engine: opt.Engine = None,
     device: opt.Device = None,
+    jobs: opt.Jobs = "auto",
+    devices: opt.Devices = "",
     quiet: opt.Quiet = False,
 ) -> None:
     """Run every combination of values and print a table. The last line printed is the path of the report.
@@ -49,7 +53,7 @@ def sweep(
 
     from fedblade.report import build_report
     from fedblade.runs import next_run_folder
-    from fedblade.studies import parse_axis, plan_sweep
+    from fedblade.studies import parse_axis, plan_jobs, plan_sweep
 
     folder = out or next_run_folder("sweep")
     changes = opt.overrides(assignments, engine=engine, device=device)
@@ -62,23 +66,28 @@ def sweep(
         seeds=parse_seeds(seeds),
         uneven=uneven,
     )
+
+    def share(runs: "Sequence[PlannedRun]") -> "Jobs":
+        return plan_jobs(jobs, devices, runs)
+
     with resumable(folder, given=out is not None):
-        failed, num_runs = _tune(Console(), trials, validation=validation, quiet=quiet)
+        failed, num_runs = _tune(Console(), trials, share, validation=validation, quiet=quiet)
         report = build_report([folder], folder / "report.html")
     finish(report, failed, num_runs)
 
 
 def _tune(
-    console: "Console", trials: "Sequence[Trial]", *, validation: bool, quiet: bool
+    console: "Console", trials: "Sequence[Trial]", share: "Share", *, validation: bool, quiet: bool
 ) -> "tuple[dict[Path, str], int]":
     """Run the trials and print the best trial of every method; returns why runs failed, and the number of runs.
 
-    Trials on a validation split are followed by runs of the best trials on the test set.
+    `share` says how runs share the machine. Trials on a validation split are followed by runs of the best trials on
+    the test set.
     """
     from fedblade.studies import select_best
 
     runs = [run for trial in trials for run in trial.runs]
-    failed = _run(console, runs, quiet=quiet)
+    failed = _run(console, runs, share(runs), quiet=quiet)
     best = select_best(trials)
     print_table(console, _sweep_table(trials, best, "validation" if validation else "test"))
     for method, trial in best.items():
@@ -87,17 +96,16 @@ def _tune(
         return failed, len(runs)
     tested = [trial.on_test_set() for trial in best.values()]
     test_runs = [run for trial in tested for run in trial.runs]
-    failed |= _run(console, test_runs, quiet=quiet)
+    failed |= _run(console, test_runs, share(test_runs), quiet=quiet)
     print_table(console, _sweep_table(tested, {}, "test"))
     return failed, len(runs) + len(test_runs)
 
 
-def _run(console: "Console", runs: "Sequence[PlannedRun]", *, quiet: bool) -> "dict[Path, str]":
+def _run(console: "Console", runs: "Sequence[PlannedRun]", jobs: "Jobs", *, quiet: bool) -> "dict[Path, str]":
     """Print what the runs cost and do them."""
     from fedblade.core.errors import Misconfigured
     from fedblade.core.words import plural
-    from fedblade.runs import progress_listener
-    from fedblade.studies import find_data, refuse_outdated, run_planned
+    from fedblade.studies import find_data, refuse_outdated
 
     refuse_outdated(runs)
     unfinished = [run for run in runs if not run.is_finished]
@@ -106,8 +114,8 @@ def _run(console: "Console", runs: "Sequence[PlannedRun]", *, quiet: bool) -> "d
         raise Misconfigured(next(iter(absent.values())))
     if unfinished:
         cost = estimate_with_progress(console, unfinished)
-        print_lines(console, f"{plural(len(unfinished), 'run')} to do: {cost.sentence()}")
-    return run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
+        print_lines(console, f"{plural(len(unfinished), 'run')} to do: {jobs.sentence(cost)}")
+    return train(console, runs, jobs, quiet=quiet)
 
 
 def _sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> "Table":

@@ -5,7 +5,8 @@
 - Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
   `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
   `count_work`, `guess_work`), its device (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
-- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `UniqueNotes`.
+- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`,
+  `UniqueNotes`.
 - Runs on disk: `ReuseCheck`, `code_difference`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
   `diagnostic_request`, `measured_client`, `download_bytes`.
@@ -19,7 +20,7 @@ from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import measured_client
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
-from fedblade.runs._progress import UniqueNotes, progress_listener
+from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
 from fedblade.runs._request import check_folder, folder_name, load_config, next_run_folder, requested_config
 from fedblade.runs._result import Result
 from fedblade.runs._reuse import ReuseCheck, code_difference
@@ -65,6 +66,7 @@ __all__ = [
     "prepare",
     "progress_listener",
     "requested_config",
+    "round_facts",
     "run",
     "split_clients",
     "split_training_data",

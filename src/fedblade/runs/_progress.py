@@ -19,6 +19,13 @@ class NoteLogger(RunListener):
         logging.getLogger("fedblade").warning(text)
 
 
+def round_facts(record: RoundRecord) -> str:
+    """The accuracy after a round, if it was measured, and the seconds of the round."""
+    seconds = f"{record['seconds']:.2f} s/round"
+    accuracy = record.get("test_accuracy")
+    return seconds if accuracy is None else f"{accuracy:.2f} %  {seconds}"
+
+
 class ProgressBars(RunListener):
     """Live bars on a terminal: rounds, clients of the round, accuracy, seconds per round, time left."""
 
@@ -60,10 +67,7 @@ class ProgressBars(RunListener):
         """Advance the bar of the rounds and show the newest accuracy."""
         if self._rounds is None or self._clients is None:
             return
-        facts = f"{record['seconds']:.2f} s/round"
-        if record.get("test_accuracy") is not None:
-            facts = f"{record['test_accuracy']:.2f} %  {facts}"
-        self._progress.update(self._rounds, advance=1, facts=facts)
+        self._progress.update(self._rounds, advance=1, facts=round_facts(record))
         self._progress.reset(self._clients, facts="")
 
     def on_personal_model(self, done: int, total: int) -> None:

@@ -2,14 +2,18 @@
 
 from fedblade.studies._comparison import plan_comparison
 from fedblade.studies._estimate import Estimate, estimate_cost, find_data
+from fedblade.studies._jobs import Jobs, plan_jobs
 from fedblade.studies._outcome_table import outcome_files, outcome_table, planned_table
 from fedblade.studies._outcomes import Outcome, outcomes
-from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned
+from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned, unfinished_runs
 from fedblade.studies._reproduction import Reproduction, plan_reproduction
+from fedblade.studies._side_by_side import run_side_by_side
+from fedblade.studies._study_display import study_display
 from fedblade.studies._sweep import Trial, parse_axis, plan_sweep, select_best
 
 __all__ = [
     "Estimate",
+    "Jobs",
     "Outcome",
     "PlannedRun",
     "Reproduction",
@@ -22,10 +26,14 @@ __all__ = [
     "outdated_runs",
     "parse_axis",
     "plan_comparison",
+    "plan_jobs",
     "plan_reproduction",
     "plan_sweep",
     "planned_table",
     "refuse_outdated",
     "run_planned",
+    "run_side_by_side",
     "select_best",
+    "study_display",
+    "unfinished_runs",
 ]

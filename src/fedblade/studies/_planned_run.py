@@ -48,21 +48,29 @@ def refuse_outdated(runs: Sequence[PlannedRun]) -> None:
         raise Misconfigured(why)
 
 
-def run_planned(
-    runs: Sequence[PlannedRun], listen: Callable[[str], AbstractContextManager[RunListener]]
-) -> dict[Path, str]:
-    """Do the runs that are not finished; returns by folder why a run failed. A failed run does not stop the others.
+def unfinished_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """The runs that are left to do, one per folder.
 
-    Before the first run starts, a folder is refused if other code, other data or (cut short) another configuration has
-    made it. `listen` makes the listener of a run from the run's label.
+    A folder is refused if other code, other data or (cut short) another configuration has made it.
     """
     refuse_outdated(runs)
     today = ReuseCheck()
     for run in runs:
         today.check(run.directory, run.config)
-    unfinished = [run for run in runs if not run.is_finished]
-    for run in unfinished:
+    unfinished = {run.folder: run for run in runs if not run.is_finished}
+    for run in unfinished.values():
         check_folder(run.directory, run.config, resume=True)
+    return list(unfinished.values())
+
+
+def run_planned(
+    runs: Sequence[PlannedRun], listen: Callable[[str], AbstractContextManager[RunListener]]
+) -> dict[Path, str]:
+    """Do the runs that are not finished, one after another in this process; returns by folder why a run failed.
+
+    A failed run does not stop the others. `listen` makes the listener of a run from the run's label.
+    """
+    unfinished = unfinished_runs(runs)
     failed: dict[Path, str] = {}
     notes_shown: set[str] = set()
     for number, run in enumerate(unfinished, start=1):

@@ -1,7 +1,6 @@
 """A process of a shared run: its threads, its signals, and an early end that leaves no other rank waiting."""
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from types import FrameType
 
 import torch
 
+from fedblade.core.machine import cores
 from fedblade.engines.ranks import LostRank, Ranks, describe_error
 
 
@@ -37,15 +37,10 @@ def threads_for(ranks: Ranks | None) -> Iterator[None]:
     before = torch.get_num_threads()
     try:
         if ranks is not None:
-            torch.set_num_threads(max(1, _cores() // ranks.local_world))
+            torch.set_num_threads(max(1, cores() // ranks.local_world))
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
