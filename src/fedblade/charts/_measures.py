@@ -33,7 +33,7 @@ _ANSWERS = {
 
 The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
 """
-_EXPECTED = "what each client can expect of its own model's accuracies by class"
+_EXPECTED = "what each client can expect of its personal model's accuracies by class"
 _PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
 """Captions for methods without a global model; the default is the mean over personal models."""
 
@@ -68,8 +68,8 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
-    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
+    personal = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
+    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", personal=personal)
     return Chart(
         name=field.name.replace("_", "-"),
         title=field.label,

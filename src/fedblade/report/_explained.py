@@ -125,9 +125,9 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
         for index, (group, values) in enumerate(zip(groups, accuracies, strict=True))
         if values is not None
     ]
-    own = personal_models_sentence(groups)
+    sentence = personal_models_sentence(groups)
     listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
-    return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
+    return [Details("Accuracy of each class, %", [listed, *([Paragraph(sentence)] if sentence else [])])]
 
 
 def _section_pictures(groups: Sequence[Group], section: str, more: str) -> list[Block]:

@@ -38,7 +38,7 @@ def notices(groups: Sequence[Group]) -> list[str]:
         )
     if len({run.accuracy_of for run in runs}) > 1:
         sentences.append(
-            "Rows marked 'personal models' average the clients' own models; the others are one global model."
+            "Rows marked 'personal models' average the clients' personal models; the others are one global model."
         )
     sentences.extend(_repeated_seeds(groups))
     sentences.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)

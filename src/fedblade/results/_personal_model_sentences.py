@@ -6,12 +6,12 @@ from fedblade.core.words import listing
 from fedblade.results._groups import Group
 from fedblade.results._record import finite_number
 
-MEAN_OVER_PERSONAL_MODELS = "the mean over the clients' own models"
+MEAN_OVER_PERSONAL_MODELS = "the mean over the personal models"
 _OWN_SAMPLES, _WHOLE_SET = "their own test samples", "the whole test set, the same for all clients"
 
 
 def samples_of_personal_models(methods: Sequence[tuple[str, bool]]) -> str:
-    """The samples that clients' own models were measured on.
+    """The samples that personal models were measured on.
 
     `methods` are pairs of a label and whether every client was measured on its own test samples.
     """
@@ -22,18 +22,22 @@ def samples_of_personal_models(methods: Sequence[tuple[str, bool]]) -> str:
 
 
 def coverage_sentence(
-    groups: Sequence[Group], drawn: Sequence[object], *, of_model: bool = True, own: str = MEAN_OVER_PERSONAL_MODELS
+    groups: Sequence[Group],
+    drawn: Sequence[object],
+    *,
+    of_model: bool = True,
+    personal: str = MEAN_OVER_PERSONAL_MODELS,
 ) -> str:
     """Which groups have no global model, and which groups have no values; empty where all groups have both.
 
     `drawn` has None for every group without values. With `of_model` the values are those of the global model, otherwise
-    of what clients send. `own` says what is drawn for methods without a global model.
+    of what clients send. `personal` says what is drawn for methods without a global model.
     """
     shown = [group for group, value in zip(groups, drawn, strict=True) if value is not None]
     absent = [group for group, value in zip(groups, drawn, strict=True) if value is None]
     silent = [group.label for group in absent if not of_model and _sends_nothing(group)]
     unmeasured = [group.label for group in absent if group.label not in silent]
-    sentences = [personal_models_sentence(shown, own)] if of_model else []
+    sentences = [personal_models_sentence(shown, personal)] if of_model else []
     sentences += [f"Left out: {listing(silent)}, where clients send no model."] if silent else []
     sentences += [f"Not measured: {listing(unmeasured)}."] if unmeasured else []
     return " ".join(filter(None, sentences))

@@ -140,12 +140,12 @@ class RunRecord:
 
     @property
     def personal_accuracy(self) -> float | None:
-        """The mean accuracy of the clients' own models, if the run measured it; `tests_apart` says on what samples."""
+        """The mean accuracy of the personal models, if the run measured it; `tests_apart` says on what samples."""
         return finite_number(self.summary.get("personal_accuracy"))
 
     @property
     def tests_apart(self) -> bool:
-        """Whether a client's own model is measured on test samples of that client, and not on the whole test set."""
+        """Whether personal models are measured on test samples of their clients, and not on the whole test set."""
         return self._setting("evaluation", "on") == "validation" or self._setting("dataset", "test_split") not in (
             None,
             "global",
