@@ -2,7 +2,7 @@
 
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
-from fedblade.server._add import accumulate, add_to
+from fedblade.server._add import accumulate, add_to, mean_update
 from fedblade.server._average import average
 
 
@@ -12,6 +12,6 @@ def average_less_h(state: ServerState, sums: Sums, *, alpha: float) -> ServerSta
     Reads the sum `h`, (change of h_k)/K without weights.
     """
     new = accumulate(average(state, sums), sums, "h")
-    total, h = sums.scalar("weight"), new.extra["h"]
-    step = {name: change / total - h[name].double() / alpha for name, change in sums["delta"].items()}
+    h = new.extra["h"]
+    step = {name: mean - h[name].double() / alpha for name, mean in mean_update(sums).items()}
     return new.replace(params=add_to(state.params, step))

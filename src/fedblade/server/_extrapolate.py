@@ -3,7 +3,7 @@
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.tree import Tree, tree_dot, tree_norm
-from fedblade.server._add import add_to, keep_number
+from fedblade.server._add import add_to, keep_number, mean_update
 from fedblade.server._average import average
 
 
@@ -12,7 +12,7 @@ def extrapolate(state: ServerState, sums: Sums, *, eps: float) -> ServerState:
 
     Statistics are averaged. Reads the sum `squared_norm` (weight·‖Δ_k‖²). With ε = 0 a mean update of zero has η = 1.
     """
-    mean, total = _mean_update(sums), sums.scalar("weight")
+    mean, total = mean_update(sums), sums.scalar("weight")
     denominator = 2 * (float(tree_dot(mean, mean)) + eps)
     rate = max(1.0, sums.scalar("squared_norm") / total / denominator) if denominator > 0 else 1.0
     return _at_rate(state, sums, mean, rate)
@@ -25,15 +25,10 @@ def shorten(state: ServerState, sums: Sums, *, eps: float) -> ServerState:
     `population`. Statistics are averaged. Reads the sum `norm` (‖Δ_k‖, and 1 for each client). With ε = 0 a mean update
     of zero has η = 1.
     """
-    mean, sent = _mean_update(sums), sums["norm"]
+    mean, sent = mean_update(sums), sums["norm"]
     denominator = 2 * (float(tree_norm(mean)) + float(state.extra["population"]["value"]) * eps)
     rate = min(1.0, float(sent["norm"] / sent["clients"]) / denominator) if denominator > 0 else 1.0
     return _at_rate(state, sums, mean, rate)
-
-
-def _mean_update(sums: Sums) -> Tree:
-    total = sums.scalar("weight")
-    return {name: change / total for name, change in sums["delta"].items()}
 
 
 def _at_rate(state: ServerState, sums: Sums, mean: Tree, rate: float) -> ServerState:

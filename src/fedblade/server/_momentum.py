@@ -2,7 +2,7 @@
 
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
-from fedblade.server._add import add_to
+from fedblade.server._add import add_to, mean_update
 from fedblade.server._average import average
 
 
@@ -11,8 +11,8 @@ def momentum(state: ServerState, sums: Sums, *, rho: float, gain: float, rate: f
 
     M is the server state `momentum`, over the parameters that travel.
     """
-    total, old = sums.scalar("weight"), state.extra["momentum"]
-    new = {name: rho * old[name].double() + gain * (change / total) for name, change in sums["delta"].items()}
+    old = state.extra["momentum"]
+    new = {name: rho * old[name].double() + gain * mean for name, mean in mean_update(sums).items()}
     params = add_to(state.params, {name: rate * leaf for name, leaf in new.items()})
     kept = old | {name: leaf.to(old[name].dtype) for name, leaf in new.items()}
     return average(state, sums).replace(params=params, extra={**state.extra, "momentum": kept})
