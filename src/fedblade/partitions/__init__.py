@@ -26,13 +26,11 @@ from fedblade.partitions._functions import (
     shards,
 )
 from fedblade.partitions._groups import Domain, Natural
-from fedblade.partitions._hardness import hardness
 from fedblade.partitions._iid import IID
-from fedblade.partitions._labels import Labels
-from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._pathological import Labels, Pathological
 from fedblade.partitions._reported import Reported
 from fedblade.partitions._shards import Shards, StochasticRemoval
-from fedblade.partitions._split import MOST_DRAWN, VALIDATION, Parts, Removal, Split
+from fedblade.partitions._split import MOST_DRAWN, VALIDATION, Parts, Removal, Split, hardness
 from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
 
 __all__ = [
