@@ -4,7 +4,7 @@ import copy
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, get_origin
+from typing import Any
 
 from fedblade.config.run_config import FROM_PYTHON, check_tables, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
@@ -39,7 +39,7 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
     paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
-        _set(config, path, _as_list(path, value))
+        _set(config, path, value)
     _refuse_unused_epochs(config, paths)
     return config
 
@@ -130,12 +130,3 @@ def _set(config: Raw, path: str, value: Any) -> None:
     if isinstance(value, Mapping) and isinstance(table.get(last), Mapping):
         value = merge(table[last], value)
     table[last] = value
-
-
-def _as_list(path: str, value: Any) -> Any:
-    """If the key takes a list of names, a string with names and commas as that list: `metrics=nc1,nc2`."""
-    section, _, key = path.partition(".")
-    field = FIXED[section].model_fields.get(key) if section in FIXED else None
-    if isinstance(value, str) and field is not None and get_origin(field.annotation) is list:
-        return [name.strip() for name in value.split(",")]
-    return value

@@ -31,13 +31,12 @@ from fedblade.partitions._pathological import Labels, Pathological
 from fedblade.partitions._reported import Reported
 from fedblade.partitions._shards import Shards, StochasticRemoval
 from fedblade.partitions._split import MOST_DRAWN, VALIDATION, Parts, Removal, Split, hardness
-from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
+from fedblade.partitions._test_splits import ClientTests, hold_out, split_test
 
 __all__ = [
     "IID",
     "LACKS",
     "MOST_DRAWN",
-    "TEST_SPLITS",
     "VALIDATION",
     "ClientTests",
     "Dirichlet",
