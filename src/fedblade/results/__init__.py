@@ -5,7 +5,7 @@
 - Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
   numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
-  `distinguishing_keys`, `count_configurations`, `setting_number` and `published_names` work on their settings.
+  `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
   for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
@@ -28,7 +28,7 @@ from fedblade.results._diagnostic_arrays import (
 )
 from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
-from fedblade.results._group_order import published_names, setting_number
+from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
     Group,
     count_configurations,
@@ -82,6 +82,7 @@ __all__ = [
     "MOST_NAMED",
     "PARTITION",
     "RECORD_FILES",
+    "SKEW_LEVELS",
     "STATE_COUNTERS",
     "SUMMARY",
     "ComparisonRow",
@@ -126,7 +127,6 @@ __all__ = [
     "over_last_rounds",
     "percent",
     "personal_models_sentence",
-    "published_names",
     "read_lines",
     "read_object",
     "read_runs",
