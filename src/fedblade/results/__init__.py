@@ -15,7 +15,14 @@
 """
 
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
-from fedblade.results._comparison_table import comma_separated, comparison_table, latex, markdown
+from fedblade.results._comparison_table import (
+    CALIBRATED_NOTE,
+    DAGGER,
+    comma_separated,
+    comparison_table,
+    latex,
+    markdown,
+)
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
@@ -67,9 +74,11 @@ from fedblade.results._table import Table, TableCell, TableColumn, latex_table, 
 from fedblade.results._unreadable import unreadable_note
 
 __all__ = [
+    "CALIBRATED_NOTE",
     "CHECKPOINTS",
     "CLIENTS",
     "CONFIG",
+    "DAGGER",
     "DEPLOYMENT",
     "DIAGNOSTICS",
     "EVENTS",

@@ -18,8 +18,8 @@ Entry = tuple[str, Callable[[ComparisonRow], TableCell]]
 """The heading of a column, and its cell of a row."""
 
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
-_DAGGER = "†"
-_CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
+DAGGER = "†"
+CALIBRATED_NOTE = f"{DAGGER} after calibration at the end of the run"
 
 
 def comparison_table(rows: Sequence[ComparisonRow], medium: Medium) -> Table:
@@ -155,7 +155,7 @@ def _terminal_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     samples = _measured_on(rows)
     return [
         f"accuracy in %{spread}{best}; to {rows[0].threshold:g} %: rounds needed",
-        *([_CALIBRATED] if _any_calibrated(rows) else []),
+        *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
         *([f"personal: personal models on {samples}"] if samples else []),
         *(f"watch out, {row.label}: {flag}" for row in rows for flag in row.flags),
     ]
@@ -169,7 +169,7 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
         notes.append(f"Pooled: the sample standard deviation over {last} of all seeds together (n−1).")
     if _any_calibrated(rows):
-        notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
+        notes.append(f"{CALIBRATED_NOTE}, which no round measured; its rounds before that are not ranked.")
     if samples := _measured_on(rows):
         notes.append(f"Personal models: the mean over clients of their personal models' accuracy on {samples}.")
     if any(row.rank for row in rows):
@@ -186,7 +186,7 @@ def _paper_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         "Test accuracy in percent" + (f", mean ± {protocols.DEVIATION}" if several else ""),
         *([f"personal models on {samples}"] if samples else []),
         *(["best bold, second underlined"] if any(row.rank for row in rows) else []),
-        *([_CALIBRATED] if _any_calibrated(rows) else []),
+        *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
     ]
 
 
@@ -213,7 +213,7 @@ def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
 
 
 def _mark(row: ComparisonRow) -> str:
-    return _DAGGER if row.calibrated else ""
+    return DAGGER if row.calibrated else ""
 
 
 def _in_units(num_bytes: float | None, unit: float, decimals: int) -> str:
