@@ -132,7 +132,7 @@ def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
 
 def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field]) -> Range | None:
     """The range of two charts that are read against each other: classes that a client has, and classes it lacks."""
-    pair = [other.name for other in fields if _pair(other) == _pair(field)]
+    pair = [other.name for other in fields if _pair_key(other) == _pair_key(field)]
     present = [series for key in pair for series in _series(groups, key) if series is not None]
     if len(pair) == 1 or not present:
         return None
@@ -143,5 +143,5 @@ def _range(series: Sequence[Series]) -> Range:
     return min(min(values.low) for values in series), max(max(values.high) for values in series)
 
 
-def _pair(field: Field) -> str:
+def _pair_key(field: Field) -> str:
     return field.name.replace("_missing", "_existing").replace("_unobserved", "_observed")

@@ -50,12 +50,12 @@ def full_key(config: Mapping[str, Any], key: str) -> str:
     method = dict(_method_paths(config))
     if "." in key:
         matches = [path for path in (*fixed, *method) if path == key or path.endswith(f".{key}")]
-        return _only(config, key, matches, [*fixed, *method])
+        return _single_match(config, key, matches, [*fixed, *method])
     if key in General.model_fields:
         return key
     matches = [path for path, last in fixed.items() if last == key]
     matches = matches or [path for path, last in method.items() if last == key]
-    return _only(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
+    return _single_match(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
 
 
 def _refuse_unused_epochs(config: Mapping[str, Any], keys: Collection[str]) -> None:
@@ -67,15 +67,15 @@ def _refuse_unused_epochs(config: Mapping[str, Any], keys: Collection[str]) -> N
         )
 
 
-def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:
+def _single_match(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        raise Misconfigured(_unknown(config, key, known))
+        raise Misconfigured(_unknown_key(config, key, known))
     raise Misconfigured(f"key '{key}' could mean {' or '.join(matches)}. Write the full path.")
 
 
-def _unknown(config: Mapping[str, Any], key: str, known: list[str]) -> str:
+def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
     """The error for an unknown key. If no setting has a similar name, the key is taken for a knob of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")

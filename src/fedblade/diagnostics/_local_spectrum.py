@@ -10,7 +10,6 @@ from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
-from fedblade.core.views import EndView
 from fedblade.diagnostics._moments import Moments, moments_pass
 from fedblade.diagnostics._spectrum import eigenvalues
 
@@ -76,12 +75,8 @@ def spectrum_ratio_metric() -> Metric:
     return Metric((_PASS,), _finish_ratio, (_MOMENTS,), clients="first", fields=_RATIO_FIELDS)
 
 
-def _of(view: EndView) -> Tree:
-    return view.passes[_PASS.name]
-
-
 _PASS = moments_pass("feature")
-_MOMENTS = Sum("local_moments", _of, bound=1e12, measured=(_PASS,))
+_MOMENTS = Sum("local_moments", lambda view: view.passes[_PASS.name], bound=1e12, measured=(_PASS,))
 
 
 def _spectrum(tree: Tree) -> Tensor:

@@ -38,7 +38,7 @@ class Placed:
 def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
     """The line and the panel of every group; lines and panels are in the order of the groups."""
     flat = [flat_settings(group.runs[0].config) for group in groups]
-    kept = _at_usual(part.held, flat)
+    kept = _with_usual_values(part.held, flat)
     groups, flat = [groups[index] for index in kept], [flat[index] for index in kept]
     facts = [_facts(group, config, part) for group, config in zip(groups, flat, strict=True)]
     _add_settings(facts, flat, part.x)
@@ -132,7 +132,7 @@ def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
     return chosen
 
 
-def _at_usual(keys: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
+def _with_usual_values(keys: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
     """The configurations in which these settings have their most frequent value or are missing."""
     kept = list(range(len(flat)))
     for key in keys:

@@ -63,8 +63,8 @@ class CovarianceTerm(FeatureTerm):
     def __call__(self, features: Tensor, mask: Tensor | None) -> TermValue:
         """The loss of one batch of features."""
         batch = covariance(features, mask)
-        return TermValue(self.of(batch), {f"{self.name}_norm": batch.squared_norm.detach().sqrt()})
+        return TermValue(self.loss(batch), {f"{self.name}_norm": batch.squared_norm.detach().sqrt()})
 
     @abstractmethod
-    def of(self, given: Covariance) -> Tensor:
+    def loss(self, given: Covariance) -> Tensor:
         """The loss of a covariance."""

@@ -34,6 +34,6 @@ class DeCov(CovarianceTerm):
     name: ClassVar[str] = "decov"
     normalize: bool = True
 
-    def of(self, given: Covariance) -> Tensor:
+    def loss(self, given: Covariance) -> Tensor:
         """The loss of a covariance."""
         return _off_diagonal(given, self.normalize)

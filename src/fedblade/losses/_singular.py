@@ -33,6 +33,6 @@ class Singular(CovarianceTerm):
 
     name: ClassVar[str] = "lsingular"
 
-    def of(self, given: Covariance) -> Tensor:
+    def loss(self, given: Covariance) -> Tensor:
         """The loss of a covariance."""
         return _spread(given)

@@ -74,6 +74,6 @@ class StructuredDeCov(CovarianceTerm):
         super().__post_init__()
         _check_groups(self.groups)
 
-    def of(self, given: Covariance) -> Tensor:
+    def loss(self, given: Covariance) -> Tensor:
         """The loss of a covariance."""
         return _across_and_within(given, self.groups, self.kappa, self.normalize)

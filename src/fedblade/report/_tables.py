@@ -63,14 +63,14 @@ def runs(groups: Sequence[Group]) -> Section:
 
 def configuration(groups: Sequence[Group]) -> Section:
     """Settings all groups share, then the keys in which they differ."""
-    merged = [_merged([flat_settings(run.config) for run in group.runs]) for group in groups]
+    merged = [_distinct_settings([flat_settings(run.config) for run in group.runs]) for group in groups]
     differing = differing_keys(merged)
     keys = dict.fromkeys(key for config in merged for key in config)
-    shared = [[_code(key), _code(merged[0][key])] for key in keys if key not in differing]
+    shared = [[_code_cell(key), _code_cell(merged[0][key])] for key in keys if key not in differing]
     blocks: list[Block] = []
     if differing:
         heads = ["key", *(group.label for group in groups)]
-        body = [[_code(key), *(_code(config.get(key, MISSING)) for config in merged)] for key in differing]
+        body = [[_code_cell(key), *(_code_cell(config.get(key, MISSING)) for config in merged)] for key in differing]
         summary = f"{plural(len(differing), 'key')} in which the groups differ"
         blocks.append(Details(summary, [TableBlock("Differing settings", columns(heads, heads), body)], opened=True))
     if shared:
@@ -81,8 +81,8 @@ def configuration(groups: Sequence[Group]) -> Section:
 
 def versions_section(groups: Sequence[Group]) -> Section:
     """Which versions made the numbers."""
-    merged = _merged([_versions(run) for group in groups for run in group.runs])
-    rows = [[Cell(key), _code(value)] for key, value in merged.items()]
+    merged = _distinct_settings([_versions(run) for group in groups for run in group.runs])
+    rows = [[Cell(key), _code_cell(value)] for key, value in merged.items()]
     heads = ("package", "version")
     content = (
         TableBlock("Versions", columns(heads, heads), rows)
@@ -111,7 +111,7 @@ def _versions(run: RunRecord) -> dict[str, str]:
     return flat_settings(stored) if isinstance(stored, Mapping) else {}
 
 
-def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _distinct_settings(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Every key once, with its distinct values joined."""
     merged: dict[str, dict[str, None]] = {}
     for config in configs:
@@ -120,7 +120,7 @@ def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {key: " / ".join(values) for key, values in merged.items() if key != "seed"}
 
 
-def _code(string: str) -> Cell:
+def _code_cell(string: str) -> Cell:
     return Cell(string, code=True)
 
 

@@ -136,7 +136,7 @@ class RunRecord:
     @property
     def final_accuracy(self) -> float | None:
         """Test accuracy of the model the run ended with, in percent."""
-        return self._settled("final_accuracy", protocols.final(self.evaluated()))
+        return self._summary_or_history("final_accuracy", protocols.final(self.evaluated()))
 
     @property
     def personal_accuracy(self) -> float | None:
@@ -157,7 +157,7 @@ class RunRecord:
 
         A calibration at the end of the run does not count.
         """
-        return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
+        return self._summary_or_history("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
 
     @property
     def rounds_evaluated(self) -> int:
@@ -167,7 +167,7 @@ class RunRecord:
     @property
     def best_accuracy(self) -> float | None:
         """The highest test accuracy over rounds; it is optimistic, because it is chosen on test data."""
-        return self._settled("best_accuracy", protocols.best(self.evaluated()))
+        return self._summary_or_history("best_accuracy", protocols.best(self.evaluated()))
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -198,7 +198,7 @@ class RunRecord:
         table = self.config.get(section)
         return table.get(key) if isinstance(table, Mapping) else None
 
-    def _settled(self, key: str, from_history: float | None) -> float | None:
+    def _summary_or_history(self, key: str, from_history: float | None) -> float | None:
         """A number of the summary if the run has finished; otherwise the one from the history, which is newer."""
         stored = finite_number(self.summary.get(key))
         first, second = (stored, from_history) if self.finished else (from_history, stored)
