@@ -7,16 +7,22 @@ from fedblade.losses._calibrated_cross_entropy import CalibratedCrossEntropy, ca
 from fedblade.losses._cross_entropy import CrossEntropy, cross_entropy
 from fedblade.losses._decorr import Decorr
 from fedblade.losses._decov import DeCov, decov
+from fedblade.losses._distillation import (
+    FeatureDistillation,
+    KnowledgeDistillation,
+    LogitDistillation,
+    NotTrueDistillation,
+    feature_distillation,
+    knowledge_distillation,
+    logit_distillation,
+    not_true_distillation,
+)
 from fedblade.losses._dot_regression import DotRegression, dot_regression
 from fedblade.losses._feature_alignment import FeatureAlignment, feature_alignment
-from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
 from fedblade.losses._feddecorr import FedDecorr, feddecorr
 from fedblade.losses._generated import Generated, GeneratedMatch
-from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
 from fedblade.losses._lddecorr import LDDecorr, lddecorr
-from fedblade.losses._logit_distillation import LogitDistillation, logit_distillation
 from fedblade.losses._model_contrastive import ModelContrastive, model_contrastive
-from fedblade.losses._not_true_distillation import NotTrueDistillation, not_true_distillation
 from fedblade.losses._projector_alignment import ProjectorAlignment, projector_alignment
 from fedblade.losses._prototype_distance import PrototypeDistance, prototype_distance
 from fedblade.losses._proximal import Proximal
