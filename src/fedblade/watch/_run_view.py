@@ -4,9 +4,24 @@ from rich.text import Text
 
 from fedblade.charts import partition_text
 from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
-from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
+from fedblade.watch._draw import (
+    BLUE,
+    GREEN,
+    MUTED,
+    ORANGE,
+    RED,
+    STRONG,
+    beside,
+    clock,
+    curve,
+    fit,
+    half,
+    number,
+    pair,
+    sparkline,
+    terminal_safe,
+)
 from fedblade.watch._folder import WatchedRun
-from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
 from fedblade.watch._pace import recent_mean
 
