@@ -11,9 +11,8 @@ training.
 
 from fedblade.hardness import LACKS, Hardness
 from fedblade.partitions._base import Partitioner, Request
-from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet import Dirichlet, DirichletGroups
 from fedblade.partitions._dirichlet_clients import DirichletClients
-from fedblade.partitions._dirichlet_groups import DirichletGroups
 from fedblade.partitions._drawn import Drawn, DrawnSplit
 from fedblade.partitions._file import File, save_split
 from fedblade.partitions._functions import (

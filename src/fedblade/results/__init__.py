@@ -45,13 +45,6 @@ from fedblade.results._groups import (
     group_runs,
 )
 from fedblade.results._json_files import Lines, read_lines, read_object
-from fedblade.results._last_rounds import last_rounds, last_rounds_heading, last_rounds_of_run, over_last_rounds
-from fedblade.results._personal_model_sentences import (
-    MEAN_OVER_PERSONAL_MODELS,
-    coverage_sentence,
-    personal_models_sentence,
-    samples_of_personal_models,
-)
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import (
@@ -69,6 +62,16 @@ from fedblade.results._run_directory import (
     SUMMARY,
     RunDirectory,
     run_folders,
+)
+from fedblade.results._sentences import (
+    MEAN_OVER_PERSONAL_MODELS,
+    coverage_sentence,
+    last_rounds,
+    last_rounds_heading,
+    last_rounds_of_run,
+    over_last_rounds,
+    personal_models_sentence,
+    samples_of_personal_models,
 )
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 from fedblade.results._unreadable import unreadable_note

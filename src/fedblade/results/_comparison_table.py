@@ -9,8 +9,7 @@ from typing import Literal
 from fedblade import protocols
 from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, duration, percent, size
-from fedblade.results._last_rounds import last_rounds, last_rounds_heading, over_last_rounds
-from fedblade.results._personal_model_sentences import samples_of_personal_models
+from fedblade.results._sentences import last_rounds, last_rounds_heading, over_last_rounds, samples_of_personal_models
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]

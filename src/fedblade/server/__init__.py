@@ -2,7 +2,7 @@
 
 from fedblade.server._add import accumulate, one, scale_of
 from fedblade.server._average import average, average_less_h, average_normalised, extrapolate, momentum, shorten
-from fedblade.server._calibrate_sphere import calibrate_sphere
+from fedblade.server._calibrate import calibrate_head, calibrate_sphere, class_gaussian, virtual_features
 from fedblade.server._generator import FeatureGenerator
 from fedblade.server._prototypes import (
     average_with_prototypes,
@@ -13,7 +13,6 @@ from fedblade.server._prototypes import (
 )
 from fedblade.server._seed import run_seed
 from fedblade.server._train_generator import GeneratorTraining, label_shares, no_moments
-from fedblade.server._virtual_features import calibrate_head, class_gaussian, virtual_features
 
 __all__ = [
     "FeatureGenerator",
