@@ -40,13 +40,13 @@ def draw_simplex_etf(dim: int, num_classes: int, generator: np.random.Generator)
             f"Widen the features or put a projector before the head."
         )
     rank = min(dim, num_classes)
-    basis = _orthonormal(generator.standard_normal((dim, rank)))
+    basis = orthonormal_columns(generator.standard_normal((dim, rank)))
     centred = np.eye(num_classes) - 1.0 / num_classes
     corners = centred if rank == num_classes else _helmert(num_classes)
     return torch.from_numpy(math.sqrt(num_classes / (num_classes - 1)) * (basis @ corners))
 
 
-def _orthonormal(matrix: np.ndarray) -> np.ndarray:
+def orthonormal_columns(matrix: np.ndarray) -> np.ndarray:
     """Orthonormal columns; the signs of R are fixed so that the result is uniform over orientations."""
     q, r = np.linalg.qr(matrix)
     return np.asarray(q * np.sign(np.diag(r)))

@@ -12,7 +12,7 @@ from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
-from fedblade.heads._etf import _orthonormal
+from fedblade.heads._etf import orthonormal_columns
 from fedblade.heads._scale import Scale
 
 
@@ -21,7 +21,7 @@ def draw_orthonormal(num_rows: int, num_columns: int, generator: np.random.Gener
 
     Every orientation has equal chance.
     """
-    tall = _orthonormal(generator.standard_normal((max(num_rows, num_columns), min(num_rows, num_columns))))
+    tall = orthonormal_columns(generator.standard_normal((max(num_rows, num_columns), min(num_rows, num_columns))))
     return torch.from_numpy(tall if num_rows > num_columns else tall.T)
 
 

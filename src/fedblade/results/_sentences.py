@@ -8,6 +8,7 @@ from fedblade.results._record import finite_number
 
 _MOST = 10
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
 MEAN_OVER_PERSONAL_MODELS = "the mean over the personal models"
 _OWN_SAMPLES, _WHOLE_SET = "their own test samples", "the whole test set, the same for all clients"
 
