@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         "config", "presets", "results",
     },
     "studies": {"core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "runs"},
-    "cards": {"core", "methods", "data", "config", "presets", "runs", "engines", "personal"},
+    "cards": {"core", "methods", "data", "config", "presets", "results", "runs"},
     "charts": {"core", "protocols", "hardness", "results"},
     "report": {"core", "charts", "results"},
     "figures": {"core", "charts", "results", "config", "presets"},

@@ -102,16 +102,16 @@ def test_methods_have_one_order_in_the_table_both_pages_and_the_figures(cli, sma
     assert colours == sorted(colours)
 
 
-def test_own_models_have_a_column_where_they_were_measured(cli, small):
+def test_personal_models_have_a_column_where_they_were_measured(cli, small):
     tuned = cli("compare", *small, "--methods", "fedavg,fedavg-ft", "--seeds", "1", "--out", "a").done()
     header, *rows = [line.split("│") for line in tuned.out.replace("┃", "│").splitlines() if "│" in line or "┃" in line]
-    place = [cell.strip() for cell in header].index("own")
-    own = {row[0].strip(): row[place].strip() for row in rows}
-    assert own["fedavg"] == "–"
-    assert 0 <= float(own["fedavg-ft"]) <= 100
-    assert "own: clients' own models" in tuned.out
+    place = [cell.strip() for cell in header].index("personal")
+    accuracy = {row[0].strip(): row[place].strip() for row in rows}
+    assert accuracy["fedavg"] == "–"
+    assert 0 <= float(accuracy["fedavg-ft"]) <= 100
+    assert "personal: personal models" in tuned.out
     plain = cli("compare", *small, "--methods", "fedavg", "--seeds", "1", "--out", "b").done()
-    assert "own" not in plain.out
+    assert "personal" not in plain.out
 
 
 def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, tmp_path):
@@ -139,8 +139,11 @@ def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, 
 
 @pytest.mark.parametrize(
     ("split", "said"),
-    [("global", "own models on the whole test set"), ("proportional", "own models on their own test samples")],
+    [
+        ("global", "personal models on the whole test set"),
+        ("proportional", "personal models on their own test samples"),
+    ],
 )
-def test_the_table_says_what_own_models_were_measured_on(cli, small, split, said):
+def test_the_table_says_what_personal_models_were_measured_on(cli, small, split, said):
     command = ("compare", *small, "--methods", "local_ce", "--seeds", "1", "--set", f"dataset.test_split={split}")
     assert said in " ".join(cli(*command, "--out", "c").done().out.split())

@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fedblade.data._augment import Chain, CropFlip, Cutout, Flip
+from fedblade.data._augment import Chain, CropFlip, Cutout, Flip, ResizedCrop
 from fedblade.data._isic import LesionAugment
-from fedblade.data._resized_crop import ResizedCrop
 from fedblade.data._warp import Rotate
 
 

@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cifar_names import CIFAR10, CIFAR100
-from fedblade.data.cifar import cifar10, cifar100
+from fedblade.data.cifar import CIFAR10, CIFAR100, cifar10, cifar100
 from fedblade.data.fashion_mnist import _CLASSES, fashion_mnist
 from fedblade.data.image_folder import parquet
 from support.made_files import (

@@ -9,7 +9,7 @@ import torch
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import metrics as registry
 from fedblade.diagnostics import Moments, spectrum, spectrum_ratio
-from fedblade.diagnostics._ratio import num_floored
+from fedblade.diagnostics._local_spectrum import num_floored
 from fedblade.diagnostics._spectrum import _CACHE, eigenvalues
 
 

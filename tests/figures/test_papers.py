@@ -8,7 +8,8 @@ import pytest
 from fedblade.figures import paper_ids, write_figures
 from fedblade.figures._cells import choose_cells
 from fedblade.figures._specs import Part, general_figures, paper_figure
-from fedblade.results import group_runs, published_names, read_runs
+from fedblade.presets.names import names_in_papers
+from fedblade.results import group_runs, read_runs
 
 PAPERS = files("fedblade") / "presets" / "files" / "papers"
 VALUES = (1, 2, 5)
@@ -95,4 +96,4 @@ def test_figures_name_metrics_that_exist():
 
 def test_names_in_the_table_are_those_of_methods():
     parts = [part for figure in paper_ids() for part in paper_figure(figure)]
-    assert {method for part in parts for method in part.names} <= set(published_names()["method"])
+    assert {method for part in parts for method in part.names} <= set(names_in_papers()["method"])

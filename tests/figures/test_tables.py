@@ -74,7 +74,7 @@ def test_calibrated_models_and_missing_numbers_are_marked(make_run, tmp_path):
     (run / "summary.json").write_text(json.dumps(summary | {"calibrated": True, "final_accuracy": 77.5}))
     markdown, _, latex = (path.read_text() for path in write_tables([tmp_path / "runs"], tmp_path / "tables"))
     assert "| ccvr | 1 | 77.50† | 77.50† |" in markdown
-    assert "own models" not in markdown
+    assert "personal models" not in markdown
     assert "| – |" in markdown
     assert r"77.50\dag{}" in latex
     assert "after calibration" in markdown

@@ -19,8 +19,6 @@ def test_one_process_answers_many_commands_and_says_what_failed(tmp_path):
         with pytest.raises(RunFailed, match=r"'flwr run .*' failed: .*pyproject.toml"):
             superlink.begin(tmp_path, tmp_path / "settings.toml")
         process = superlink._process
-        assert process.stdin is not None
-        process.stdin.write('{"number": 0, "arguments": ["nonsense"]}\n')
         with pytest.raises(RunFailed, match=r"'flwr stop 7 local-federation' failed: .*unavailable"):
             superlink.stop("7")
         process.kill()

@@ -237,7 +237,7 @@ def test_personal_accuracies_are_marked(make_run, report):
     page = report()
 
     assert page.row("fedperpersonal models")
-    assert "average the clients' own models" in page.text
+    assert "average the clients' personal models" in page.text
 
 
 HOSTILE = '<script>alert("x")</script>&\'\ud800\x00'

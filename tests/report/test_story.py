@@ -184,7 +184,7 @@ def by_client(run, accuracies: list[float]) -> None:
 
 
 def with_own_models(make_run, split: str):
-    """A run with a global model, and one without whose own models were measured on what the split says."""
+    """A run with a global model, and one without whose personal models were measured on what the split says."""
     own = make_run("local_ce", accuracies=[20.0], summary={"accuracy_of": "personal"}, test_split=split)
     for run in (own, make_run("fedavg", accuracies=[50.0], test_split=split)):
         (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1, "class_accuracy": [20.0] * 10}))
@@ -200,7 +200,9 @@ def test_own_models_are_measured_where_there_is_no_global_model_to_estimate_by(m
     assert (fedavg["g"], set(fedavg["y"])) == (0, {20})
     assert (local["g"], local["y"][0], local["y"][-1]) == (1, 70, 90)
     assert "Estimated: the final global model's accuracy" in picture.reading
-    assert "Measured for local_ce, without a global model: own models on their clients' samples." in picture.reading
+    assert (
+        "Measured for local_ce, without a global model: personal models on their clients' samples." in picture.reading
+    )
 
 
 def test_own_models_measured_on_everything_are_not_set_beside_estimates(make_run, groups):
@@ -226,8 +228,8 @@ def test_what_own_models_were_measured_on_is_said_as_it_is(make_run, page, group
     own = {"accuracy_of": "personal", "personal_accuracy": 80.0}
     by_client(make_run("local_ce", accuracies=[50.0], summary=own, test_split=split), [70.0, 90.0])
 
-    assert f"Own models: the mean over clients of their own models' accuracy on {on}." in unescape(page())
-    assert client_chart(groups()).reading.endswith(f"Measured: the clients' own models on {on}.")
+    assert f"Personal models: the mean over clients of their personal models' accuracy on {on}." in unescape(page())
+    assert client_chart(groups()).reading.endswith(f"Measured: the personal models on {on}.")
 
 
 def test_own_models_on_validation_are_on_samples_of_their_clients(make_run, groups):
@@ -236,7 +238,7 @@ def test_own_models_on_validation_are_on_samples_of_their_clients(make_run, grou
     config.write_text(config.read_text() + '[evaluation]\non = "validation"\n')
     by_client(run, [70.0])
 
-    assert client_chart(groups()).reading.endswith("the clients' own models on their own test samples.")
+    assert client_chart(groups()).reading.endswith("the personal models on their own test samples.")
 
 
 def test_splits_that_differ_are_told_apart(make_run, page):
@@ -244,7 +246,7 @@ def test_splits_that_differ_are_told_apart(make_run, page):
         make_run(method, summary={"personal_accuracy": 80.0}, test_split=split)
 
     on = "their own test samples (fedavg-ft) or on the whole test set, the same for all clients (local_ce)"
-    assert f"own models' accuracy on {on}." in unescape(page())
+    assert f"personal models' accuracy on {on}." in unescape(page())
 
 
 def test_means_over_seeds_are_not_rounded_to_whole_directions(make_run, page):
@@ -316,11 +318,13 @@ def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, 
     html = page()
 
     said = captions(html)
-    means = "local has no global model; shown for it is the mean over the clients' own models."
+    means = "local has no global model; shown for it is the mean over the personal models."
     of_model = ("accuracy-wide", "loss-wide", "spectrum-wide", "erank-feature", "nc-error", "angle-existing-global")
     assert all(means in said[name] for name in (*of_model, "by-class", "ece", "per-second"))
     assert "Left out: local. They have no global model" in said["by-client"]
-    expected = "local has no global model; shown for it is what each client can expect of its own model's accuracies"
+    expected = (
+        "local has no global model; shown for it is what each client can expect of its personal model's accuracies"
+    )
     assert all(expected in said[name] for name in ("worst-decile-accuracy", "client-accuracy-mean"))
     assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))
     assert "Left out: local, where clients send no model." in said["drift-norm"]
@@ -335,10 +339,10 @@ def test_where_no_method_has_a_global_model_captions_say_so_once(make_run, group
         make_run(method, summary={"accuracy_of": "personal"})
 
     assert coverage_sentence(groups(), (1, 2)) == (
-        "No method here has a global model: shown is the mean over the clients' own models."
+        "No method here has a global model: shown is the mean over the personal models."
     )
     assert coverage_sentence(groups(), (None, 2)) == (
-        "b has no global model; shown for it is the mean over the clients' own models. Not measured: a."
+        "b has no global model; shown for it is the mean over the personal models. Not measured: a."
     )
     assert coverage_sentence(groups(), (1, 2), of_model=False) == ""
 

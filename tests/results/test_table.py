@@ -73,6 +73,6 @@ def test_own_models_take_the_place_of_costs_in_the_terminal(make_run, tmp_path):
     headings = {
         medium: [column.heading for column in comparison_table(rows, medium).columns] for medium in ("terminal", "page")
     }
-    assert headings["terminal"][-1] == "own"
-    assert "own models, %" in headings["page"]
+    assert headings["terminal"][-1] == "personal"
+    assert "personal models, %" in headings["page"]
     assert "seconds per round" not in headings["page"]

@@ -240,7 +240,7 @@ def test_a_file_that_names_a_paper_is_compared_with_its_published_numbers(tmp_pa
 @pytest.mark.usefixtures("command")
 def test_a_plan_fits_eighty_columns_and_says_what_it_leaves_out(tmp_path):
     """The data set decides the model of FedDr+, and no line has begun. `command` has loaded the command line."""
-    from fedblade.cli._tables import drawn_table
+    from fedblade.cli._studies import drawn_table
 
     plan = plan_reproduction("fr-t3", where=["block=released", "method=FedAvg", "method=SphereFed"], out=tmp_path)
     table = planned_table(plan)

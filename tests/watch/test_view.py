@@ -207,7 +207,7 @@ def test_a_folder_of_runs_has_a_table_and_the_run_in_progress(make_run, tmp_path
 
 def test_a_personal_method_says_whose_accuracy_it_is(run):
     at = run.end("finished", 5, at=run.rounds(5), accuracy_of="personal")
-    assert any(line.startswith("test accuracy of own models, %") for line in drawn(run.path, at))
+    assert any(line.startswith("test accuracy of personal models, %") for line in drawn(run.path, at))
 
 
 def test_names_from_files_cannot_steer_the_terminal(run):

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import knob_tables
+from fedblade.core.nested import dotted
 from fedblade.presets.catalogue import is_grid, load_grid, preset_names, read_config
 
 Flat = dict[str, Any]
@@ -26,7 +27,7 @@ def knobs_of(name: str) -> tuple[Knob, ...]:
 
     Values that a preset varies on purpose, in an ablation or a study of sensitivity, are left out.
     """
-    defaults = dict(_flat(knob_tables(name)))
+    defaults = dotted(knob_tables(name))
     used = {paper: [defaults | table for table in tables] for paper, tables in _preset_settings().get(name, {}).items()}
     return tuple(
         Knob(
@@ -56,7 +57,7 @@ def _preset_settings() -> dict[str, dict[str, list[Flat]]]:
     by_method: dict[str, dict[str, list[Flat]]] = {}
     for name, label, settings in _all_settings():
         known = by_method.setdefault(name, {}).setdefault(label, [])
-        flat = dict(_flat(settings))
+        flat = dotted(settings)
         if flat not in known:
             known.append(flat)
     return by_method
@@ -75,12 +76,3 @@ def _all_settings() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             if not varied:
                 settings = dict(apply_overrides(cell.config, {})["method"])
                 yield settings.pop("name"), grid.paper or grid.id, settings
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted keys."""
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from fedblade.cards._card import Card, make_card
-from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, value_text, wrapped
+from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, wrapped
+from fedblade.config.literals import literal
 from fedblade.core.registry import methods
+from fedblade.results import Table, markdown_table
 
 INDEX = "README.md"
 _INTRODUCTION = f"""\
@@ -57,7 +59,7 @@ def page(card: Card) -> str:
 def _knobs(card: Card) -> str:
     if not card.knobs:
         return "None."
-    rows = [(f"`{knob.key}`", f"`{value_text(knob.default)}`", presets_text(knob)) for knob in card.knobs]
+    rows = [(f"`{knob.key}`", f"`{literal(knob.default)}`", presets_text(knob)) for knob in card.knobs]
     return _table(("knob", "default", "presets that differ"), rows)
 
 
@@ -147,9 +149,4 @@ def _link(paper: str) -> str:
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines)
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return markdown_table(Table.of_texts(heading, list(rows), numeric=())).removesuffix("\n")

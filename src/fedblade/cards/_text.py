@@ -38,14 +38,9 @@ def plain_text(card: Card) -> str:
     return "\n\n".join(blocks)
 
 
-def value_text(value: object) -> str:
-    """A knob's value as TOML."""
-    return literal(value)
-
-
 def presets_text(knob: Knob) -> str:
     """The values that presets use instead: FedDecorr 0.001, FedDr+ 0.9 or 0.99."""
-    return ", ".join(f"{paper} {' or '.join(map(value_text, values))}" for paper, values in knob.presets.items())
+    return ", ".join(f"{paper} {' or '.join(map(literal, values))}" for paper, values in knob.presets.items())
 
 
 def payload_text(payload: Payload) -> str:
@@ -85,7 +80,7 @@ def _knobs(knobs: Iterable[Knob]) -> list[str]:
     """One line of TOML per knob. Values of presets are a comment after it, or above it if they do not fit."""
     lines: list[str] = []
     for knob in knobs:
-        line, remark = f"  {knob.key} = {value_text(knob.default)}", presets_text(knob)
+        line, remark = f"  {knob.key} = {literal(knob.default)}", presets_text(knob)
         if remark and len(line) + len(remark) + 4 > WIDTH:
             lines += textwrap.wrap(remark, WIDTH, initial_indent="  # ", subsequent_indent="  # ")
             remark = ""

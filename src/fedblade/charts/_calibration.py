@@ -20,11 +20,11 @@ def reliability_chart(groups: Sequence[Group]) -> Chart | None:
     if not any(series):
         return None
     shared = [(group, values) for group, values in zip(groups, series, strict=True) if not group.personal]
-    own = [group.label for group in groups if group.personal]
+    personal = [group.label for group in groups if group.personal]
     sentences = (
         _READING,
         _few_answers_sentence([filled_bins(group) for group in groups]),
-        f"Left out: {listing(own)}, where each client has a model of its own." if own else "",
+        f"Left out: {listing(personal)}, where each client has a model of its own." if personal else "",
         coverage_sentence([group for group, _ in shared], [values for _, values in shared]),
     )
     return Chart(

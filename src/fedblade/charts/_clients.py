@@ -81,18 +81,20 @@ def _was_measured(group: Group) -> bool:
 
 def _measured_sentence(groups: Sequence[Group]) -> str:
     on = samples_of_personal_models([(group.label, group.runs[0].tests_apart) for group in groups])
-    return f"Measured: the clients' own models on {on}."
+    return f"Measured: the personal models on {on}."
 
 
 def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]) -> str:
     """Which lines are estimated, which are measured and which are left out."""
     pairs = list(zip(groups, series, strict=True))
     estimated = [(group, values) for group, values in pairs if not group.personal]
-    own = [group.label for group, values in pairs if group.personal and values is not None]
+    personal = [group.label for group, values in pairs if group.personal and values is not None]
     absent = [group.label for group, values in pairs if group.personal and values is None]
     sentences = [
         _ESTIMATED if any(values is not None for _, values in estimated) else "",
-        f"Measured for {listing(own)}, without a global model: own models on their clients' samples." if own else "",
+        f"Measured for {listing(personal)}, without a global model: personal models on their clients' samples."
+        if personal
+        else "",
         _LEFT_OUT.format(listing(absent)) if absent else "",
         coverage_sentence([group for group, _ in estimated], [values for _, values in estimated]),
     ]

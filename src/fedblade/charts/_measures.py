@@ -33,7 +33,7 @@ _ANSWERS = {
 
 The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
 """
-_EXPECTED = "what each client can expect of its own model's accuracies by class"
+_EXPECTED = "what each client can expect of its personal model's accuracies by class"
 _PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
 """Captions for methods without a global model; the default is the mean over personal models."""
 
@@ -68,8 +68,8 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
     if not any(series):
         return None
     axis = field.unit or field.label
-    own = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
-    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", own=own)
+    personal = _PERSONAL_MODELS.get(field.name, MEAN_OVER_PERSONAL_MODELS)
+    drawn = coverage_sentence(groups, series, of_model=field.subject == "model", personal=personal)
     return Chart(
         name=field.name.replace("_", "-"),
         title=field.label,
@@ -132,7 +132,7 @@ def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
 
 def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field]) -> Range | None:
     """The range of two charts that are read against each other: classes that a client has, and classes it lacks."""
-    pair = [other.name for other in fields if _pair(other) == _pair(field)]
+    pair = [other.name for other in fields if _pair_key(other) == _pair_key(field)]
     present = [series for key in pair for series in _series(groups, key) if series is not None]
     if len(pair) == 1 or not present:
         return None
@@ -143,5 +143,5 @@ def _range(series: Sequence[Series]) -> Range:
     return min(min(values.low) for values in series), max(max(values.high) for values in series)
 
 
-def _pair(field: Field) -> str:
+def _pair_key(field: Field) -> str:
     return field.name.replace("_missing", "_existing").replace("_unobserved", "_observed")

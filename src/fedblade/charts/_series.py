@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fedblade import protocols
@@ -51,15 +52,7 @@ def _by_round(run: RunRecord, key: str) -> Points:
     return {r.number: (float(r.number), r.numbers[key]) for r in run.history if key in r.numbers}
 
 
-def _by_traffic(run: RunRecord, key: str) -> Points:
-    return _by_spent(run, key, ("bytes_up", "bytes_down"))
-
-
-def _by_time(run: RunRecord, key: str) -> Points:
-    return _by_spent(run, key, ("seconds",))
-
-
-def _by_spent(run: RunRecord, key: str, spent: Sequence[str]) -> Points:
+def _by_spent(run: RunRecord, key: str, *, spent: Sequence[str]) -> Points:
     """Against all that was spent up to and in the round, until a round does not say what it spent."""
     total, points = 0.0, {}
     for r in run.history:
@@ -120,8 +113,8 @@ def _run_final_value(run: RunRecord, key: str) -> float | None:
 
 _OF_RUNS: dict[str, Callable[[RunRecord, str], Points]] = {
     "rounds": _by_round,
-    "traffic": _by_traffic,
-    "time": _by_time,
+    "traffic": partial(_by_spent, spent=("bytes_up", "bytes_down")),
+    "time": partial(_by_spent, spent=("seconds",)),
     "spectrum": _by_eigenvalue,
     "clients": _by_client,
     "stages": _by_stage,

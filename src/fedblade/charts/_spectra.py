@@ -86,7 +86,7 @@ def _chart(groups: Sequence[Group], whole: Snapshots) -> Chart:
         ),
         reading=_READING.format(shown, coverage_sentence(groups, whole.last)).strip(),
         seen=_variance_sentence(groups, whole),
-        frames=tuple(tuple(_first(values[at]) for values in drawn) for at in range(len(whole.rounds))),
+        frames=tuple(tuple(_shown_part(values[at]) for values in drawn) for at in range(len(whole.rounds))),
     )
 
 
@@ -108,21 +108,21 @@ def _pair_chart(
             lines=(Line(index, averaged, measured), Line(index, client, "one client")),
         ),
         owner=index,
-        frames=tuple((_first(a), _first(b)) for a, b in zip(whole, local, strict=True)),
+        frames=tuple((_shown_part(a), _shown_part(b)) for a, b in zip(whole, local, strict=True)),
     )
 
 
 def _series(values: Vector | None) -> Series | None:
-    return plain_series([(float(at), value) for at, value in enumerate(_first(values), 1) if value is not None])
+    return plain_series([(float(at), value) for at, value in enumerate(_shown_part(values), 1) if value is not None])
 
 
-def _first(values: Vector | None) -> Vector:
+def _shown_part(values: Vector | None) -> Vector:
     return (values or ())[:SPECTRUM_LENGTH]
 
 
 def _span(shown: Sequence[Snapshots]) -> Range:
     """The range of all rounds, so that the choice of a round moves lines and not the scale."""
-    values = [value for s in shown for group in s.values for vector in group for value in _first(vector)]
+    values = [value for s in shown for group in s.values for vector in group for value in _shown_part(vector)]
     positive = [value for value in values if value is not None and value > 0] or [1.0]
     high = max(positive)
     return max(min(positive), high * _FLOOR), high

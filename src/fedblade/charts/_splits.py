@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedblade.hardness import Hardness
-from fedblade.results import Group, Partition, RunRecord
-
-_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+from fedblade.results import SKEW_LEVELS, Group, Partition, RunRecord
 
 
 @dataclass
@@ -61,5 +59,5 @@ def distinct_splits(groups: Sequence[Group]) -> list[Split]:
 def partition_text(run: RunRecord) -> str:
     """The name of the split with the setting that says how skewed it is."""
     stored = run.config.get("partition")
-    levels = [f"{key} {stored[key]}" for key in _LEVELS if key in stored] if isinstance(stored, dict) else []
+    levels = [f"{key} {stored[key]}" for key in SKEW_LEVELS if key in stored] if isinstance(stored, dict) else []
     return " ".join([run.part("partition"), *(level.replace("_", " ") for level in levels)])

@@ -6,8 +6,7 @@ import typer
 
 from fedblade.cli import _options as opt
 from fedblade.cli._stop import resumable
-from fedblade.cli._studies import Seeds, finish, parse_seeds, train
-from fedblade.cli._tables import drawn_table
+from fedblade.cli._studies import Seeds, drawn_table, finish, parse_seeds, train
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

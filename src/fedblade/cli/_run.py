@@ -98,7 +98,7 @@ def result_sentence(summary: dict[str, Any]) -> str:
     from fedblade.core.words import plural
     from fedblade.results import over_last_rounds
 
-    kind = "mean of the clients' own models" if summary["accuracy_of"] == "personal" else "global model"
+    kind = "mean of the personal models" if summary["accuracy_of"] == "personal" else "global model"
     last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "
@@ -107,7 +107,7 @@ def result_sentence(summary: dict[str, Any]) -> str:
     )
     if "personal_worst_decile" in summary:
         text += (
-            f"\nown models on the test samples of their clients (dataset.test_split): mean "
+            f"\npersonal models on the test samples of their clients (dataset.test_split): mean "
             f"{percent('personal_accuracy')}, worst tenth of the clients {percent('personal_worst_decile')} (each "
             f"client in clients.jsonl)"
         )

@@ -1,4 +1,4 @@
-"""What `compare`, `sweep` and `reproduce` share: seeds, the estimate of the cost, training, and the last lines."""
+"""What `compare`, `sweep` and `reproduce` share: seeds, the estimate of the cost, training, tables and last lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedblade.cli._tables import drawn_table
-
 if TYPE_CHECKING:
+    import rich.table
     from rich.console import Console
 
-    from fedblade.results import Table
+    from fedblade.results import Table, TableCell
     from fedblade.studies import Estimate, Jobs, PlannedRun
 
 Seeds = Annotated[str, typer.Option("--seeds", metavar="1,2,3", help="Seeds; the preset's if left out.")]
@@ -71,6 +70,27 @@ def train(console: "Console", runs: "Sequence[PlannedRun]", jobs: "Jobs", *, qui
     unfinished = unfinished_runs(runs)
     with study_display(console, len(unfinished), quiet=quiet) as listen:
         return run_side_by_side(unfinished, jobs, listen)
+
+
+def drawn_table(table: "Table") -> "rich.table.Table":
+    """A table for the terminal: the best number has a star, notes are below."""
+    from rich.table import Table
+
+    drawn = Table(show_edge=False, pad_edge=False, caption="\n".join(table.notes) or None, caption_justify="left")
+    for column in table.columns:
+        drawn.add_column(
+            column.heading,
+            justify="right" if column.numeric else "left",
+            no_wrap=column.numeric,
+            overflow="fold",
+        )
+    for row in table.rows:
+        drawn.add_row(*map(_text, row))
+    return drawn
+
+
+def _text(cell: "TableCell") -> str:
+    return ("* " if cell.rank == 1 else "") + " ".join(filter(None, (cell.text, cell.spread))) + cell.mark
 
 
 def print_table(console: "Console", table: "Table") -> None:

@@ -4,7 +4,7 @@ import copy
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, get_origin
+from typing import Any
 
 from fedblade.config.run_config import FROM_PYTHON, check_tables, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
@@ -39,7 +39,7 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
     paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
-        _set(config, path, _as_list(path, value))
+        _set(config, path, value)
     _refuse_unused_epochs(config, paths)
     return config
 
@@ -50,12 +50,12 @@ def full_key(config: Mapping[str, Any], key: str) -> str:
     method = dict(_method_paths(config))
     if "." in key:
         matches = [path for path in (*fixed, *method) if path == key or path.endswith(f".{key}")]
-        return _only(config, key, matches, [*fixed, *method])
+        return _single_match(config, key, matches, [*fixed, *method])
     if key in General.model_fields:
         return key
     matches = [path for path, last in fixed.items() if last == key]
     matches = matches or [path for path, last in method.items() if last == key]
-    return _only(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
+    return _single_match(config, key, matches, [*General.model_fields, *NAMED, *fixed.values(), *method.values()])
 
 
 def _refuse_unused_epochs(config: Mapping[str, Any], keys: Collection[str]) -> None:
@@ -67,15 +67,15 @@ def _refuse_unused_epochs(config: Mapping[str, Any], keys: Collection[str]) -> N
         )
 
 
-def _only(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:
+def _single_match(config: Mapping[str, Any], key: str, matches: list[str], known: list[str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        raise Misconfigured(_unknown(config, key, known))
+        raise Misconfigured(_unknown_key(config, key, known))
     raise Misconfigured(f"key '{key}' could mean {' or '.join(matches)}. Write the full path.")
 
 
-def _unknown(config: Mapping[str, Any], key: str, known: list[str]) -> str:
+def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
     """The error for an unknown key. If no setting has a similar name, the key is taken for a knob of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")
@@ -130,12 +130,3 @@ def _set(config: Raw, path: str, value: Any) -> None:
     if isinstance(value, Mapping) and isinstance(table.get(last), Mapping):
         value = merge(table[last], value)
     table[last] = value
-
-
-def _as_list(path: str, value: Any) -> Any:
-    """If the key takes a list of names, a string with names and commas as that list: `metrics=nc1,nc2`."""
-    section, _, key = path.partition(".")
-    field = FIXED[section].model_fields.get(key) if section in FIXED else None
-    if isinstance(value, str) and field is not None and get_origin(field.annotation) is list:
-        return [name.strip() for name in value.split(",")]
-    return value

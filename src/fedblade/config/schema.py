@@ -6,12 +6,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedblade.core.neck import Neck
 
-Positive = Annotated[int, Field(gt=0)]
-
 
 def _names(value: object) -> object:
     """A string with names and commas, as on the command line, as a list of names."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+Positive = Annotated[int, Field(gt=0)]
+Names = BeforeValidator(_names)
+"""For a list of names, which may also be written as a string with commas: `metrics=nc1,nc2`."""
 
 
 class Section(BaseModel):
@@ -34,7 +37,7 @@ class General(Section):
     dtype: Literal["float32", "float64"] = "float32"
     autocast: Literal["none", "bf16"] = "none"
     tf32: bool = False
-    trackers: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], BeforeValidator(_names)] = []
+    trackers: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Names] = []
 
 
 class DatasetSettings(Section):
@@ -137,7 +140,7 @@ class Evaluation(Section):
     protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
     every: Positive = 1
     on: Literal["test", "validation"] = "test"
-    metrics: list[str] = [
+    metrics: Annotated[list[str], Names] = [
         "accuracy", "classes", "calibration", "spectrum", "erank_feature", "nc1", "nc2", "class_means", "drift",
     ]  # fmt: skip
     diagnostics_every: Positive = 1

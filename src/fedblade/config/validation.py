@@ -36,7 +36,7 @@ def unknown_knob(key: str, method: str, knobs: Iterable[str]) -> str:
 def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
     """Check a table against a `model`. Types are strict: a string is not a number, and true is not 1."""
     check_keys(path, table, model.model_fields)
-    complete = {key: _completed(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
+    complete = {key: _with_defaults(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
     try:
         return model.model_validate_json(json.dumps(plain(complete)), strict=True)
     except ValidationError as error:
@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _completed(field: FieldInfo, value: Any, path: str) -> Any:
+def _with_defaults(field: FieldInfo, value: Any, path: str) -> Any:
     """A table with the missing keys of the knob's default. This default may differ from the defaults of its type."""
     table = _dataclass_in(field.annotation)
     if table is None or not isinstance(value, Mapping):

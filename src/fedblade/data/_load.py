@@ -21,9 +21,8 @@ from fedblade.data._cache import (
 from fedblade.data._dataset import Dataset, Part
 from fedblade.data._digest import digest_files
 from fedblade.data._hub import download, downloads_allowed
-from fedblade.data._places import cache_root, decoded_root, find_place, missing, recognise
 from fedblade.data._source import PARTS, PartName, Source
-from fedblade.data._spec import Spec
+from fedblade.data._spec import Spec, cache_root, decoded_root, find_place, missing, recognise
 
 _log = logging.getLogger("fedblade.data")
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.samples import Augment
-from fedblade.data._augment import Chain, CropFlip, Cutout, Flip
+from fedblade.data._augment import Chain, CropFlip, Cutout, Flip, ResizedCrop
 from fedblade.data._autoaugment import AutoAugment
 from fedblade.data._dataset import Dataset
 from fedblade.data._isic import LesionAugment
-from fedblade.data._resized_crop import ResizedCrop
 from fedblade.data._spec import IMAGENET
 from fedblade.data._warp import Rotate
 

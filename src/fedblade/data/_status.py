@@ -7,8 +7,7 @@ from typing import Literal
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._load import decoded_copies
-from fedblade.data._places import find_place
-from fedblade.data._spec import SPECS, Spec
+from fedblade.data._spec import SPECS, Spec, find_place
 
 State = Literal["embedded", "cached", "found", "missing", "yours"]
 

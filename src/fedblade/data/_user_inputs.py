@@ -41,14 +41,14 @@ def input_layout(inputs: Array) -> InputLayout:
     statements = []
     if stored != given:
         reason = "has no axis of channels" if len(stored) > len(given) else "has its channels last"
-        statements.append(f"{_shown(given)} {reason} and is read as {_shown(stored)}")
+        statements.append(f"{_shape_text(given)} {reason} and is read as {_shape_text(stored)}")
     elif len(given) == 3 and given[0] not in _CHANNELS:
-        statements.append(f"{_shown(given)} is read as {_picture_size(*given)}")
+        statements.append(f"{_shape_text(given)} is read as {_picture_size(*given)}")
     if pixels:
         statements.append("bytes are pixels and are divided by 255")
     elif inputs.dtype == np.uint8:
         statements.append(
-            f"bytes of shape {_shown(given)} are a table and are used as they are; give pixels as "
+            f"bytes of shape {_shape_text(given)} are a table and are used as they are; give pixels as "
             f"[n, height, width] or divide them"
         )
     elif inputs.dtype.kind in "iu" and len(given) in (2, 3):
@@ -80,7 +80,7 @@ def _channels_first(given: tuple[int, ...]) -> tuple[int, ...]:
 
 def _two_readings(first: int, middle: int, last: int) -> Misconfigured:
     return Misconfigured(
-        f"inputs of shape {_shown((first, middle, last))} may have their channels first or last: "
+        f"inputs of shape {_shape_text((first, middle, last))} may have their channels first or last: "
         f"{_picture_size(first, middle, last)}, or {_picture_size(last, first, middle)}; expected "
         f"[n, channels, height, width]. If the channels are last, transpose them to the front. If they are first, give "
         f"a fedblade.data.Dataset: its channels are always first."
@@ -91,5 +91,5 @@ def _picture_size(channels: int, height: int, width: int) -> str:
     return f"{channels} {'channel' if channels == 1 else 'channels'} of {height}×{width}"
 
 
-def _shown(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return f"[{', '.join(('n', *map(str, shape)))}]"

@@ -59,14 +59,14 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
     if len(values) == 0:
         return Numbering(train, test, 2)
     _check_values(values, len(train) + len(test))
-    notes = _only_in_test(np.setdiff1d(test, train)) if len(train) and len(test) else ()
+    notes = _note_on_test_labels(np.setdiff1d(test, train)) if len(train) and len(test) else ()
     highest = int(values[-1])
     if values[0] == 0 and 2 * len(values) >= highest + 1:
         missing = np.setdiff1d(np.arange(highest + 1), values)
-        return Numbering(train, test, highest + 1, notes=_gaps(highest, missing) + notes)
+        return Numbering(train, test, highest + 1, notes=_note_on_gaps(highest, missing) + notes)
     numbered = (
-        f"labels: {_listed(values)} are numbered 0 to {len(values) - 1} in ascending order for training; predict gives "
-        f"the original labels"
+        f"labels: {_values_as_text(values)} are numbered 0 to {len(values) - 1} in ascending order for training; "
+        f"predict gives the original labels"
     )
     originals = tuple(int(value) for value in values)
     return Numbering(
@@ -88,20 +88,20 @@ def _check_values(values: Labels, samples: int) -> None:
         )
 
 
-def _only_in_test(values: Labels) -> tuple[str, ...]:
-    return (f"labels: {_listed(values)} occur only in the test samples",) if len(values) else ()
+def _note_on_test_labels(values: Labels) -> tuple[str, ...]:
+    return (f"labels: {_values_as_text(values)} occur only in the test samples",) if len(values) else ()
 
 
-def _gaps(highest: int, missing: Labels) -> tuple[str, ...]:
+def _note_on_gaps(highest: int, missing: Labels) -> tuple[str, ...]:
     if len(missing) == 0:
         return ()
     return (
-        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {_listed(missing)} have no samples; "
-        f"renumber the labels if these are no classes",
+        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {_values_as_text(missing)} have no "
+        f"samples; renumber the labels if these are no classes",
     )
 
 
-def _listed(values: Labels) -> str:
+def _values_as_text(values: Labels) -> str:
     """The values, or the first and the last of many."""
     shown: Sequence[object] = values.tolist()
     if len(shown) > _SHOWN:

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
-from fedblade.data._cifar_names import CIFAR10, CIFAR100
 from fedblade.data._columns import Columns
 from fedblade.data._dataset import Dataset
 from fedblade.data._folders import read_folders
@@ -23,6 +22,25 @@ from fedblade.data._tables import read_tables
 
 _PIXELS = 3 * 32 * 32
 _RECORDS_PER_BLOCK = 1000
+
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# fmt: off
+CIFAR100 = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle",
+    "bicycle", "bottle", "bowl", "boy", "bridge", "bus", "butterfly", "camel",
+    "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud",
+    "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant",
+    "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard",
+    "lamp", "lawn_mower", "leopard", "lion", "lizard", "lobster", "man", "maple_tree",
+    "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange", "orchid", "otter",
+    "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea",
+    "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider",
+    "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone", "television",
+    "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+)
+# fmt: on
 
 
 @dataclass(frozen=True)

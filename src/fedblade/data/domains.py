@@ -49,7 +49,7 @@ def _read(layout: _Domains, root: Path) -> Source | None:
         if all(file.is_file() for file in files.values()):
             lists += files.values()
             for part, file in files.items():
-                parts[part] += _listed(root, file, domain, layout.classes)
+                parts[part] += _pictures_in_list(root, file, domain, layout.classes)
         else:
             train, test = split_at_random(labelled_pictures(root / domain, layout.classes, domain), _TEST_SHARE)
             parts["train"] += train
@@ -57,7 +57,7 @@ def _read(layout: _Domains, root: Path) -> Source | None:
     return picture_source(root, parts, Fit(256, "squash"), layout.classes, lists=lists)
 
 
-def _listed(root: Path, file: Path, domain: str, classes: Sequence[str]) -> list[Picture]:
+def _pictures_in_list(root: Path, file: Path, domain: str, classes: Sequence[str]) -> list[Picture]:
     """Pictures of the ten classes in a list with lines `domain/class/name.jpg number`; the number is not used."""
     number = {name: label for label, name in enumerate(classes)}
     pictures = []

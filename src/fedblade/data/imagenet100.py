@@ -25,12 +25,12 @@ def _read(list_file: str, root: Path) -> Source | None:
     chosen = Path(list_file).expanduser() if list_file else root / _LIST
     lists = (chosen,) if chosen.is_file() else ()
     train = root / "train"
-    classes = _listed(chosen) if lists else _checked(train, class_folders(train)[:_NUM_CLASSES])
+    classes = _read_classes(chosen) if lists else _check_classes(train, class_folders(train)[:_NUM_CLASSES])
     parts = labelled_parts(train, test, classes)
     return picture_source(root, parts, Fit(256, "cover"), classes, lists=lists, options=" ".join(classes))
 
 
-def _listed(file: Path) -> Sequence[str]:
+def _read_classes(file: Path) -> Sequence[str]:
     """The classes of a list, in its order."""
     if not file.is_file():
         raise Misconfigured(
@@ -38,14 +38,14 @@ def _listed(file: Path) -> Sequence[str]:
             f"or leave dataset.classes out."
         )
     try:
-        return _checked(file, file.read_text().split())
+        return _check_classes(file, file.read_text().split())
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(
             f"'{file}' cannot be read ({error}); expected a text file with one WordNet id per line. Restore the file."
         ) from error
 
 
-def _checked(where: Path, classes: Sequence[str]) -> Sequence[str]:
+def _check_classes(where: Path, classes: Sequence[str]) -> Sequence[str]:
     if len(set(classes)) != _NUM_CLASSES or len(classes) != _NUM_CLASSES:
         raise Misconfigured(
             f"'{where}' names {len(set(classes))} different classes; expected {_NUM_CLASSES}. Correct the list, or use "
@@ -63,7 +63,7 @@ def _spec(classes: str = "") -> Spec:
         mean=IMAGENET[0],
         std=IMAGENET[1],
         margin=16,
-        request=" ".join(_listed(Path(classes).expanduser())) if classes else "",
+        request=" ".join(_read_classes(Path(classes).expanduser())) if classes else "",
     )
 
 

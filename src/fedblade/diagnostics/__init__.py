@@ -9,10 +9,9 @@ from fedblade.diagnostics._classes import classes
 from fedblade.diagnostics._collapse import nc1, nc2
 from fedblade.diagnostics._consistency import classifier_consistency, prototype_consistency
 from fedblade.diagnostics._drift import drift
-from fedblade.diagnostics._local_spectrum import local_spectrum
+from fedblade.diagnostics._local_spectrum import local_spectrum, spectrum_ratio
 from fedblade.diagnostics._moments import Moments
 from fedblade.diagnostics._nc_error import nc_error
-from fedblade.diagnostics._ratio import spectrum_ratio
 from fedblade.diagnostics._spectrum import effective_rank, erank_feature, erank_proj, spectrum
 from fedblade.diagnostics._vectors import class_vectors
 

@@ -45,7 +45,7 @@ def accuracy() -> Metric:
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
-def _of(view: StepView) -> Tree:
+def _batch_sums(view: StepView) -> Tree:
     logits, real = view.logits.detach().to(torch.float64), real_samples(view)
     labels = torch.where(real, view.labels, 0)
     losses = functional.cross_entropy(logits, labels, reduction="none")
@@ -73,7 +73,7 @@ def num_samples(totals: Mapping[str, Tree]) -> int:
     return int(totals[_PASS.name]["count"])
 
 
-def _wrong(sums: Tree) -> str | None:
+def _why_impossible(sums: Tree) -> str | None:
     """Why totals are impossible, or None. The loss of a diverged model may be NaN or infinite."""
     count, correct, loss = (float(sums[name]) for name in ("count", "correct", "loss"))
     if count < 1:
@@ -83,4 +83,4 @@ def _wrong(sums: Tree) -> str | None:
     return f"the reported loss is {loss:g}, which is below zero" if loss < 0 else None
 
 
-_PASS = DataPass("accuracy", _of, check=_wrong)
+_PASS = DataPass("accuracy", _batch_sums, check=_why_impossible)

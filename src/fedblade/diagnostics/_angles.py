@@ -11,7 +11,7 @@ from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
-from fedblade.core.views import EndView, StepView
+from fedblade.core.views import EndView
 from fedblade.diagnostics._batch import class_sums
 from fedblade.diagnostics._side_fields import EXISTING, both_sides
 from fedblade.diagnostics._vectors import CLASS_VECTORS, angle_matrix, class_vectors, pair_shares, quotient
@@ -83,11 +83,9 @@ def class_mean_angles() -> Metric:
     return Metric((_CLASS_DIRECTIONS,), _finish_means, (_MEANS,), fields=_MEAN_FIELDS)
 
 
-def _of_directions(view: StepView) -> Tree:
-    return class_sums(view, normalise(view.features.to(torch.float64)))
-
-
-_CLASS_DIRECTIONS = DataPass("class_directions", _of_directions)
+_CLASS_DIRECTIONS = DataPass(
+    "class_directions", lambda view: class_sums(view, normalise(view.features.to(torch.float64)))
+)
 
 
 def _of_classifiers(view: EndView) -> Tree:

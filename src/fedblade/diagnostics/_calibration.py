@@ -61,7 +61,7 @@ def calibration() -> Metric:
     return Metric((_PASS,), _finish, fields=(_ECE,))
 
 
-def _of(view: StepView) -> Tree:
+def _batch_sums(view: StepView) -> Tree:
     return _sums(view.logits, view.labels, real_samples(view))
 
 
@@ -89,4 +89,4 @@ def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     }
 
 
-_PASS = DataPass("calibration", _of)
+_PASS = DataPass("calibration", _batch_sums)

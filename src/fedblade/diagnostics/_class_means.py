@@ -10,7 +10,6 @@ from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
-from fedblade.core.views import StepView
 from fedblade.diagnostics._batch import as_lists, class_sums
 from fedblade.heads import normalise
 
@@ -41,10 +40,6 @@ def class_means() -> Metric:
     return Metric((_PASS,), _finish)
 
 
-def _of(view: StepView) -> Tree:
-    return class_sums(view, view.features)
-
-
 def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PASS.name]
     present = torch.nonzero(sums["count"] > 0).squeeze(1)
@@ -57,4 +52,4 @@ def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     return {"class_cosines": as_lists(cosines)}
 
 
-_PASS = DataPass("class_sums", _of)
+_PASS = DataPass("class_sums", lambda view: class_sums(view, view.features))

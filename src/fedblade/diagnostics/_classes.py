@@ -51,7 +51,7 @@ def classes() -> Metric:
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
-def _of(view: StepView) -> Tree:
+def _batch_sums(view: StepView) -> Tree:
     num_classes, real = view.logits.shape[-1], real_samples(view)
     predicted = members(view.logits.argmax(-1), num_classes, real)
     return {"confusion": members(view.labels, num_classes, real).mT @ predicted}
@@ -67,4 +67,4 @@ def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     }
 
 
-_PASS = DataPass("confusion", _of)
+_PASS = DataPass("confusion", _batch_sums)

@@ -11,7 +11,7 @@ from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
-from fedblade.core.views import EndView, StepView
+from fedblade.core.views import EndView
 from fedblade.diagnostics._batch import class_sums
 from fedblade.diagnostics._vectors import class_vectors, mean_pair_cosine
 from fedblade.heads import normalise
@@ -53,11 +53,7 @@ def classifier_consistency() -> Metric:
     return Metric((), _finish_classifiers, (_CLASSIFIERS,), fields=(_CLASSIFIER_FIELD,))
 
 
-def _of_class_features(view: StepView) -> Tree:
-    return class_sums(view, view.features)
-
-
-_CLASS_FEATURES = DataPass("own_class_features", _of_class_features)
+_CLASS_FEATURES = DataPass("own_class_features", lambda view: class_sums(view, view.features))
 
 
 def _of_prototypes(view: EndView) -> Tree:

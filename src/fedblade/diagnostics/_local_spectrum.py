@@ -4,15 +4,34 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
 from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
-from fedblade.core.views import EndView
 from fedblade.diagnostics._moments import Moments, moments_pass
-from fedblade.diagnostics._ratio import num_floored, spectrum_ratio
 from fedblade.diagnostics._spectrum import eigenvalues
+
+RATIO_FLOOR = 1e-12
+"""Eigenvalues below this are only rounding; their logarithms would dominate the mean."""
+
+
+def spectrum_ratio(local_spectrum: Tensor, global_spectrum: Tensor) -> float:
+    """Mean log ratio of two spectra [dim] (FedDecorr, Eq. 1).
+
+    R = (1/dim)·Σ_k log(λ_k local/λ_k global), both spectra in descending order. Above 0 the features of the aggregated
+    model vary less than those of the client's model. Deviation: smaller eigenvalues are raised to 1e-12.
+    """
+    _check(local_spectrum, global_spectrum)
+    return float((_logs(local_spectrum) - _logs(global_spectrum)).mean())
+
+
+def num_floored(local_spectrum: Tensor, global_spectrum: Tensor) -> int:
+    """How many eigenvalues of both spectra `spectrum_ratio` raises to its floor."""
+    _check(local_spectrum, global_spectrum)
+    return sum(int((spectrum < RATIO_FLOOR).sum()) for spectrum in (local_spectrum, global_spectrum))
+
 
 _RATIO_FIELDS = (
     Field(
@@ -56,12 +75,8 @@ def spectrum_ratio_metric() -> Metric:
     return Metric((_PASS,), _finish_ratio, (_MOMENTS,), clients="first", fields=_RATIO_FIELDS)
 
 
-def _of(view: EndView) -> Tree:
-    return view.passes[_PASS.name]
-
-
 _PASS = moments_pass("feature")
-_MOMENTS = Sum("local_moments", _of, bound=1e12, measured=(_PASS,))
+_MOMENTS = Sum("local_moments", lambda view: view.passes[_PASS.name], bound=1e12, measured=(_PASS,))
 
 
 def _spectrum(tree: Tree) -> Tensor:
@@ -75,3 +90,15 @@ def _finish_spectrum(totals: Mapping[str, Tree]) -> MetricResult:
 def _finish_ratio(totals: Mapping[str, Tree]) -> MetricResult:
     spectra = _spectrum(totals[_MOMENTS.name]), _spectrum(totals[_PASS.name])
     return {"spectrum_ratio": spectrum_ratio(*spectra), "spectrum_ratio_floored": float(num_floored(*spectra))}
+
+
+def _logs(spectrum: Tensor) -> Tensor:
+    return spectrum.double().clamp(min=RATIO_FLOOR).sort(descending=True).values.log()
+
+
+def _check(local_spectrum: Tensor, global_spectrum: Tensor) -> None:
+    if local_spectrum.dim() != 1 or local_spectrum.shape != global_spectrum.shape or not len(local_spectrum):
+        raise Misconfigured(
+            f"spectra of shapes {tuple(local_spectrum.shape)} and {tuple(global_spectrum.shape)} given; two of the "
+            f"same length [dim] expected. Compute both with diagnostics.spectrum from features of the same dimension."
+        )

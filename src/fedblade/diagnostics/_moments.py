@@ -113,24 +113,12 @@ def moments_pass(space: Space) -> DataPass:
     return _PASSES[space]
 
 
-def _of_features(view: StepView) -> Tree:
-    return _of(view, view.features)
-
-
-def _of_projected(view: StepView) -> Tree:
-    return _of(view, view.output.projected)
-
-
-def _of_direction(view: StepView) -> Tree:
-    return _of(view, normalise(view.output.projected))
-
-
-def _of(view: StepView, vectors: Tensor) -> Tree:
+def _batch_moments(view: StepView, vectors: Tensor) -> Tree:
     return Moments.of(vectors, view.labels, view.logits.shape[-1], view.mask).tree()
 
 
 _PASSES: dict[Space, DataPass] = {
-    "feature": DataPass("moments_feature", _of_features),
-    "projected": DataPass("moments_projected", _of_projected),
-    "direction": DataPass("moments_direction", _of_direction),
+    "feature": DataPass("moments_feature", lambda view: _batch_moments(view, view.features)),
+    "projected": DataPass("moments_projected", lambda view: _batch_moments(view, view.output.projected)),
+    "direction": DataPass("moments_direction", lambda view: _batch_moments(view, normalise(view.output.projected))),
 }

@@ -63,7 +63,7 @@ def nc_error_metric() -> Metric:
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
-def _of(view: StepView) -> Tree:
+def _batch_sums(view: StepView) -> Tree:
     projected = view.output.projected.double()
     projects = type(view.head).project is not Head.project
     return class_sums(view, normalise(projected) if projects else projected)
@@ -85,4 +85,4 @@ def _error(prototypes: Tensor) -> float:
     return float(torch.triu(gaps, diagonal=1).sum() / math.comb(classes, 2))
 
 
-_PASS = DataPass("class_sums_of_head", _of)
+_PASS = DataPass("class_sums_of_head", _batch_sums)

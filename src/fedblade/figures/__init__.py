@@ -11,8 +11,7 @@ from pathlib import Path
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_file
 from fedblade.figures._cells import choose_cells
-from fedblade.figures._draw import draw, need_matplotlib
-from fedblade.figures._files import check_columns, check_formats, save
+from fedblade.figures._draw import check_columns, check_formats, draw, need_matplotlib, save
 from fedblade.figures._panels import build_panels
 from fedblade.figures._specs import general_figures, paper_figure, paper_ids
 from fedblade.figures._style import FORMATS

@@ -1,15 +1,21 @@
-"""Panels as matplotlib figures, without pyplot and its global state. matplotlib is imported when a figure is made."""
+"""Panels as matplotlib figures, without pyplot and its global state, and figures as files.
 
+matplotlib is imported when a figure is made. The same runs give the same bytes.
+"""
+
+import io
 import math
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedblade.charts import LinePanel, MatrixPanel, Panel
 from fedblade.charts.palette import NEGATIVE, POSITIVE
-from fedblade.core.errors import MissingExtra
+from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.core.files import write_file
 from fedblade.figures._lines import draw_lines
-from fedblade.figures._style import DPI, LETTERS_PER_INCH, ONE_COLUMN, RC, STEPS
+from fedblade.figures._style import DPI, FORMATS, LETTERS_PER_INCH, METADATA, ONE_COLUMN, RC, STEPS, WIDTHS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,3 +128,30 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
             ax.set_ylabel(textwrap.fill(panel.y.label, up))
         if left is not None and panel.shared and panel.shared == left.shared:
             ax.tick_params(labelleft=False)
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse formats that no figure can be written in."""
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown or not formats:
+        given = f"'{unknown[0]}' is no format of figures" if unknown else "no format was given"
+        raise Misconfigured(f"{given}. Choose from: {', '.join(FORMATS)}.")
+
+
+def check_columns(columns: str) -> dict[str, float]:
+    """The widths that `columns` stands for."""
+    if columns not in WIDTHS:
+        raise Misconfigured(f"'{columns}' is no width of figures. Choose from: {', '.join(WIDTHS)}.")
+    return WIDTHS[columns]
+
+
+def save(figure: "Figure", target: Path, kind: str) -> Path:
+    """Write the figure in one format and return the file's path."""
+    content = io.BytesIO()
+    with need_matplotlib().rc_context(RC):
+        figure.savefig(content, format=kind, dpi=DPI, metadata=METADATA[kind])
+    return write_file(target, content.getvalue())

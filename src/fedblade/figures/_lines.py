@@ -82,7 +82,7 @@ def _draw_line(ax: "Axes", line: Line, look: dict[str, Any], shade: float) -> No
         ax.fill_between(series.x, series.low, series.high, color=look["color"], alpha=shade, linewidth=0)
 
 
-def _apart(values: Sequence[float], inches: float) -> list[str]:
+def _labels_with_room(values: Sequence[float], inches: float) -> list[str]:
     """Labels for values on a logarithmic axis of this length, empty where the label before leaves no room."""
     labels, free = [], -math.inf
     span = math.log(values[-1] / values[0]) or 1.0
@@ -103,7 +103,7 @@ def _scale_across(ax: "Axes", panel: LinePanel, inches: float) -> None:
         ax.set_xscale("log")
         ax.xaxis.set_minor_formatter(NullFormatter())
         if values[-1] < 1000 * values[0]:
-            ax.set_xticks(values, _apart(values, inches))
+            ax.set_xticks(values, _labels_with_room(values, inches))
             ax.minorticks_off()
     else:
         ax.xaxis.set_major_locator(MaxNLocator(max(4, int(2 * inches)), integer=panel.x.whole, steps=STEPS))

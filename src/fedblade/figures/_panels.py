@@ -63,7 +63,7 @@ def build_panels(
         for title in titles
         for numbers in kept
     )
-    return _distinct(panel for panel in panels if panel is not None)
+    return _without_repetitions(panel for panel in panels if panel is not None)
 
 
 def _source(number: Number) -> str:
@@ -114,7 +114,7 @@ def _panel(
     # The page chooses the scale by the values. A figure for a paper states it, so that it is the same for all runs.
     floor = math.log(SMALLEST_EIGENVALUE) if part.draw == "spectrum" else -math.inf
     return LinePanel(
-        title=", ".join(filter(None, (title, _part_name(part, numbers), _noted(part, placed)))),
+        title=", ".join(filter(None, (title, _part_name(part, numbers), _note_text(part, placed)))),
         x=Axis(
             part.axis or _AXES.get(part.draw) or part.x.rpartition(".")[2],
             scale="log" if "x" in part.log else "linear",
@@ -161,7 +161,7 @@ def _part_name(part: Part, numbers: Sequence[Number]) -> str:
     return numbers[0].part if len(numbers) == 1 and alike > 1 else ""
 
 
-def _noted(part: Part, placed: Sequence[Placed]) -> str:
+def _note_text(part: Part, placed: Sequence[Placed]) -> str:
     """The last value of the noted number, where it belongs to one group."""
     value = final_value(placed[0].group, part.note.key) if part.note is not None and len(placed) == 1 else None
     return "" if part.note is None or value is None else f"{part.note.label} = {value:.2f}"
@@ -188,7 +188,7 @@ def _matrix(draw: str, group: Group) -> Matrix | None:
     return next((tuple(zip(*counts, strict=True)) for counts in maps), None)
 
 
-def _distinct(panels: Iterator[Panel]) -> list[Panel]:
+def _without_repetitions(panels: Iterator[Panel]) -> list[Panel]:
     """Panels without repetitions: runs that differ elsewhere may share a partition."""
     seen: list[object] = []
     kept = []

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedblade.figures._specs import Part, variants
+from fedblade.presets.names import method_in_papers, names_in_papers
 from fedblade.results import (
     Group,
     count_configurations,
     differing_keys,
     distinguishing_keys,
     flat_settings,
-    published_names,
     setting_number,
 )
 
@@ -38,7 +38,7 @@ class Placed:
 def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
     """The line and the panel of every group; lines and panels are in the order of the groups."""
     flat = [flat_settings(group.runs[0].config) for group in groups]
-    kept = _at_usual(part.held, flat)
+    kept = _with_usual_values(part.held, flat)
     groups, flat = [groups[index] for index in kept], [flat[index] for index in kept]
     facts = [_facts(group, config, part) for group, config in zip(groups, flat, strict=True)]
     _add_settings(facts, flat, part.x)
@@ -53,15 +53,6 @@ def place(part: Part, groups: Sequence[Group]) -> list[Placed]:
         )
         for group, config, known in zip(groups, flat, facts, strict=True)
     ]
-
-
-def method_name(method: str) -> str:
-    """A method as papers write it, with its regularisers: `FedAvg + FedDecorr`."""
-    names = published_names()
-    base, *added = method.split("+")
-    plain = base.removesuffix("-ft")
-    shown = names["method"].get(plain, plain) + ("-FT" if plain != base else "")
-    return " + ".join((shown, *(names["regulariser"].get(name, name) for name in added)))
 
 
 _DIRICHLETS = {"dirichlet": "", "dirichlet_clients": ", client-wise", "dirichlet_groups": ", in groups"}
@@ -83,7 +74,7 @@ def split_name(flat: Mapping[str, str]) -> str:
 
 
 def _facts(group: Group, flat: Mapping[str, str], part: Part) -> dict[str, str]:
-    run, names = group.runs[0], published_names()
+    run, names = group.runs[0], names_in_papers()
     facts = {
         "method": _method(group.method, flat, part),
         "dataset": names["dataset"].get(run.part("dataset"), run.part("dataset")),
@@ -99,7 +90,7 @@ def _method(method: str, flat: Mapping[str, str], part: Part) -> str:
         holds = all(flat.get(key) == value for key, value in variant.where.items())
         if method == variant.method and part.x not in variant.where and holds:
             return variant.label
-    return part.names.get(method) or method_name(method)
+    return part.names.get(method) or method_in_papers(method, " + ")
 
 
 def _add_settings(facts: Sequence[dict[str, str]], flat: Sequence[Mapping[str, str]], x: str) -> None:
@@ -141,7 +132,7 @@ def _panel_facts(line: str, facts: Sequence[Mapping[str, str]]) -> list[str]:
     return chosen
 
 
-def _at_usual(keys: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
+def _with_usual_values(keys: Sequence[str], flat: Sequence[Mapping[str, str]]) -> list[int]:
     """The configurations in which these settings have their most frequent value or are missing."""
     kept = list(range(len(flat)))
     for key in keys:

@@ -6,6 +6,8 @@ from fedblade.charts.palette import GRID
 
 ONE_COLUMN, TWO_COLUMNS = 3.3, 6.9
 """Widths in inches."""
+WIDTHS = {"1": {"1col": ONE_COLUMN}, "2": {"2col": TWO_COLUMNS}, "both": {"1col": ONE_COLUMN, "2col": TWO_COLUMNS}}
+"""Widths in inches by the value of `--columns` and by the ending of the files' names."""
 DPI = 300
 LETTERS_PER_INCH = 15
 """Roughly, of the text below."""

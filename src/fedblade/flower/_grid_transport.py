@@ -55,9 +55,9 @@ class GridTransport:
         """
         self._asked = {id_: self._asked[id_] for id_ in waiting}
         for id_ in waiting:
-            yield from self._pulled(id_, limit)
+            yield from self._pull_reply(id_, limit)
 
-    def _pulled(self, id_: str, limit: SizeLimit) -> list[Reply]:
+    def _pull_reply(self, id_: str, limit: SizeLimit) -> list[Reply]:
         """The reply to a request, if it has arrived. The SuperLink makes sure that the request's node sent it."""
         node = self._asked[id_]
         try:

@@ -33,7 +33,7 @@ def to_message(request: Request, seconds: float) -> Message:
     of the server's clock.
     """
     return Message(
-        content=_content({"kind": request.kind, **request.facts}, request.tensors),
+        content=_pack({"kind": request.kind, **request.facts}, request.tensors),
         dst_node_id=request.node,
         message_type=MESSAGE_TYPE,
         ttl=seconds + max(seconds, _MIN_SLACK),
@@ -43,13 +43,13 @@ def to_message(request: Request, seconds: float) -> Message:
 
 def read_request(message: Message) -> tuple[str, dict[str, Any], Tree]:
     """The kind, the facts and the tensors of a request."""
-    facts, tensors = _opened(message.content)
+    facts, tensors = _unpack(message.content)
     return str(facts.pop("kind")), facts, tensors
 
 
 def reply_message(message: Message, facts: dict[str, Any], tensors: Tree) -> Message:
     """The message that replies to another."""
-    return Message(content=_content(facts, tensors), reply_to=message)
+    return Message(content=_pack(facts, tensors), reply_to=message)
 
 
 def to_reply(message: Message, request: str, node: int, limit: SizeLimit) -> Reply:
@@ -65,7 +65,7 @@ def to_reply(message: Message, request: str, node: int, limit: SizeLimit) -> Rep
         return Reply(request, node, error="it says that it answers another request")
     try:
         _check_size(message.content[_TENSORS], limit)
-        facts, tensors = _opened(message.content)
+        facts, tensors = _unpack(message.content)
     except _Oversized as error:
         return Reply(request, node, error=str(error))
     except Exception as error:  # no error of a hostile message may stop the run
@@ -83,12 +83,12 @@ def _check_size(arrays: ArrayRecord, limit: SizeLimit) -> None:
         )
 
 
-def _content(facts: dict[str, Any], tensors: Tree) -> RecordDict:
+def _pack(facts: dict[str, Any], tensors: Tree) -> RecordDict:
     arrays = {name: Array(leaf.detach().cpu().contiguous().numpy()) for name, leaf in tensors.items()}
     return RecordDict({_TENSORS: ArrayRecord(arrays), _FACTS: ConfigRecord({_JSON: json.dumps(facts)})})
 
 
-def _opened(content: RecordDict) -> tuple[dict[str, Any], Tree]:
+def _unpack(content: RecordDict) -> tuple[dict[str, Any], Tree]:
     """Facts and tensors of a message; pickled arrays are not loaded."""
     text = content[_FACTS][_JSON]
     if not isinstance(text, str) or len(text) > _MAX_FACTS:

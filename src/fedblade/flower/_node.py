@@ -120,7 +120,7 @@ class Node:
             lambda _: None,
             diagnostics,
         )
-        return _packed(outcome, store)
+        return _pack_outcome(outcome, store)
 
     def _collect(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         store, names = self._store(facts, client), list(facts["sums"])
@@ -129,7 +129,7 @@ class Node:
             raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
         server, cohort = server_state(setup, facts, tensors), one_client_cohort(setup, client, facts)
         outcome = setup.engine.collect(server, cohort, store, chosen[0])
-        return _packed(outcome, store)
+        return _pack_outcome(outcome, store)
 
     def _tune(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         """Train the client's personal model on the next stage of the protocol, and save it."""
@@ -149,7 +149,7 @@ class Node:
         ((_, tuned),) = setup.engine.adapt(server, cohort, lambda _: state, facts["lr"], phases)
         make_run_folder(self._folder(facts))
         tuned_states.put(client, stage, tuned)
-        return _packed(RoundOutcome())
+        return _pack_outcome(RoundOutcome())
 
     def _measure(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         passes = requested_passes(setup, facts["passes"])
@@ -165,7 +165,7 @@ class Node:
             ((_, totals),) = setup.engine.measure_personal(server, [(measured, indices)], samples, passes)
         else:
             totals = setup.engine.measure(server, samples, indices, passes)
-        return _packed(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
+        return _pack_outcome(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
 
     def _tuned_states(self, facts: Facts) -> DiskStore:
         """The clients' states after each stage of tuning at the end of a run."""
@@ -185,7 +185,7 @@ class Node:
         return self.folder / token
 
 
-def _packed(outcome: RoundOutcome, store: UsedStates | None = None) -> Answer:
+def _pack_outcome(outcome: RoundOutcome, store: UsedStates | None = None) -> Answer:
     """An outcome as an answer; with a store, the answer also says what happened to the client's state."""
     tensors, facts = pack(outcome)
     return facts if store is None else store.add_facts(facts), tensors

@@ -63,10 +63,10 @@ def _as_dataset(given: Any, num_classes: int) -> Dataset:
 
 def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
     """Labels as they are, checked to be classes of the run; a node may have only some of the classes."""
-    return Numbering(_checked(labels, num_classes), _checked(test_labels, num_classes), num_classes)
+    return Numbering(_check_classes(labels, num_classes), _check_classes(test_labels, num_classes), num_classes)
 
 
-def _checked(given: Array, num_classes: int) -> NDArray[np.int64]:
+def _check_classes(given: Array, num_classes: int) -> NDArray[np.int64]:
     labels = as_labels(given)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):

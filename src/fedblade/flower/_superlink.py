@@ -1,8 +1,8 @@
 """Controls a SuperLink through the commands of `flwr`.
 
 The commands run one after the other in one child process, because loading Flower takes longer than a command. The child
-is this module, run as a program. Each line of its input is a JSON object with `number` and `arguments`; each line of
-its output has the same number, what the command `printed` and why the command `failed`.
+is this module, run as a program. Each line of its input is a JSON list, the arguments of a command; each line of its
+output is a JSON object that says what the command `printed` and why it `failed`.
 """
 
 import io
@@ -27,16 +27,17 @@ _JSON = ("--format", "json")
 
 
 class SuperLink:
-    """The SuperLink of a local federation; to be used in a `with` statement."""
+    """The SuperLink of a local federation; to be used in a `with` statement.
+
+    After a signal, a new object is needed: the answer to an unfinished command may still be on its way.
+    """
 
     def __init__(self, app: AppFolder) -> None:
         require_flower()
         self._home = app.home
         self._process: subprocess.Popen[str] | None = None
-        self._number = 0
 
     def __enter__(self) -> Self:
-        # The child has its own session, so that Ctrl-C does not reach it: this process may still need it to stop a run.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedblade.flower._superlink"],
             env=environment(self._home),
@@ -44,7 +45,6 @@ class SuperLink:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,
         )
         return self
 
@@ -84,13 +84,10 @@ class SuperLink:
         assert process.stdin is not None  # noqa: S101
         assert process.stdout is not None  # noqa: S101
         shown = f"flwr {' '.join(arguments)}"
-        self._number += 1
         try:
-            process.stdin.write(json.dumps({"number": self._number, "arguments": [*arguments, *_JSON]}) + "\n")
+            process.stdin.write(json.dumps([*arguments, *_JSON]) + "\n")
             process.stdin.flush()
-            # If a signal came while an earlier answer was awaited, that answer is still to be read.
-            while (answer := json.loads(process.stdout.readline() or "null")) and answer["number"] != self._number:
-                pass
+            answer = json.loads(process.stdout.readline() or "null")
         except (OSError, ValueError) as error:
             raise RunFailed(f"'{shown}' was cut short: {error}. Check the installation of flwr.") from error
         if answer is None:
@@ -140,8 +137,7 @@ def main() -> None:
     from flwr.cli.app import app
 
     for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps({"number": request["number"], **_run_command(app, request["arguments"])}), flush=True)
+        print(json.dumps(_run_command(app, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.config.schema import Section
-from fedblade.config.validation import check_keys, validate
+from fedblade.config.validation import validate
 from fedblade.core.errors import Misconfigured
 from fedblade.flower.app_folder import CONFIG, find_app
 
@@ -62,7 +62,6 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     terms = tables.pop(TABLE, {})
     if not isinstance(terms, dict):
         raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
-    check_keys(TABLE, terms, tuple(Deployment.model_fields))
     deployment = validate(Deployment, terms, TABLE)
     if deployment.data == "nodes" and deployment.num_classes < 2:
         raise Misconfigured(

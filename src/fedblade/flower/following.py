@@ -1,10 +1,9 @@
 """Starts a run of an app, shows its rounds while it goes on, and returns its summary."""
 
 import contextlib
-import json
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fedblade.core.untrusted_text import printable
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app import ENGINE
 from fedblade.flower.app_folder import AppFolder
-from fedblade.results import EVENTS, RunDirectory
+from fedblade.results import EVENTS, RunDirectory, read_lines
 from fedblade.runs import RunListener, overview_of
 
 _POLL_SECONDS = 1.0
@@ -37,7 +36,7 @@ def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, 
     with SuperLink(app) as superlink:
         run_id = superlink.begin(app.path, settings)
         listener.on_note(f"Flower run {run_id}")
-        with _stopping(superlink, run_id):
+        with _stopping(app, run_id):
             final = _show_until_end(superlink, run_id, config, directory, listener)
     summary = directory.finished_summary()
     if summary is not None and final["status"] == "finished:completed":
@@ -52,7 +51,8 @@ def _show_until_end(
     history = directory.history()
     where = f"engine {ENGINE} on its nodes"
     listener.on_start(overview_of(config, config.dataset.name, where, config.federation.clients_per_round), history)
-    num_shown, events = len(history), _NewEvents(directory.path / EVENTS)
+    journal = directory.path / EVENTS
+    num_shown, num_told = len(history), len(read_lines(journal).objects)
     answered_at = time.monotonic()
     while True:
         run: dict[str, Any] | None = None
@@ -62,8 +62,11 @@ def _show_until_end(
         except RunFailed:
             if time.monotonic() - answered_at > _LOST_SECONDS:
                 raise
-        for text in events.read():
-            listener.on_note(text)
+        events = read_lines(journal).objects
+        for event in events[num_told:]:
+            if event.get("event") != "failed":  # the run's last error says it
+                listener.on_note(_event_text(event))
+        num_told = len(events)
         for record in directory.history():
             if record["round"] > num_shown:
                 listener.on_round(record)
@@ -73,50 +76,21 @@ def _show_until_end(
         time.sleep(_POLL_SECONDS)
 
 
-class _NewEvents:
-    """Reads the events that the server adds to its journal from now on, each as a sentence."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = self._size()
-
-    def read(self) -> list[str]:
-        """The events since the last call."""
-        size = self._size()
-        if size <= self._position:
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            complete = file.read(size - self._position).rpartition(b"\n")[0]
-        self._position += len(complete) + 1 if complete else 0
-        return [text for line in complete.splitlines() if (text := _event_text(line))]
-
-    def _size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except OSError:
-            return 0
-
-
-def _event_text(line: bytes) -> str:
-    try:
-        event = json.loads(line)
-        facts = [f"{key} {event[key]}" for key in ("round", "client", "node", "reason") if event.get(key) is not None]
-        text = f"{event['event']}: {', '.join(facts)}"
-        return printable(text, _MAX_CHARACTERS) if event["event"] != "failed" else ""
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ""
+def _event_text(event: Mapping[str, Any]) -> str:
+    """An event of the journal as a sentence."""
+    facts = [f"{key} {event[key]}" for key in ("round", "client", "node", "reason") if event.get(key) is not None]
+    return printable(f"{event.get('event')}: {', '.join(facts)}", _MAX_CHARACTERS)
 
 
 @contextlib.contextmanager
-def _stopping(superlink: SuperLink, run_id: str) -> Iterator[None]:
+def _stopping(app: AppFolder, run_id: str) -> Iterator[None]:
     """If a signal ends this process, stop the Flower run and wait until it no longer writes to its folder."""
     try:
         yield
     except RunFailed:
         raise
     except BaseException:
-        with contextlib.suppress(FedbladeError):
+        with contextlib.suppress(FedbladeError), SuperLink(app) as superlink:
             superlink.stop(run_id)
             deadline = time.monotonic() + _STOP_SECONDS
             while time.monotonic() < deadline and not superlink.run(run_id)["status"].startswith(_FINISHED):

@@ -1,4 +1,4 @@
-"""The linear head: logits W z + b."""
+"""The linear head with logits W z + b, the same head frozen, and the dual head, which adds a personal classifier."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -62,3 +62,63 @@ class LinearHead(Head):
 
     def _affine(self, params: Tree, vectors: Tensor) -> Tensor:
         return functional.linear(vectors, params["head.weight"], params["head.bias"] if self.bias else None)
+
+
+@heads.register("linear_frozen", paper="arXiv:2106.06042")
+@dataclass(frozen=True)
+class FrozenLinearHead(Head):
+    """Affine classifier with the initial weights of the linear head, which are not trained (FedBABU).
+
+    `head.weight` [classes, dim] and `head.bias` [classes] are fixed tensors, with the names of the linear head.
+    """
+
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """The linear head's initial tensors, bit for bit."""
+        return HeadTensors({}, LinearHead().init(dim, num_classes, streams).params)
+
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
+        """The given W and b, as fixed tensors."""
+        given = LinearHead().adopt(weight, bias)
+        return None if given is None else HeadTensors({}, given.params)
+
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is trained
+        """W z + b."""
+        return HeadOutput(functional.linear(features, fixed["head.weight"], fixed["head.bias"]), features)
+
+
+@heads.register("dual_linear", paper="arXiv:2107.00778")
+@dataclass(frozen=True)
+class DualLinearHead(Head):
+    """Logits G(z) of a generic affine head; G(z) + P(z) is the prediction of a client with personal head P (FedRoD).
+
+    G is `head.weight` [classes, dim] and `head.bias` [classes], P the same under `personal_head`.
+
+    Deviation: P is always linear; the paper also makes it from the client's label histogram by a hypernetwork.
+    """
+
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """G starts as the linear head, bit for bit, and P as a copy of G."""
+        return _doubled(LinearHead().init(dim, num_classes, streams))
+
+    def adopt(self, weight: Tensor, bias: Tensor | None) -> HeadTensors | None:
+        """G starts from the given tensors, and P as a copy of G."""
+        given = LinearHead().adopt(weight, bias)
+        return None if given is None else _doubled(given)
+
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
+        """G(z), the prediction of the global model."""
+        return HeadOutput(functional.linear(features, params["head.weight"], params["head.bias"]), features)
+
+    def residual(self, params: Tree, features: Tensor) -> Tensor:
+        """P(z) [batch, classes], the addition of the personal head."""
+        return functional.linear(features, params["personal_head.weight"], params["personal_head.bias"])
+
+    def personal_logits(self, params: Tree, features: Tensor) -> Tensor:
+        """G(z) + P(z) [batch, classes], the prediction of the client."""
+        return self(params, {}, features).logits + self.residual(params, features)
+
+
+def _doubled(generic: HeadTensors) -> HeadTensors:
+    """The tensors of G, and a copy of them for P."""
+    personal = {f"personal_{name}": leaf.clone() for name, leaf in generic.params.items()}
+    return HeadTensors(generic.params | personal, {})

@@ -1,6 +1,6 @@
-"""The orthonormal head: cosines between the features and fixed class vectors that are orthogonal to each other."""
+"""Heads with orthonormal class vectors: fixed, or prototypes that the server moves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
-from fedblade.heads._etf import _orthonormal
+from fedblade.heads._etf import orthonormal_columns
+from fedblade.heads._scale import Scale
 
 
 def draw_orthonormal(num_rows: int, num_columns: int, generator: np.random.Generator) -> Tensor:
@@ -20,7 +21,7 @@ def draw_orthonormal(num_rows: int, num_columns: int, generator: np.random.Gener
 
     Every orientation has equal chance.
     """
-    tall = _orthonormal(generator.standard_normal((max(num_rows, num_columns), min(num_rows, num_columns))))
+    tall = orthonormal_columns(generator.standard_normal((max(num_rows, num_columns), min(num_rows, num_columns))))
     return torch.from_numpy(tall if num_rows > num_columns else tall.T)
 
 
@@ -49,3 +50,40 @@ class OrthonormalHead(Head):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products W z with the features, which are not normalised."""
         return output.projected @ fixed["head.weight"].T
+
+
+@heads.register("proto_head", paper="arXiv:2212.02758")
+@dataclass(frozen=True)
+class PrototypeHead(Head):
+    """Logits s·P z/‖z‖ with one prototype per class, a unit row of P, and a scale s (FedNH).
+
+    P is `head.weight` [classes, dim]. It travels with the model, because the server moves it; a method with this head
+    does not train the group `head`.
+
+    Deviations: the authors' code orthogonalises a uniform draw; here a normal draw gives every orientation equal
+    chance. After each step s is raised to `scale.min` if it is below, and such steps are counted; "none" is no bound.
+    """
+
+    scale: Scale = field(default_factory=Scale)
+
+    def init(self, dim: int, num_classes: int, streams: Streams) -> HeadTensors:
+        """Orthonormal rows from the stream `prototypes`.
+
+        With more classes than dimensions, the columns are orthonormal, and then the rows are normalised.
+        """
+        rows = normalise(draw_orthonormal(num_classes, dim, streams.numpy(Stream.PROTOTYPES)))
+        trained, fixed = self.scale.tensors()
+        return HeadTensors({"head.weight": rows.to(torch.float32).contiguous()} | trained, fixed)
+
+    def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:
+        """Scaled cosines with the prototypes."""
+        cosines = normalise(features) @ params["head.weight"].mT
+        return HeadOutput(self.scale.value(params, fixed) * cosines, features)
+
+    def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - none is fixed
+        """Products P z with the features, which are not normalised."""
+        return output.projected @ params["head.weight"].mT
+
+    def constrain(self, params: Tree) -> dict[str, Tensor]:
+        """Clamp the scale to its lower bound in place and say whether it was below."""
+        return self.scale.constrain(params)

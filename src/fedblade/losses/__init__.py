@@ -1,31 +1,33 @@
 """Loss functions for any training loop, and the terms that add them to a method."""
 
 from fedblade.losses._adapted_cross_entropy import AdaptedCrossEntropy, adaptation, adapted_cross_entropy, class_shares
+from fedblade.losses._alignment import FeatureAlignment, ProjectorAlignment, feature_alignment, projector_alignment
 from fedblade.losses._anchor_matching import AnchorMatching, anchor_matching
 from fedblade.losses._balanced_cross_entropy import BalancedCrossEntropy, balanced_cross_entropy
 from fedblade.losses._calibrated_cross_entropy import CalibratedCrossEntropy, calibrated_cross_entropy
+from fedblade.losses._covariance import DeCov, Singular, StructuredDeCov, decov, singular, structured_decov
 from fedblade.losses._cross_entropy import CrossEntropy, cross_entropy
 from fedblade.losses._decorr import Decorr
-from fedblade.losses._decov import DeCov, decov
-from fedblade.losses._dot_regression import DotRegression, dot_regression
-from fedblade.losses._feature_alignment import FeatureAlignment, feature_alignment
-from fedblade.losses._feature_distillation import FeatureDistillation, feature_distillation
+from fedblade.losses._distillation import (
+    FeatureDistillation,
+    KnowledgeDistillation,
+    LogitDistillation,
+    NotTrueDistillation,
+    feature_distillation,
+    knowledge_distillation,
+    logit_distillation,
+    not_true_distillation,
+)
 from fedblade.losses._feddecorr import FedDecorr, feddecorr
 from fedblade.losses._generated import Generated, GeneratedMatch
-from fedblade.losses._knowledge_distillation import KnowledgeDistillation, knowledge_distillation
 from fedblade.losses._lddecorr import LDDecorr, lddecorr
-from fedblade.losses._logit_distillation import LogitDistillation, logit_distillation
 from fedblade.losses._model_contrastive import ModelContrastive, model_contrastive
-from fedblade.losses._not_true_distillation import NotTrueDistillation, not_true_distillation
-from fedblade.losses._projector_alignment import ProjectorAlignment, projector_alignment
 from fedblade.losses._prototype_distance import PrototypeDistance, prototype_distance
 from fedblade.losses._proximal import Proximal
+from fedblade.losses._regression import DotRegression, SphereRegression, dot_regression, sphere_regression
 from fedblade.losses._relaxed_contrastive import RelaxedContrastive, relaxed_contrastive
 from fedblade.losses._residual_cross_entropy import ResidualCrossEntropy
 from fedblade.losses._restricted_cross_entropy import RestrictedCrossEntropy, restricted_cross_entropy
-from fedblade.losses._singular import Singular, singular
-from fedblade.losses._sphere_regression import SphereRegression, sphere_regression
-from fedblade.losses._structured_decov import StructuredDeCov, structured_decov
 from fedblade.losses._uniformity import PredictionVariance, Uniformity, prediction_variance, uniformity
 
 __all__ = [

@@ -11,7 +11,7 @@ from fedblade.core.terms import Term, TermValue
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
 from fedblade.losses._cross_entropy import cross_entropy
-from fedblade.losses._knowledge_distillation import knowledge_distillation
+from fedblade.losses._distillation import knowledge_distillation
 from fedblade.losses._masking import real_rows
 
 _LEAST = 1e-4

@@ -5,7 +5,7 @@ from typing import Literal
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.methods.fedavg import fedavg
-from fedblade.regularisers.decov import decov as add_decov
+from fedblade.regularisers.decorrelation import decov as add_decov
 
 
 @methods.register(paper="arXiv:1511.06068")

@@ -10,7 +10,7 @@ from fedblade.core.phase import Phase
 from fedblade.core.registry import methods
 from fedblade.heads import EtfDirectHead
 from fedblade.losses import DotRegression
-from fedblade.regularisers.fd import fd
+from fedblade.regularisers.distillation import fd
 from fedblade.server import average
 
 TunedLoss = Literal["dotreg", "feddr_plus"]

@@ -4,7 +4,7 @@ from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.losses import Decorr
 from fedblade.methods.fedavg import fedavg
-from fedblade.regularisers.feddecorr import feddecorr as add_feddecorr
+from fedblade.regularisers.decorrelation import feddecorr as add_feddecorr
 
 
 @methods.register(paper="arXiv:2210.00226")

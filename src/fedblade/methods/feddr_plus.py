@@ -7,7 +7,7 @@ from fedblade.core.method import Method, Own
 from fedblade.core.phase import Phase
 from fedblade.core.registry import methods
 from fedblade.methods.dotreg import FineTuning, dotreg
-from fedblade.regularisers.fd import fd
+from fedblade.regularisers.distillation import fd
 
 TUNED_BY_FEDDR_PLUS = FineTuning("feddr_plus")
 

@@ -5,7 +5,7 @@ from typing import Literal
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.methods.fedavg import fedavg
-from fedblade.regularisers.lsingular import lsingular as add_lsingular
+from fedblade.regularisers.decorrelation import lsingular as add_lsingular
 
 
 @methods.register(paper="arXiv:2210.00226")

@@ -5,7 +5,7 @@ from typing import Literal
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.methods.fedavg import fedavg
-from fedblade.regularisers.stdecov import stdecov as add_stdecov
+from fedblade.regularisers.decorrelation import stdecov as add_stdecov
 
 
 @methods.register(paper="doi:10.1109/ICDM.2016.0063")

@@ -11,9 +11,8 @@ training.
 
 from fedblade.hardness import LACKS, Hardness
 from fedblade.partitions._base import Partitioner, Request
-from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet import Dirichlet, DirichletGroups
 from fedblade.partitions._dirichlet_clients import DirichletClients
-from fedblade.partitions._dirichlet_groups import DirichletGroups
 from fedblade.partitions._drawn import Drawn, DrawnSplit
 from fedblade.partitions._file import File, save_split
 from fedblade.partitions._functions import (
@@ -26,20 +25,17 @@ from fedblade.partitions._functions import (
     shards,
 )
 from fedblade.partitions._groups import Domain, Natural
-from fedblade.partitions._hardness import hardness
 from fedblade.partitions._iid import IID
-from fedblade.partitions._labels import Labels
-from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._pathological import Labels, Pathological
 from fedblade.partitions._reported import Reported
 from fedblade.partitions._shards import Shards, StochasticRemoval
-from fedblade.partitions._split import MOST_DRAWN, VALIDATION, Parts, Removal, Split
-from fedblade.partitions._test_splits import TEST_SPLITS, ClientTests, hold_out, split_test
+from fedblade.partitions._split import MOST_DRAWN, VALIDATION, Parts, Removal, Split, hardness
+from fedblade.partitions._test_splits import ClientTests, hold_out, split_test
 
 __all__ = [
     "IID",
     "LACKS",
     "MOST_DRAWN",
-    "TEST_SPLITS",
     "VALIDATION",
     "ClientTests",
     "Dirichlet",

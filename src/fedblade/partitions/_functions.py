@@ -1,12 +1,10 @@
 """Splits in one call: each function takes labels and gives a list with one array of sample indices per client."""
 
 from fedblade.partitions._checks import Column, Ints
-from fedblade.partitions._dirichlet import Dirichlet
+from fedblade.partitions._dirichlet import Dirichlet, DirichletGroups
 from fedblade.partitions._dirichlet_clients import Deal, DirichletClients, Sizes
-from fedblade.partitions._dirichlet_groups import DirichletGroups
 from fedblade.partitions._iid import IID
-from fedblade.partitions._labels import Labels
-from fedblade.partitions._pathological import Pathological
+from fedblade.partitions._pathological import Labels, Pathological
 from fedblade.partitions._shards import Shards
 
 

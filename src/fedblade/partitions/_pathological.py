@@ -1,4 +1,4 @@
-"""Clients with a fixed number of classes and no samples of the others."""
+"""Clients with a fixed number of classes: every class has a client, or the first class of client i is i mod C."""
 
 from dataclasses import dataclass
 
@@ -34,13 +34,13 @@ class Pathological(Partitioner):
         classes = np.arange(len(present))
         first = (classes // self.classes_per_client, classes)
         shape = (request.num_clients, len(present))
-        return share_evenly(
-            request, present[pick_classes(request.generator(TABLE), shape, self.classes_per_client, first)]
+        return _share_evenly(
+            request, present[_pick_classes(request.generator(TABLE), shape, self.classes_per_client, first)]
         )
 
     def _refuse_mismatch(self, num_clients: int, num_present: int) -> None:
         wanted = self.classes_per_client
-        refuse_too_many(wanted, num_present)
+        _refuse_too_many(wanted, num_present)
         if num_clients * wanted < num_present:
             raise Misconfigured(
                 f"num_clients={num_clients} with classes_per_client={wanted} leaves some of {num_present} classes "
@@ -48,7 +48,39 @@ class Pathological(Partitioner):
             )
 
 
-def refuse_too_many(classes_per_client: int, num_present: int) -> None:
+@partitions.register("labels")
+@dataclass(frozen=True)
+class Labels(Partitioner):
+    """Client i holds class i mod C and `classes_per_client` - 1 random others; holders of a class share it evenly.
+
+    The others are drawn uniformly, without repeats within a client. Classes without training samples are left out.
+    With fewer clients than classes a class may have no holder, which is an error.
+    """
+
+    classes_per_client: int = 2
+
+    def __post_init__(self) -> None:
+        as_whole("classes_per_client", self.classes_per_client, 1)
+
+    def divide(self, request: Request) -> Split:
+        present = np.flatnonzero(request.class_sizes())
+        _refuse_too_many(self.classes_per_client, len(present))
+        clients = np.arange(request.num_clients)
+        first = (clients, clients % len(present))
+        picks = _pick_classes(
+            request.generator(TABLE), (request.num_clients, len(present)), self.classes_per_client, first
+        )
+        missing = np.setdiff1d(np.arange(len(present)), picks)
+        if len(missing):
+            raise Misconfigured(
+                f"none of num_clients={request.num_clients} holds {len(missing)} of {len(present)} classes (first: "
+                f"class {present[missing[0]]}). Use {len(present)} clients or more, or partition 'pathological', which "
+                f"gives every class to a client."
+            )
+        return _share_evenly(request, present[picks])
+
+
+def _refuse_too_many(classes_per_client: int, num_present: int) -> None:
     """Refuse more classes per client than there are."""
     if classes_per_client > num_present:
         raise Misconfigured(
@@ -57,7 +89,9 @@ def refuse_too_many(classes_per_client: int, num_present: int) -> None:
         )
 
 
-def pick_classes(generator: np.random.Generator, shape: tuple[int, int], wanted: int, first: tuple[Ints, Ints]) -> Ints:
+def _pick_classes(
+    generator: np.random.Generator, shape: tuple[int, int], wanted: int, first: tuple[Ints, Ints]
+) -> Ints:
     """Draw `wanted` classes for each client without repeats: positions [K, wanted] for `shape` (clients, classes).
 
     `first` are pairs of clients and classes that are fixed: the client always gets the class.
@@ -75,7 +109,7 @@ def pick_classes(generator: np.random.Generator, shape: tuple[int, int], wanted:
     return picks
 
 
-def share_evenly(request: Request, picks: Ints) -> Split:
+def _share_evenly(request: Request, picks: Ints) -> Split:
     """The split in which client k holds the classes `picks[k]`, and the holders of a class share it evenly."""
     class_sizes = request.class_sizes()
     shares = np.zeros((request.num_clients, request.num_classes), dtype=np.int64)

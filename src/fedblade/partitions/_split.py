@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.streams import Stream, Streams
+from fedblade.hardness import Hardness, measure
 from fedblade.partitions._checks import Floats, Ints
 
 # First sub-key of the stream: one per purpose, so that no draw shifts another.
@@ -157,6 +158,14 @@ class Split(Parts):
         for array in (self.offsets, self.order):
             state.update(array.astype("<i8", copy=False).tobytes())
         return state.hexdigest()
+
+
+def hardness(split: Parts, cohort: int) -> Hardness:
+    """Measure a split for cohorts of `cohort` clients, before classes are removed.
+
+    Of a `DrawnSplit` the first 1000 clients are measured, and `Hardness` says so.
+    """
+    return measure(split.short_table(), cohort, split.num_clients)
 
 
 def log_gamma(generator: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> Floats:

@@ -12,7 +12,7 @@ from fedblade.config.settings import LEVELS, lookup, setting, show
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.presets.catalogue import GridPreset
 from fedblade.presets.grid import Cell
-from fedblade.presets.names import names_in_papers
+from fedblade.presets.names import method_in_papers, names_in_papers
 
 COLUMNS = ("dataset", "partition", "level", "clients", "participants", "model", "method")
 """Columns of published results that say which cell a number belongs to."""
@@ -72,7 +72,7 @@ class Line:
 
 def columns_of(cell: Cell, labels: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """The columns of a cell in published results."""
-    config, names = cell.config, names_in_papers()
+    config = cell.config
     partition = str(lookup(config, "partition"))
     knob = lookup(config, f"partition.{LEVELS[partition]}") if partition in LEVELS else None
     return {
@@ -82,7 +82,7 @@ def columns_of(cell: Cell, labels: Mapping[str, Mapping[str, str]]) -> dict[str,
         "clients": show(setting(config, "federation.num_clients")),
         "participants": show(setting(config, "federation.clients_per_round")),
         "model": _name_in_papers("model", str(lookup(config, "model"))),
-        "method": cell.label or _method_label(str(lookup(config, "method")), names),
+        "method": cell.label or method_in_papers(str(lookup(config, "method"))),
         **labels.get(partition, {}),
         **{key: value for key, value in cell.columns.items() if key in COLUMNS},
     }
@@ -160,14 +160,6 @@ def only_cell(preset: GridPreset, where: Sequence[str], source: str) -> Cell:
 
 def _name_in_papers(kind: str, name: str) -> str:
     return str(names_in_papers()[kind].get(name, name))
-
-
-def _method_label(name: str, names: Mapping[str, Mapping[str, str]]) -> str:
-    base, *added = name.split("+")
-    tuned = base.endswith("-ft")
-    base = base.removesuffix("-ft")
-    label = names["method"].get(base, base) + ("-FT" if tuned else "")
-    return "+".join((label, *(names["regulariser"].get(part, part) for part in added)))
 
 
 def _extra(cell: Cell) -> dict[str, str]:

@@ -113,7 +113,7 @@ def _served(groups: Sequence[Group]) -> list[Block]:
     ]
     confusion = charts.confusion_maps(groups)
     maps = [] if confusion is None else map_panels(confusion, groups)
-    return [*small_pictures(shown), *_class_table(groups), *_folded("Which classes are taken for which", maps)]
+    return [*small_pictures(shown), *_class_table(groups), *_details("Which classes are taken for which", maps)]
 
 
 def _class_table(groups: Sequence[Group]) -> list[Block]:
@@ -125,19 +125,19 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
         for index, (group, values) in enumerate(zip(groups, accuracies, strict=True))
         if values is not None
     ]
-    own = personal_models_sentence(groups)
+    sentence = personal_models_sentence(groups)
     listed = TableBlock("Accuracy of each class at the last round", columns(["method", *names], ("method",)), rows)
-    return [Details("Accuracy of each class, %", [listed, *([Paragraph(own)] if own else [])])]
+    return [Details("Accuracy of each class, %", [listed, *([Paragraph(sentence)] if sentence else [])])]
 
 
 def _section_pictures(groups: Sequence[Group], section: str, more: str) -> list[Block]:
     """The main charts of a section, then all others, folded under the title `more`."""
     main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, section)]
     others = small_pictures(charts.section_charts(groups, section, main=False))
-    return [*small_pictures(main), *_folded(more, others)]
+    return [*small_pictures(main), *_details(more, others)]
 
 
-def _folded(summary: str, blocks: Sequence[Block]) -> list[Block]:
+def _details(summary: str, blocks: Sequence[Block]) -> list[Block]:
     return [Details(summary, blocks)] if blocks else []
 
 

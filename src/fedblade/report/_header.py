@@ -12,7 +12,7 @@ def default_heading(groups: Sequence[Group]) -> str:
     """What is compared, and on what."""
     methods = list(dict.fromkeys(group.method for group in groups))
     what = listing(methods) if len(methods) <= MOST_NAMED else f"{len(methods)} methods"
-    return f"{what} on {listing(_distinct(groups, lambda run: run.part('dataset')))}"
+    return f"{what} on {listing(_distinct_values(groups, lambda run: run.part('dataset')))}"
 
 
 def notices(groups: Sequence[Group]) -> list[str]:
@@ -38,7 +38,7 @@ def notices(groups: Sequence[Group]) -> list[str]:
         )
     if len({run.accuracy_of for run in runs}) > 1:
         sentences.append(
-            "Rows marked 'personal models' average the clients' own models; the others are one global model."
+            "Rows marked 'personal models' average the clients' personal models; the others are one global model."
         )
     sentences.extend(_repeated_seeds(groups))
     sentences.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
@@ -63,25 +63,25 @@ def facts(groups: Sequence[Group]) -> dict[str, str]:
     runs = [run for group in groups for run in group.runs]
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     distinct = {
-        "dataset": _distinct(groups, lambda run: run.part("dataset")),
+        "dataset": _distinct_values(groups, lambda run: run.part("dataset")),
         "pictures": _pictures(groups) or [""],
-        "partition": _distinct(groups, partition_text),
-        "model": _distinct(groups, lambda run: run.part("model")),
-        "clients": _distinct(groups, _clients_text),
-        "rounds": _distinct(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
+        "partition": _distinct_values(groups, partition_text),
+        "model": _distinct_values(groups, lambda run: run.part("model")),
+        "clients": _distinct_values(groups, _clients_text),
+        "rounds": _distinct_values(groups, lambda run: str(run.rounds_planned or run.rounds_done)),
         "seeds": [", ".join(map(str, seeds)) or "?"],
         "runs": [str(len(runs))],
     }
     return {name: ", ".join(values) for name, values in distinct.items() if values != [""]}
 
 
-def _distinct(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
+def _distinct_values(groups: Sequence[Group], read: Callable[[RunRecord], str]) -> list[str]:
     return list(dict.fromkeys(read(run) for group in groups for run in group.runs))
 
 
 def _pictures(groups: Sequence[Group]) -> list[str]:
     """The sources of the samples, as far as runs name them."""
-    return [source for source in _distinct(groups, lambda run: run.pictures) if source]
+    return [source for source in _distinct_values(groups, lambda run: run.pictures) if source]
 
 
 def _clients_text(run: RunRecord) -> str:

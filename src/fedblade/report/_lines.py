@@ -1,5 +1,6 @@
 """Line charts as SVG, with a band around each line."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 from fedblade.charts import PERCENT, Axis, Chart, Line, LinePanel, Series
 from fedblade.charts.palette import COLOURS, GRID, MUTED
 from fedblade.report._axes import PixelAxis, linear_axis, log_axis
-from fedblade.report._data import shortened
 from fedblade.report._svg import document, escape, legend, line_style, path, tag, text, text_width, upright_title
 
 _MOST_POINTS, _MOST_SMALL_POINTS = 600, 100
@@ -16,8 +16,8 @@ _TITLE_ROOM = 24
 _COMPACT = 600
 _DOTS = "1.5 3.5"
 """The dashes of all lines but the first where the lines of a panel have the colour of one group."""
-_FRAME_DIGITS = 3
-"""A pixel of a logarithmic scale is a step of more than a hundredth."""
+_DIGITS, _FRAME_DIGITS = 4, 3
+"""Significant digits for the script; a pixel of a logarithmic scale is a step of more than a hundredth."""
 
 
 def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: bool) -> str:
@@ -50,11 +50,11 @@ def script_data(chart: Chart, *, keyed: bool) -> dict[str, Any]:
     shared = max((line.series.x for line in panel.lines), key=len)
     lines = []
     for line in panel.lines:
-        values: dict[str, Any] = {"g": line.index, "y": shortened(line.series.y)}
-        values |= {} if line.series.x == shared else {"x": shortened(line.series.x)}
+        values: dict[str, Any] = {"g": line.index, "y": _shortened(line.series.y)}
+        values |= {} if line.series.x == shared else {"x": _shortened(line.series.x)}
         lines.append(values | ({"label": line.part} if line.part else {}))
-    frames = [[shortened(values, _FRAME_DIGITS) for values in frame] for frame in chart.frames]
-    return {"name": panel.x.words, "x": shortened(shared), "lines": lines} | ({"frames": frames} if frames else {})
+    frames = [[_shortened(values, _FRAME_DIGITS) for values in frame] for frame in chart.frames]
+    return {"name": panel.x.words, "x": _shortened(shared), "lines": lines} | ({"frames": frames} if frames else {})
 
 
 def thin(series: Series, most: int = _MOST_POINTS) -> Series:
@@ -155,3 +155,9 @@ def _band(line: Line, x: PixelAxis, y: PixelAxis) -> str:
 
 def _points(across: Sequence[float], up: Sequence[float], x: PixelAxis, y: PixelAxis) -> list[tuple[float, float]]:
     return [(x.at(a), y.at(b)) for a, b in zip(across, up, strict=True)]
+
+
+def _shortened(values: Sequence[float | None], digits: int = _DIGITS) -> list[float | int | None]:
+    """Every value to so many significant digits, None where there is no finite one."""
+    short = [float(f"{v:.{digits}g}") if v is not None and math.isfinite(v) else None for v in values]
+    return [int(v) if v is not None and v.is_integer() else v for v in short]

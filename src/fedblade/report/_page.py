@@ -1,8 +1,10 @@
 """Put the page together: header, sections, style sheet and script in one file."""
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -11,7 +13,6 @@ from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
 from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.core.words import listing
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
-from fedblade.report._data import as_json
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._splits import splits
@@ -70,7 +71,7 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markup) else xml_safe(value),
     )
-    environment.filters["as_json"] = as_json
+    environment.filters["as_json"] = _as_json
     environment.globals |= {
         "swatch": lambda index: trusted(swatch(index)),
         "ink": INK,
@@ -82,6 +83,14 @@ def _templates() -> jinja2.Environment:
         "script": trusted(_packaged("page.js")),
     }
     return environment
+
+
+def _as_json(payload: Mapping[str, Any] | Sequence[Any]) -> Markup:
+    """The payload as JSON for a block that a browser does not run.
+
+    Only `<` can end such a block early, so it is written as an escape that JSON reads back.
+    """
+    return Markup(json.dumps(payload, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))  # noqa: S704
 
 
 def _packaged(name: str) -> str:

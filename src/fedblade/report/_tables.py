@@ -1,12 +1,15 @@
 """The tables of the page: results, runs, health counters, configuration and versions."""
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 
 from fedblade.core.words import plural
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
-from fedblade.report._health import health
 from fedblade.results import (
+    CALIBRATED_NOTE,
+    DAGGER,
     MISSING,
+    STATE_COUNTERS,
     ComparisonRow,
     Group,
     RunRecord,
@@ -20,9 +23,13 @@ from fedblade.results import (
     percent,
 )
 
-_DAGGER = "†"
 _PAIR = ("key", "value")
-_CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
+_COUNTER = "count_"
+_NOTE = (
+    "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "
+    "clients without samples. They are signs to look at, not errors. What happens is added up over rounds and seeds; "
+    "how things are is given for the last round, as a mean over seeds, with the most in any round where that is more."
+)
 
 
 def results(rows: Sequence[ComparisonRow]) -> Section:
@@ -46,24 +53,24 @@ def runs(groups: Sequence[Group]) -> Section:
     body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
-        note += f" {_CALIBRATED}; {over_last_rounds(counts)} and the best one are before it."
+        note += f" {CALIBRATED_NOTE}; {over_last_rounds(counts)} and the best one are before it."
     return Section(
         "runs",
         "Runs",
-        [TableBlock("Every run", columns(headings, ("run", "status")), body), Paragraph(note), *health(groups)],
+        [TableBlock("Every run", columns(headings, ("run", "status")), body), Paragraph(note), *_health(groups)],
     )
 
 
 def configuration(groups: Sequence[Group]) -> Section:
     """Settings all groups share, then the keys in which they differ."""
-    merged = [_merged([flat_settings(run.config) for run in group.runs]) for group in groups]
+    merged = [_distinct_settings([flat_settings(run.config) for run in group.runs]) for group in groups]
     differing = differing_keys(merged)
     keys = dict.fromkeys(key for config in merged for key in config)
-    shared = [[_code(key), _code(merged[0][key])] for key in keys if key not in differing]
+    shared = [[_code_cell(key), _code_cell(merged[0][key])] for key in keys if key not in differing]
     blocks: list[Block] = []
     if differing:
         heads = ["key", *(group.label for group in groups)]
-        body = [[_code(key), *(_code(config.get(key, MISSING)) for config in merged)] for key in differing]
+        body = [[_code_cell(key), *(_code_cell(config.get(key, MISSING)) for config in merged)] for key in differing]
         summary = f"{plural(len(differing), 'key')} in which the groups differ"
         blocks.append(Details(summary, [TableBlock("Differing settings", columns(heads, heads), body)], opened=True))
     if shared:
@@ -74,8 +81,8 @@ def configuration(groups: Sequence[Group]) -> Section:
 
 def versions_section(groups: Sequence[Group]) -> Section:
     """Which versions made the numbers."""
-    merged = _merged([_versions(run) for group in groups for run in group.runs])
-    rows = [[Cell(key), _code(value)] for key, value in merged.items()]
+    merged = _distinct_settings([_versions(run) for group in groups for run in group.runs])
+    rows = [[Cell(key), _code_cell(value)] for key, value in merged.items()]
     heads = ("package", "version")
     content = (
         TableBlock("Versions", columns(heads, heads), rows)
@@ -92,7 +99,7 @@ def _run_cells(index: int, group: Group, run: RunRecord) -> list[Cell]:
         Cell(MISSING if run.seed is None else str(run.seed)),
         Cell(run.status, warning=not run.finished),
         Cell(str(done) if planned in (None, done) else f"{done} of {planned}"),
-        Cell(percent(run.final_accuracy), mark=_DAGGER if run.calibrated else ""),
+        Cell(percent(run.final_accuracy), mark=DAGGER if run.calibrated else ""),
         Cell(percent(run.last10_accuracy)),
         Cell(percent(run.best_accuracy)),
         Cell(duration(finite_number(run.summary.get("seconds")))),
@@ -104,7 +111,7 @@ def _versions(run: RunRecord) -> dict[str, str]:
     return flat_settings(stored) if isinstance(stored, Mapping) else {}
 
 
-def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def _distinct_settings(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Every key once, with its distinct values joined."""
     merged: dict[str, dict[str, None]] = {}
     for config in configs:
@@ -113,5 +120,40 @@ def _merged(configs: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {key: " / ".join(values) for key, values in merged.items() if key != "seed"}
 
 
-def _code(string: str) -> Cell:
+def _code_cell(string: str) -> Cell:
     return Cell(string, code=True)
+
+
+def _health(groups: Sequence[Group]) -> list[Block]:
+    """The counters with a value other than zero, nothing where there are none."""
+    keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.numbers})
+    rows = []
+    for key in (key for key in keys if key.startswith(_COUNTER)):
+        counted = [list(_counted(group, key)) for group in groups]
+        if any(value for runs in counted for values in runs for value in values):
+            when = "last round" if key in STATE_COUNTERS else "all rounds"
+            name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
+            rows.append([Cell(name), *(_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted)])
+    if not rows:
+        return []
+    headings = ["counter", *(group.label for group in groups)]
+    listed = TableBlock("Health counters", columns(headings, ("counter",)), rows)
+    return [Details("Health counters that are not zero", [listed, Paragraph(_NOTE)])]
+
+
+def _counted(group: Group, key: str) -> Iterator[list[float]]:
+    """The values over rounds, of every run that has values."""
+    per_run = ([r.numbers[key] for r in run.history if key in r.numbers] for run in group.runs)
+    return (values for values in per_run if values)
+
+
+def _events(runs: Sequence[Sequence[float]]) -> Cell:
+    return Cell(f"{sum(map(sum, runs)):,.0f}")
+
+
+def _state(runs: Sequence[Sequence[float]]) -> Cell:
+    """The last value, and the largest where that is more."""
+    if not runs:
+        return Cell("0")
+    last, most = statistics.fmean(values[-1] for values in runs), max(map(max, runs))
+    return Cell(f"{last:,.1f}".removesuffix(".0"), small=f"at most {most:,.0f}" if most > last else "")

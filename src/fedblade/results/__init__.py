@@ -5,7 +5,7 @@
 - Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
   numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
-  `distinguishing_keys`, `count_configurations`, `setting_number` and `published_names` work on their settings.
+  `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
   for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
@@ -15,7 +15,14 @@
 """
 
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
-from fedblade.results._comparison_table import comma_separated, comparison_table, latex, markdown
+from fedblade.results._comparison_table import (
+    CALIBRATED_NOTE,
+    DAGGER,
+    comma_separated,
+    comparison_table,
+    latex,
+    markdown,
+)
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
@@ -28,7 +35,7 @@ from fedblade.results._diagnostic_arrays import (
 )
 from fedblade.results._fields import built_in_fields, described_fields
 from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
-from fedblade.results._group_order import published_names, setting_number
+from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
     Group,
     count_configurations,
@@ -38,13 +45,6 @@ from fedblade.results._groups import (
     group_runs,
 )
 from fedblade.results._json_files import Lines, read_lines, read_object
-from fedblade.results._last_rounds import last_rounds, last_rounds_heading, last_rounds_of_run, over_last_rounds
-from fedblade.results._personal_model_sentences import (
-    MEAN_OVER_PERSONAL_MODELS,
-    coverage_sentence,
-    personal_models_sentence,
-    samples_of_personal_models,
-)
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import (
@@ -63,13 +63,25 @@ from fedblade.results._run_directory import (
     RunDirectory,
     run_folders,
 )
+from fedblade.results._sentences import (
+    MEAN_OVER_PERSONAL_MODELS,
+    coverage_sentence,
+    last_rounds,
+    last_rounds_heading,
+    last_rounds_of_run,
+    over_last_rounds,
+    personal_models_sentence,
+    samples_of_personal_models,
+)
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 from fedblade.results._unreadable import unreadable_note
 
 __all__ = [
+    "CALIBRATED_NOTE",
     "CHECKPOINTS",
     "CLIENTS",
     "CONFIG",
+    "DAGGER",
     "DEPLOYMENT",
     "DIAGNOSTICS",
     "EVENTS",
@@ -82,6 +94,7 @@ __all__ = [
     "MOST_NAMED",
     "PARTITION",
     "RECORD_FILES",
+    "SKEW_LEVELS",
     "STATE_COUNTERS",
     "SUMMARY",
     "ComparisonRow",
@@ -126,7 +139,6 @@ __all__ = [
     "over_last_rounds",
     "percent",
     "personal_models_sentence",
-    "published_names",
     "read_lines",
     "read_object",
     "read_runs",

@@ -24,7 +24,7 @@ class ComparisonRow:
     Means are over the finished runs, or over all runs while none is finished (`finished == 0`). Methods are ranked by
     `ranked_mean`: the mean over the last ten rounds or, if the model is `calibrated` at the end of the run, the
     accuracy of the calibrated model. A rank is 1 for the highest mean among complete groups of the same setting, and
-    None where ranking would mislead. `own_mean` is the accuracy of the clients' own models, with `tests_apart` on the
+    None where ranking would mislead. `own_mean` is the accuracy of the personal models, with `tests_apart` on the
     samples of the client, otherwise on the whole test set. `ranked_seeds` and `final_seeds` have one accuracy per seed.
     """
 

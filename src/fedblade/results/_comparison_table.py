@@ -9,8 +9,7 @@ from typing import Literal
 from fedblade import protocols
 from fedblade.results._comparison import ComparisonRow
 from fedblade.results._format import MISSING, duration, percent, size
-from fedblade.results._last_rounds import last_rounds, last_rounds_heading, over_last_rounds
-from fedblade.results._personal_model_sentences import samples_of_personal_models
+from fedblade.results._sentences import last_rounds, last_rounds_heading, over_last_rounds, samples_of_personal_models
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
 Medium = Literal["terminal", "page", "paper"]
@@ -18,8 +17,8 @@ Entry = tuple[str, Callable[[ComparisonRow], TableCell]]
 """The heading of a column, and its cell of a row."""
 
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
-_DAGGER = "†"
-_CALIBRATED = f"{_DAGGER} after calibration at the end of the run"
+DAGGER = "†"
+CALIBRATED_NOTE = f"{DAGGER} after calibration at the end of the run"
 
 
 def comparison_table(rows: Sequence[ComparisonRow], medium: Medium) -> Table:
@@ -71,17 +70,16 @@ def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
         (last_rounds_heading(_evaluations(rows)), _last),
         ("final", lambda row: _accuracy(row.final_mean, row.final_std, mark=_mark(row))),
         (f"to {rows[0].threshold:g} %", lambda row: TableCell(row.rounds_to_text)),
-        *([("own", _own)] if _any_own(rows) else costs),
+        *([("personal", _personal)] if _has_personal(rows) else costs),
     ]
 
 
 def _page_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
-    own = _any_own(rows)
     seconds: Entry = ("seconds per round", lambda row: TableCell(duration(row.seconds_per_round)))
     return [
         ("method", lambda row: TableCell(row.label, tags=_tags(row))),
         *_accuracy_columns(rows),
-        *([] if own else [seconds]),
+        *([] if _has_personal(rows) else [seconds]),
         (
             "up / down per round",
             lambda row: TableCell(f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}"),
@@ -109,7 +107,7 @@ def _accuracy_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
         ("seeds", lambda row: TableCell(str(len(row.seeds)))),
         (f"{last_rounds(_evaluations(rows))}, %", _last),
         final,
-        *([("own models, %", _own)] if _any_own(rows) else []),
+        *([("personal models, %", _personal)] if _has_personal(rows) else []),
         (f"rounds to {rows[0].threshold:g} %", _rounds_to),
     ]
 
@@ -121,7 +119,7 @@ def _last(row: ComparisonRow) -> TableCell:
     return _accuracy(row.ranked_mean, row.ranked_std, rank=row.rank, mark=_mark(row), small=small)
 
 
-def _own(row: ComparisonRow) -> TableCell:
+def _personal(row: ComparisonRow) -> TableCell:
     return _accuracy(row.own_mean, row.own_std)
 
 
@@ -153,11 +151,11 @@ def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
 def _terminal_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     spread = ", mean ± std over seeds (n−1)" if any(row.runs > 1 for row in rows) else ""
     best = ", * best" if any(row.rank == 1 for row in rows) else ""
-    own = _measured_on(rows)
+    samples = _measured_on(rows)
     return [
         f"accuracy in %{spread}{best}; to {rows[0].threshold:g} %: rounds needed",
-        *([_CALIBRATED] if _any_calibrated(rows) else []),
-        *([f"own: clients' own models on {own}"] if own else []),
+        *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
+        *([f"personal: personal models on {samples}"] if samples else []),
         *(f"watch out, {row.label}: {flag}" for row in rows for flag in row.flags),
     ]
 
@@ -170,9 +168,9 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
         notes.append(f"Pooled: the sample standard deviation over {last} of all seeds together (n−1).")
     if _any_calibrated(rows):
-        notes.append(f"{_CALIBRATED}, which no round measured; its rounds before that are not ranked.")
-    if own := _measured_on(rows):
-        notes.append(f"Own models: the mean over clients of their own models' accuracy on {own}.")
+        notes.append(f"{CALIBRATED_NOTE}, which no round measured; its rounds before that are not ranked.")
+    if samples := _measured_on(rows):
+        notes.append(f"Personal models: the mean over clients of their personal models' accuracy on {samples}.")
     if any(row.rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
     notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
@@ -182,12 +180,12 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _paper_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    several, own = any(len(row.seeds) > 1 for row in rows), _measured_on(rows)
+    several, samples = any(len(row.seeds) > 1 for row in rows), _measured_on(rows)
     return [
         "Test accuracy in percent" + (f", mean ± {protocols.DEVIATION}" if several else ""),
-        *([f"own models on {own}"] if own else []),
+        *([f"personal models on {samples}"] if samples else []),
         *(["best bold, second underlined"] if any(row.rank for row in rows) else []),
-        *([_CALIBRATED] if _any_calibrated(rows) else []),
+        *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
     ]
 
 
@@ -196,12 +194,12 @@ def _caption(table: Table) -> str:
 
 
 def _measured_on(rows: Sequence[ComparisonRow]) -> str:
-    """What clients' own models were measured on, empty where none was."""
-    own = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
-    return samples_of_personal_models(own) if own else ""
+    """What personal models were measured on, empty where none was."""
+    measured = [(row.label, row.tests_apart) for row in rows if row.own_mean is not None]
+    return samples_of_personal_models(measured) if measured else ""
 
 
-def _any_own(rows: Sequence[ComparisonRow]) -> bool:
+def _has_personal(rows: Sequence[ComparisonRow]) -> bool:
     return any(row.own_mean is not None for row in rows)
 
 
@@ -214,7 +212,7 @@ def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
 
 
 def _mark(row: ComparisonRow) -> str:
-    return _DAGGER if row.calibrated else ""
+    return DAGGER if row.calibrated else ""
 
 
 def _in_units(num_bytes: float | None, unit: float, decimals: int) -> str:

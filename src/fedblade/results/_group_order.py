@@ -5,14 +5,10 @@ from collections.abc import Mapping
 from fedblade.presets.names import names_in_papers
 from fedblade.results._record import RunRecord
 
-_SKEW_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+SKEW_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
+"""Settings of partitions that say how skewed a split is."""
 
 SortKey = tuple[float | str | tuple[tuple[str, float, str], ...], ...]
-
-
-def published_names() -> dict[str, Mapping[str, str]]:
-    """The names that papers give to methods, regularisers, data sets and models, in the order of the papers' tables."""
-    return {kind: names_in_papers()[kind] for kind in ("method", "regulariser", "dataset", "model")}
 
 
 def sort_key(run: RunRecord, settings: Mapping[str, str]) -> SortKey:
@@ -20,9 +16,9 @@ def sort_key(run: RunRecord, settings: Mapping[str, str]) -> SortKey:
 
     All other settings follow, numbers by their size, so that the order does not depend on where the runs lie.
     """
-    names, method = published_names(), run.part("method")
+    names, method = names_in_papers(), run.part("method")
     split = run.part("partition")
-    levels = (setting_number(settings, f"partition.{key}") for key in _SKEW_LEVELS)
+    levels = (setting_number(settings, f"partition.{key}") for key in SKEW_LEVELS)
     return (
         _rank(method.partition("+")[0].removesuffix("-ft"), names["method"]) + 0.5 * ("+" in method),
         method,

@@ -29,7 +29,7 @@ class Group:
 
     @property
     def personal(self) -> bool:
-        """Whether the method has no global model, so that its numbers are means over the clients' own models."""
+        """Whether the method has no global model, so that its numbers are means over the personal models."""
         return self.runs[0].accuracy_of == "personal"
 
     @property

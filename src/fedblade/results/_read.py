@@ -58,7 +58,7 @@ def _read_run(folder: Path) -> RunRecord:
     split, summary = read_object(folder / PARTITION), read_object(folder / SUMMARY)
     fields, broken_fields = _read_fields(folder / METRICS)
     rounds = _by_round(history)
-    broken_numbers = broken_values(rounds, _where(folder / HISTORY))
+    broken_numbers = broken_values(rounds, _file_of_run(folder / HISTORY))
     return RunRecord(
         path=folder,
         config=_read_config(folder / CONFIG),
@@ -82,8 +82,8 @@ def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:
         fields, broken = read_descriptions(read_object(path))
     except Misconfigured:
         # Descriptions only decorate the numbers.
-        return None, [_where(path)]
-    return fields, [f"the description of {name} in {_where(path)}" for name in broken]
+        return None, [_file_of_run(path)]
+    return fields, [f"the description of {name} in {_file_of_run(path)}" for name in broken]
 
 
 def _source(summary: Mapping[str, Any]) -> str:
@@ -102,7 +102,7 @@ def _read_config(path: Path) -> Mapping[str, Any]:
 def _read_lines(path: Path, *, by_round: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """The objects of a file of lines, and the lines that cannot be read, in words."""
     lines = read_lines(path, by_round=by_round)
-    return lines.objects, broken_lines(lines.broken, _where(path))
+    return lines.objects, broken_lines(lines.broken, _file_of_run(path))
 
 
 def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -116,7 +116,7 @@ def _round(index: int, entry: Mapping[str, Any]) -> Round:
     return Round(index, numbers.get("test_accuracy"), numbers.get("test_loss"), numbers.get("seconds"), numbers)
 
 
-def _where(path: Path) -> str:
+def _file_of_run(path: Path) -> str:
     """A file and the name of its run folder."""
     return f"{path.resolve().parent.name}/{path.name}"
 

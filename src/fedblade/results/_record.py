@@ -136,16 +136,16 @@ class RunRecord:
     @property
     def final_accuracy(self) -> float | None:
         """Test accuracy of the model the run ended with, in percent."""
-        return self._settled("final_accuracy", protocols.final(self.evaluated()))
+        return self._summary_or_history("final_accuracy", protocols.final(self.evaluated()))
 
     @property
     def personal_accuracy(self) -> float | None:
-        """The mean accuracy of the clients' own models, if the run measured it; `tests_apart` says on what samples."""
+        """The mean accuracy of the personal models, if the run measured it; `tests_apart` says on what samples."""
         return finite_number(self.summary.get("personal_accuracy"))
 
     @property
     def tests_apart(self) -> bool:
-        """Whether a client's own model is measured on test samples of that client, and not on the whole test set."""
+        """Whether personal models are measured on test samples of their clients, and not on the whole test set."""
         return self._setting("evaluation", "on") == "validation" or self._setting("dataset", "test_split") not in (
             None,
             "global",
@@ -157,7 +157,7 @@ class RunRecord:
 
         A calibration at the end of the run does not count.
         """
-        return self._settled("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
+        return self._summary_or_history("last10_accuracy", protocols.last_mean(self.evaluated(), 10))
 
     @property
     def rounds_evaluated(self) -> int:
@@ -167,7 +167,7 @@ class RunRecord:
     @property
     def best_accuracy(self) -> float | None:
         """The highest test accuracy over rounds; it is optimistic, because it is chosen on test data."""
-        return self._settled("best_accuracy", protocols.best(self.evaluated()))
+        return self._summary_or_history("best_accuracy", protocols.best(self.evaluated()))
 
     @property
     def seconds_per_round(self) -> float | None:
@@ -198,7 +198,7 @@ class RunRecord:
         table = self.config.get(section)
         return table.get(key) if isinstance(table, Mapping) else None
 
-    def _settled(self, key: str, from_history: float | None) -> float | None:
+    def _summary_or_history(self, key: str, from_history: float | None) -> float | None:
         """A number of the summary if the run has finished; otherwise the one from the history, which is newer."""
         stored = finite_number(self.summary.get(key))
         first, second = (stored, from_history) if self.finished else (from_history, stored)

@@ -54,14 +54,14 @@ def markdown_table(table: Table) -> str:
     marks = {1: "**{}**", 2: "<u>{}</u>"}
     rule = ["---:" if column.numeric else "---" for column in table.columns]
     lines = [[_in_markdown(column.heading) for column in table.columns], rule]
-    lines += [[_written(cell, marks, _in_markdown) for cell in row] for row in table.rows]
+    lines += [[_cell_text(cell, marks, _in_markdown) for cell in row] for row in table.rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def latex_table(table: Table, caption: str) -> str:
     """A LaTeX table for the package booktabs: best bold, second underlined."""
     marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
-    body = [[_written(cell, marks, _in_latex) for cell in row] for row in table.rows]
+    body = [[_cell_text(cell, marks, _in_latex) for cell in row] for row in table.rows]
     lines = [
         r"\begin{table}",
         rf"\caption{{{_in_latex(caption)}}}",
@@ -77,7 +77,7 @@ def latex_table(table: Table, caption: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _written(cell: TableCell, marks: dict[int, str], escape: Callable[[str], str]) -> str:
+def _cell_text(cell: TableCell, marks: dict[int, str], escape: Callable[[str], str]) -> str:
     """A cell as text in a markup: its text as its rank is marked, its spread and its mark."""
     text = marks.get(cell.rank or 0, "{}").format(escape(cell.text))
     return text + (escape(f" {cell.spread}") if cell.spread else "") + escape(cell.mark)

@@ -28,4 +28,4 @@ def _evaluation_notes(setup: Setup) -> list[str]:
     stages = tuning_stages(setup.method, setup.config.evaluation.protocol)
     if evaluated == population or (stages is None and setup.method.accuracy_of != "personal"):
         return []
-    return [f"the clients' own models are measured on {evaluated:,} of {population:,} clients, chosen at random"]
+    return [f"the clients' personal models are measured on {evaluated:,} of {population:,} clients, chosen at random"]

@@ -73,7 +73,7 @@ class ProgressBars(RunListener):
     def on_personal_model(self, done: int, total: int) -> None:
         """Let the second bar count personal models."""
         if self._clients is not None:
-            self._progress.update(self._clients, description="  own models", completed=done, total=total)
+            self._progress.update(self._clients, description="  personal models", completed=done, total=total)
 
     def on_note(self, text: str) -> None:
         """Print the note above the bars."""
@@ -115,7 +115,7 @@ class ProgressLines(RunListener):
         now = time.monotonic()
         if now - self._last_line >= 1.0 or done == total:
             self._last_line = now
-            self._print(f"own models of {done}/{total} clients measured")
+            self._print(f"personal models of {done}/{total} clients measured")
 
     def on_note(self, text: str) -> None:
         """Print the note."""

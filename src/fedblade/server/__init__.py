@@ -1,18 +1,18 @@
 """Server steps: pure functions from (state, sums) to state."""
 
 from fedblade.server._add import accumulate, one, scale_of
-from fedblade.server._average import average
-from fedblade.server._calibrate_sphere import calibrate_sphere
-from fedblade.server._dynamic import average_less_h
-from fedblade.server._extrapolate import extrapolate, shorten
+from fedblade.server._average import average, average_less_h, average_normalised, extrapolate, momentum, shorten
+from fedblade.server._calibrate import calibrate_head, calibrate_sphere, class_gaussian, virtual_features
 from fedblade.server._generator import FeatureGenerator
-from fedblade.server._momentum import momentum
-from fedblade.server._normalised import average_normalised
-from fedblade.server._prototype_head import move_prototypes
-from fedblade.server._prototypes import average_with_prototypes, no_prototypes, num_prototypes, update_prototypes
+from fedblade.server._prototypes import (
+    average_with_prototypes,
+    move_prototypes,
+    no_prototypes,
+    num_prototypes,
+    update_prototypes,
+)
 from fedblade.server._seed import run_seed
 from fedblade.server._train_generator import GeneratorTraining, label_shares, no_moments
-from fedblade.server._virtual_features import calibrate_head, class_gaussian, virtual_features
 
 __all__ = [
     "FeatureGenerator",

@@ -16,6 +16,12 @@ def add_to(tree: Tree, change: Mapping[str, Tensor]) -> Tree:
     return tree | {name: (tree[name].double() + leaf).to(tree[name].dtype) for name, leaf in change.items()}
 
 
+def mean_update(sums: Sums) -> Tree:
+    """The weighted mean Δ̄ of the clients' updates, in float64."""
+    total = sums.scalar("weight")
+    return {name: change / total for name, change in sums["delta"].items()}
+
+
 def accumulate(state: ServerState, sums: Sums, name: str) -> ServerState:
     """Add the sum `name` to the server state of that name."""
     return state.replace(extra={**state.extra, name: add_to(state.extra[name], sums[name])})

@@ -1,4 +1,4 @@
-"""Global class prototypes: p̄_c = Σ_k (class sums) / Σ_k (class counts) over the cohort."""
+"""Global class prototypes: p̄_c = Σ_k (class sums) / Σ_k (class counts) over the cohort, and heads made of them."""
 
 import torch
 
@@ -6,6 +6,7 @@ from fedblade.core.method import InitView
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sums
 from fedblade.core.tree import Tree
+from fedblade.heads import normalise
 from fedblade.server._average import average
 
 
@@ -42,3 +43,18 @@ def average_with_prototypes(state: ServerState, sums: Sums, *, carry_over: bool 
 def num_prototypes(state: ServerState) -> float:
     """How many classes have a prototype, for the history."""
     return float(torch.count_nonzero(state.extra["prototypes"]["has"]))
+
+
+def move_prototypes(state: ServerState, sums: Sums, *, rho: float) -> ServerState:
+    """Prototype step P_c ← normalise(ρ·P_c + (1−ρ)·normalise(Σ_k n_{k,c} q_{k,c})) on the rows of `head.weight`.
+
+    Reads the sum `directions`: `sum` Σ n·q and `count` Σ n. A class that no client of the cohort holds keeps its row.
+    So does a class whose new row would be 0, which has no direction. With ρ = 1 the rows do not change.
+    """
+    if rho == 1:
+        return state
+    rows, sent = state.params["head.weight"], sums["directions"]
+    moved = rho * rows.double() + (1 - rho) * normalise(sent["sum"])
+    moves = (sent["count"] > 0) & (moved.norm(dim=1) > 1e-12)
+    new = torch.where(moves[:, None], normalise(moved).to(rows.dtype), rows)
+    return state.replace(params=state.params | {"head.weight": new})

@@ -1,9 +1,13 @@
-"""Draws curves and sparklines with characters, and writes numbers and times."""
+"""Draws curves and sparklines with characters, writes numbers and times, and makes lines of text fit a width."""
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import fmean
+
+from rich.text import Text
+
+from fedblade.charts.palette import COLOURS
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a braille character, `[row][column]`."""
@@ -11,6 +15,11 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _LEAST_RELATIVE_RISE, _LEAST_RISE = 1e-5, 1e-12
 """A smaller rise, as a share of the largest value or at all, is rounding; `number` does not show it either."""
+
+# Of the two blues, this one can be read on dark and on light backgrounds.
+BLUE, ORANGE, GREEN, RED = COLOURS[5], COLOURS[4], COLOURS[2], COLOURS[1]
+MUTED, STRONG = "dim", "bold"
+GAP = 2
 
 Point = tuple[float, float]
 
@@ -91,3 +100,35 @@ def number(value: float) -> str:
 def terminal_safe(text: object) -> str:
     """Text from a file, without characters that would control the terminal."""
     return "".join(character if character.isprintable() else "\ufffd" for character in str(text))
+
+
+def fit(line: Text, width: int) -> Text:
+    """The line cut to `width`, with an ellipsis if something is missing."""
+    cut = line.copy()
+    cut.truncate(max(width, 1), overflow="ellipsis")
+    return cut
+
+
+def pair(left: Text, right: Text, width: int) -> Text:
+    """One line with `right` at its right end; `left` is cut if there is no room for both."""
+    right = fit(right, width)
+    room = width - right.cell_len - GAP
+    if room <= 0:
+        return right
+    left = fit(left, room)
+    return Text.assemble(left, " " * (width - left.cell_len - right.cell_len), right)
+
+
+def half(width: int) -> int:
+    """The width of a block that shares the line with another one."""
+    return (width - GAP) // 2
+
+
+def beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:
+    """Two blocks of lines next to each other, both half as wide as `width`."""
+    columns = half(width)
+    lines = []
+    for first, second in zip_longest(left, right, fillvalue=Text()):
+        first, second = fit(first, columns), fit(second, columns)
+        lines.append(Text.assemble(first, " " * (columns - first.cell_len + GAP), second))
+    return lines

@@ -6,9 +6,8 @@ from rich.text import Text
 
 from fedblade.core.words import listing, plural
 from fedblade.results import IN_PROGRESS
-from fedblade.watch._draw import sparkline, terminal_safe
+from fedblade.watch._draw import BLUE, MUTED, RED, STRONG, fit, pair, sparkline, terminal_safe
 from fedblade.watch._folder import WatchedFolder, WatchedRun
-from fedblade.watch._lines import BLUE, MUTED, RED, STRONG, fit, pair
 from fedblade.watch._measured import series
 from fedblade.watch._run_view import STATUS_STYLES, WIDE, run_lines, time_left
 

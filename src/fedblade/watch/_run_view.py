@@ -1,13 +1,27 @@
 """One run as lines of text: headline, curves, diagnostics, health and traffic."""
 
-from collections.abc import Mapping
-
 from rich.text import Text
 
+from fedblade.charts import partition_text
 from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
-from fedblade.watch._draw import clock, curve, number, sparkline, terminal_safe
+from fedblade.watch._draw import (
+    BLUE,
+    GREEN,
+    MUTED,
+    ORANGE,
+    RED,
+    STRONG,
+    beside,
+    clock,
+    curve,
+    fit,
+    half,
+    number,
+    pair,
+    sparkline,
+    terminal_safe,
+)
 from fedblade.watch._folder import WatchedRun
-from fedblade.watch._lines import BLUE, GREEN, MUTED, ORANGE, RED, STRONG, beside, fit, half, pair
 from fedblade.watch._measured import Series, counters, diagnostics, series, warnings
 from fedblade.watch._pace import recent_mean
 
@@ -18,7 +32,6 @@ _TIGHT = 12
 """With fewer lines than this, only one curve is shown."""
 _LABEL, _NAME, _VALUE, _SPARK = 8, 32, 12, 20
 _LEAST_ROWS, _MOST_ROWS, _USUAL_ROWS = 3, 10, 6
-_SKEW_LEVELS = ("alpha", "classes_per_client", "shards_per_client")
 
 
 def run_lines(watched: WatchedRun, now: float, width: int, height: int | None) -> list[Text]:
@@ -61,10 +74,7 @@ def _headline(watched: WatchedRun, now: float, width: int) -> list[Text]:
 
 def _title(run: RunRecord) -> Text:
     """Method, data, split, model and seed of the run."""
-    split = run.config.get("partition")
-    settings = split if isinstance(split, Mapping) else {}
-    levels = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SKEW_LEVELS if key in settings]
-    facts = [" ".join([run.part("partition"), *levels]), run.part("model")]
+    facts = [partition_text(run), run.part("model")]
     facts += [] if run.seed is None else [f"seed {run.seed}"]
     title = Text(f"{terminal_safe(run.part('method'))} on {terminal_safe(run.part('dataset'))}", style=STRONG)
     return title.append(f" · {terminal_safe(' · '.join(facts))}", style="not bold")
@@ -86,7 +96,7 @@ def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
     # Curves take half of the room, titles and axes included.
     rows = _USUAL_ROWS if room is None else room // 2 // (1 if wide or tight else 2) - 2
     area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
-    whose = "accuracy of own models" if run.accuracy_of == "personal" else "accuracy"
+    whose = "accuracy of personal models" if run.accuracy_of == "personal" else "accuracy"
     evaluated = run.rounds_evaluated
     facts = f" · {last_rounds_of_run(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
     facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""

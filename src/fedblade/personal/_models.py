@@ -1,8 +1,10 @@
-"""Fine-tuning of the final global model on every client (FedDr+, Table 5)."""
+"""Personal models: the final model fine-tuned on every client (FedDr+, Table 5), and a client's model that it keeps."""
 
 from dataclasses import replace
 
 from fedblade.core.method import Method
+from fedblade.core.tree import Tree
+from fedblade.core.views import EndView
 
 FINE_TUNING_REVISION = 0
 """Raised by one with every change of the results of `x-ft`; runs of `x` do not depend on it."""
@@ -16,3 +18,8 @@ def finetuned(method: Method) -> Method:
     own = method.own
     phases = method.phases if own.finetune is None else own.finetune
     return replace(method, own=replace(own, tuning={**own.tuning, "ft": (phases,)}))
+
+
+def local_model(view: EndView) -> Tree:
+    """The client's model after local training, parameters and statistics."""
+    return view.params | view.buffers

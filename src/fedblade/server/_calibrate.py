@@ -1,4 +1,4 @@
-"""Retraining of the head on features drawn from one Gaussian per class."""
+"""Calibration of a classifier: in closed form on unit features, or on features drawn from one Gaussian per class."""
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,17 @@ from fedblade.server._seed import server_generator
 
 JITTER = 1e-6
 """Added to the diagonal of every covariance before features are drawn."""
+
+
+def calibrate_sphere(state: ServerState, sums: Sums, *, ridge: float) -> ServerState:
+    """Ridge solution W* = (Σ e_y uᵀ)(Σ u uᵀ + ridge·I)⁻¹ in float64, as the fixed `head.weight` [classes, dim].
+
+    Reads the sums `unit_gram` (Σ u uᵀ) and `unit_class_sums` (Σ e_y uᵀ).
+    """
+    gram, cross, old = sums["unit_gram"]["gram"], sums["unit_class_sums"]["sum"], state.fixed["head.weight"]
+    regularised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    weight = torch.linalg.solve(regularised, cross.T).T.contiguous()
+    return state.replace(fixed={**state.fixed, "head.weight": weight.to(old.dtype)})
 
 
 def class_gaussian(moments: Tree, label: int) -> tuple[Tensor, Tensor]:
