@@ -4,7 +4,8 @@
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
 - Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
   `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
-  `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
+  `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
+  `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `UniqueNotes`.
 - Runs on disk: `ReuseCheck`, `code_difference`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,

@@ -59,12 +59,15 @@ def measure_speed(config: RunConfig) -> Speed:
     """Try parts of the run's first round, each larger than the one before, until one lasts long enough or is whole."""
     setup, prepare_seconds, start = _prepared(config)
     trials = [try_part(setup, Part(1, 1, min(_FEW_SAMPLES, len(setup.test_order))))]
-    while trials[-1].seconds < LIMIT_SECONDS and (part := _larger(setup, trials)) != trials[-1].part:
+    while len(trials) == 1 or trials[-1].seconds < LIMIT_SECONDS:
+        if (part := _larger(setup, trials)) == trials[-1].part:
+            break
         trials.append(try_part(setup, part))
     if trials[-1].seconds < _LONG_ENOUGH_SECONDS:
         trials.append(try_part(setup, trials[-1].part, _LONG_ENOUGH_SECONDS))
-    last, warm = trials[-1], trials[1:] or trials
-    measurements = [(1.0, trial.passes) for trial in warm]
+    # The first trial warms up, but of slow rounds it is one of two from which a line can be drawn.
+    last, warm, measured = trials[-1], trials[1:], trials[1:] if len(trials) > 2 else trials
+    passes = [(1.0, trial.passes) for trial in measured]
     return Speed(
         start=start + sum(trial.warm_up for trial in trials),
         prepare=prepare_seconds,
@@ -72,8 +75,8 @@ def measure_speed(config: RunConfig) -> Speed:
         client=last.exchange / last.clients,
         observed=last.observed / last.clients,
         round=last.server + last.save / config.checkpoint.every,
-        evaluation=fit_costs(measurements, [trial.evaluation for trial in warm]),
-        diagnosis=fit_costs(measurements, [trial.diagnosis for trial in warm]),
+        evaluation=fit_costs(passes, [trial.evaluation for trial in measured]),
+        diagnosis=fit_costs(passes, [trial.diagnosis for trial in measured]),
         group_size=group_size(setup),
         skip_singletons=setup.problem.network.skips_singletons,
     )
@@ -82,17 +85,19 @@ def measure_speed(config: RunConfig) -> Speed:
 def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Sequence[float]:
     """The cost of every counted thing, never negative, that comes closest to the seconds of all measurements.
 
-    Errors are relative. The last measurement is the largest and is met exactly.
+    Errors are relative. The last measurement is the largest and is met exactly. What measurements cannot tell apart
+    counts as the cost of the last thing.
     """
     table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
     fits: list[tuple[float, NDArray[np.float64]]] = []
     things = range(table.shape[1])
-    for chosen in (list(some) for number in things for some in itertools.combinations(things, number + 1)):
+    for chosen in (list(some) for number in things for some in itertools.combinations(reversed(things), number + 1)):
         costs = np.zeros(len(things))
         costs[chosen] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
         if costs.min() >= 0 and table[-1] @ costs > 0:
             fits.append((float(np.square(table @ costs / times - 1).sum()), costs))
-    _, best = min(fits, key=lambda fit: fit[0])
+    smallest = min(error for error, _ in fits)
+    best = next(costs for error, costs in fits if error <= smallest + 1e-9)
     return [float(cost) for cost in best * times[-1] / (table[-1] @ best)]
 
 

@@ -16,7 +16,7 @@ from fedblade.engines.stacked import GROUP_SIZE
 from fedblade.results import RunDirectory
 from fedblade.runs import Driver, RoundRecord, RunListener, Setup, steps_of_groups
 
-LIMIT_SECONDS = 5.0
+LIMIT_SECONDS = 3.0
 """On a CPU a trial ends after the first round that ends later."""
 _LEARNING_RATE = 1e-6
 """The rate does not change the time of a step, and with this rate nothing diverges."""
