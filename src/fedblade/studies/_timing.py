@@ -17,6 +17,8 @@ _LONG_ENOUGH_SECONDS = 1.0
 _FEW_SAMPLES = 64
 _FEW_STEPS = 4
 _GROWTH = 4
+_SIMPLER = 0.01
+"""Fewer costs are taken if the sum of squared relative errors grows by less."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def measure_speed(config: RunConfig) -> Speed:
 def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Sequence[float]:
     """The cost of every counted thing, never negative, that comes closest to the seconds of all measurements.
 
-    Errors are relative. The last measurement is the largest and is met exactly. What measurements cannot tell apart
-    counts as the cost of the last thing.
+    Errors are relative. The last measurement is the largest and is met exactly. Where measurements hardly tell costs
+    apart, few costs are taken, and those of the last things.
     """
     table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
     fits: list[tuple[float, NDArray[np.float64]]] = []
@@ -97,7 +99,7 @@ def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Se
         if costs.min() >= 0 and table[-1] @ costs > 0:
             fits.append((float(np.square(table @ costs / times - 1).sum()), costs))
     smallest = min(error for error, _ in fits)
-    best = next(costs for error, costs in fits if error <= smallest + 1e-9)
+    best = next(costs for error, costs in fits if error <= smallest + _SIMPLER)
     return [float(cost) for cost in best * times[-1] / (table[-1] @ best)]
 
 
