@@ -14,8 +14,8 @@ SETTINGS: Settings = {
     "FedBlade": {"method": "fedblade", "rounds": 60},
     "SCAFFOLD": {"method": "scaffold", "rounds": 60, "evaluation.diagnostics_every": 5},
     "MobileNetV2": {
-        "method": "fedavg", "model": "mobilenet_v2", "model.dim": "none", "rounds": 12, "epochs": 1,
-        "clients_per_round": 4, "evaluation.metrics": ["accuracy", "classes", "drift"],
+        "method": "fedavg", "model": "mobilenet_v2", "rounds": 12, "epochs": 1, "clients_per_round": 4,
+        "evaluation.metrics": ["accuracy", "classes", "drift"],
     },
 }  # fmt: skip
 WORST = Case(

@@ -115,7 +115,7 @@ def test_repeat_reaches_the_benchmark(bench):
     ("arguments", "words"),
     [
         (["digtis"], ["unknown benchmark 'digtis'", "'digits'"]),
-        (["xyzzy"], ["xyzzy", "Choose from", "quickstart"]),
+        (["xyzzy"], ["xyzzy", "Choose from", "cifar"]),
         (["made", "--device", "tpu"], ["tpu", "cuda"]),
         (["made", "--repeat", "0"], ["--repeat", "0"]),
     ],
