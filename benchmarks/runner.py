@@ -4,10 +4,23 @@ from collections.abc import Callable, Iterable
 
 from benchmarks import table
 from benchmarks.benchmark import Benchmark, Options
-from benchmarks.workloads import cifar, digits, float32, frameworks, jobs, lddecorr, losses, memory, metrics, scaling
+from benchmarks.workloads import (
+    cifar,
+    digits,
+    estimate,
+    float32,
+    frameworks,
+    jobs,
+    lddecorr,
+    losses,
+    memory,
+    metrics,
+    scaling,
+    state,
+)
 from fedblade.core.errors import Misconfigured, nearest
 
-_MODULES = (cifar, lddecorr, digits, frameworks, memory, scaling, jobs, float32, metrics, losses)
+_MODULES = (cifar, state, lddecorr, digits, frameworks, memory, scaling, jobs, estimate, float32, metrics, losses)
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for module in _MODULES for benchmark in module.BENCHMARKS}
 
 

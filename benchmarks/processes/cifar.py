@@ -1,14 +1,16 @@
-"""Rounds of the FedBlade setting; started by the benchmark `cifar`."""
+"""Rounds of the FedBlade setting; started by the benchmarks `cifar`, `cifar200`, `resnet18` and `state`."""
 
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 
+import torch
+
 from benchmarks.fresh_process import write_result
 from benchmarks.workloads.cifar import setting
 from fedblade.config.overrides import parse_assignment
-from fedblade.runs import Driver, RoundRecord, RunListener, prepare
+from fedblade.runs import RoundRecord, RunListener, execute
 
 
 class Rounds(RunListener):
@@ -24,19 +26,27 @@ class Rounds(RunListener):
         self._ends.append(time.time())
         self._seconds.append(record["seconds"])
         later = [after - before for before, after in pairwise(self._ends)]
-        write_result(self._folder, first=self._ends[0] - self._began, later=later, seconds=self._seconds)
+        first, peak = self._ends[0] - self._began, peak_gib()
+        write_result(self._folder, first=first, later=later, seconds=self._seconds, peak_gib=peak)
 
 
-def main(folder: Path, began: float, rounds: int, method: str, engine: str, assignments: list[str]) -> None:
+def peak_gib() -> float | None:
+    """The largest memory that tensors took on the GPU so far; None without a GPU."""
+    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+
+
+def main(folder: Path, began: float, rounds: int, cell: list[str], assignments: list[str]) -> None:
     """Measure the seconds from `began` (a clock time) to the end of the first round, and those of every later round.
 
-    The stacked engine evaluates in every round, because users wait for that too; the sequential engine only once.
+    `cell` is the method, the engine and the split. The run has a folder, as the runs of users have. The stacked engine
+    evaluates in every round, because users wait for that too; the sequential engine only once.
     """
+    method, engine, split = cell
     every = {"evaluation.every": 1} if engine == "stacked" else {}
     changes = dict(parse_assignment(assignment) for assignment in assignments)
-    config = setting(rounds, method, engine, {**changes, **every})
-    Driver(prepare(config), None, Rounds(folder, began)).run()
+    config = setting(rounds, method, engine, split, {**changes, **every})
+    execute(config, out=folder / "run", listener=Rounds(folder, began))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5], sys.argv[6:])
+    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:7], sys.argv[7:])

@@ -1,4 +1,4 @@
-"""`digits` and `quickstart`: the engines against each other and against a plain PyTorch loop, on the CPU."""
+"""`digits`, `quickstart`, `busy` and `models`: engines against each other and a plain PyTorch loop, on the CPU."""
 
 import tempfile
 import time
@@ -8,16 +8,23 @@ from typing import Any
 
 from benchmarks import plain_pytorch
 from benchmarks.benchmark import Benchmark, Case, Measured, Options, Result, at_least
+from benchmarks.busy import busy_process
 from benchmarks.digits_federation import DigitsFederation, training_seconds
 from benchmarks.timing import alternate, median, one_thread, paired_ratios
 from fedblade.runs import load_config, prepare
 
 _DIGITS = "20 equal clients, small CNN on digits, batch 32, 1 epoch, FedAvg, float32, training only"
-_QUICKSTART = "10 rounds of the quickstart preset: FedBlade, 10 of 20 ragged clients, 3 epochs, training only"
+_QUICKSTART = "10 rounds of the quickstart preset: 10 of 20 ragged clients, 3 epochs, training only"
 DIGITS = DigitsFederation(rounds=5)
 SEQUENTIAL = Case("stacked over sequential", _DIGITS, at_least(6.5))
-PLAIN = Case("stacked over a plain loop", f"{_DIGITS}; DataLoader, deepcopy, torch.optim.SGD, averaged state dicts")
-QUICKSTART = Case("stacked over sequential", _QUICKSTART, at_least(2))
+_LOOP = f"{_DIGITS}; DataLoader, deepcopy, torch.optim.SGD, averaged state dicts"
+PLAIN = Case("stacked over a plain loop", _LOOP, at_least(7))
+BUSY = Case("stacked over a plain loop", f"beside a process that multiplies matrices on all cores: {_LOOP}",
+            at_least(3.5))  # fmt: skip
+QUICKSTART = {
+    method: Case(f"{name}, stacked over sequential", _QUICKSTART, at_least(3))
+    for method, name in (("fedavg", "FedAvg"), ("scaffold", "SCAFFOLD"), ("fedblade", "FedBlade"))
+}
 MODELS = ("resnet20", "mobilenet_v1", "mobilenet_v2", "efficientnet_b0_small")
 _RAGGED = {
     "rounds": 1, "clients_per_round": 4, "epochs": 1, "method": "fedavg", "evaluation.metrics": ["accuracy"],
@@ -38,15 +45,27 @@ def measure_digits(options: Options, federation: DigitsFederation = DIGITS, repe
     yield PLAIN.label, _compared(stacked, "plain loop", plain, federation.rounds)
 
 
+def measure_busy(options: Options, federation: DigitsFederation = DIGITS, repetitions: int = 7) -> Measured:
+    """Seconds per round of the stacked engine and of the plain loop, taking turns beside another process."""
+    options.require_cpu()
+    with tempfile.TemporaryDirectory() as folder, busy_process():
+        sides = [training_seconds(prepare(federation.config("stacked"))), plain_loop(federation.write(Path(folder)))]
+        alternate(sides, 1)
+        stacked, plain = alternate(sides, options.repetitions(repetitions))
+    yield BUSY.label, _compared(stacked, "plain loop", plain, federation.rounds)
+
+
 def measure_quickstart(options: Options, rounds: int = 10, repetitions: int = 7, **changes: Any) -> Measured:
-    """Seconds per round of both engines on the preset, taking turns."""
+    """Seconds per round of both engines on the preset, taking turns, for every method."""
     options.require_cpu()
     settings = {"rounds": rounds, "evaluation.every": rounds, "device": "cpu", **changes}
-    configs = [load_config("quickstart", settings | {"engine": engine})[0] for engine in ("stacked", "sequential")]
-    sides = [training_seconds(prepare(config)) for config in configs]
-    alternate(sides, 1)
-    stacked, sequential = alternate(sides, options.repetitions(repetitions))
-    yield QUICKSTART.label, _compared(stacked, "sequential", sequential, rounds)
+    for method, case in QUICKSTART.items():
+        chosen = settings | {"method": method}
+        configs = [load_config("quickstart", chosen | {"engine": engine})[0] for engine in ("stacked", "sequential")]
+        sides = [training_seconds(prepare(config)) for config in configs]
+        alternate(sides, 1)
+        stacked, sequential = alternate(sides, options.repetitions(repetitions))
+        yield case.label, _compared(stacked, "sequential", sequential, rounds)
 
 
 def measure_models(
@@ -93,7 +112,8 @@ def _compared(stacked: list[float], other: str, slow: list[float], rounds: int) 
 
 BENCHMARKS = (
     Benchmark("digits", "equal clients on the CPU: engines and a plain loop", (SEQUENTIAL, PLAIN), measure_digits),
-    Benchmark("quickstart", "ragged clients on the CPU: both engines", (QUICKSTART,), measure_quickstart),
+    Benchmark("quickstart", "ragged clients on the CPU: both engines", tuple(QUICKSTART.values()), measure_quickstart),
+    Benchmark("busy", "equal clients on a CPU that does other work: a plain loop", (BUSY,), measure_busy),
     Benchmark(
         "models",
         "larger models on the CPU: never much slower than one client after another",

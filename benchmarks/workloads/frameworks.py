@@ -90,7 +90,7 @@ BENCHMARKS = (
     Benchmark(
         "pfl",
         "whole runs against pfl-research",
-        _cases(f"pfl-research (torchrun, two one-thread processes) over stacked: {_SHARED}", (3, 3)),
+        _cases(f"pfl-research (torchrun, two one-thread processes) over stacked: {_SHARED}", (5, 4)),
         measure_pfl,
     ),
 )

@@ -1,14 +1,34 @@
 """Each benchmark on a tiny setting: every case is measured, and the numbers are those of the sides."""
 
+import contextlib
 import math
 import re
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.benchmark import Options
+from benchmarks.busy import busy_process
+from benchmarks.fresh_process import CHECKOUT
 from benchmarks.timing import alternate, paired_ratios
-from benchmarks.workloads import cifar, digits, float32, frameworks, jobs, lddecorr, losses, memory, metrics
+from benchmarks.workloads import (
+    cifar,
+    digits,
+    estimate,
+    float32,
+    frameworks,
+    jobs,
+    lddecorr,
+    losses,
+    memory,
+    metrics,
+    state,
+)
 from fedblade.losses import balanced_cross_entropy
 from fedblade.losses import lddecorr as lddecorr_loss
 
@@ -47,7 +67,79 @@ def test_digits(tiny):
 
 def test_quickstart():
     found = results(digits.measure_quickstart(ONCE, rounds=1, epochs=1, clients_per_round=2))
-    assert_ratio(found[digits.QUICKSTART.label], "sequential s/round", "stacked s/round")
+    assert found.keys() == {case.label for case in digits.QUICKSTART.values()}
+    for result in found.values():
+        assert_ratio(result, "sequential s/round", "stacked s/round")
+
+
+@pytest.mark.thorough
+def test_busy(tiny):
+    ((label, result),) = digits.measure_busy(ONCE, tiny)
+    assert label == digits.BUSY.label
+    assert_ratio(result, "plain loop s/round", "stacked s/round")
+
+
+def runs(process):
+    """Whether a process is there and works."""
+    status = Path(f"/proc/{process}/status")
+    return status.is_file() and "zombie" not in status.read_text()
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="asks Linux which processes run")
+def test_the_busy_process_ends_however_the_benchmark_ends():
+    with contextlib.suppress(RuntimeError), busy_process() as process:
+        assert runs(process)
+        raise RuntimeError
+    assert not runs(process)
+    code = (
+        "import benchmarks.busy as b, time\nwith b.busy_process() as p:\n    print(p, flush=True)\n    time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as benchmark:
+        process = int(benchmark.stdout.readline())
+        assert runs(process)
+        benchmark.kill()
+    began = time.monotonic()
+    while runs(process):
+        assert time.monotonic() - began < 30
+        time.sleep(0.05)
+
+
+@pytest.mark.thorough
+def test_estimate():
+    setting = {"one": {"method": "fedavg", "rounds": 2, "model": "mlp"}}
+    ((label, result),) = estimate.measure(ONCE, setting)
+    assert label == estimate.WORST.label
+    assert result.medians.keys() == {"one estimated s", "one s"}
+    estimated, measured = result.medians["one estimated s"], result.medians["one s"]
+    assert result.value == pytest.approx(max(estimated / measured, measured / estimated))
+
+
+def test_the_estimate_of_the_worst_setting_counts(monkeypatch):
+    answers = {("estimate", "a"): 8.0, ("run", "a"): 10.0, ("estimate", "b"): 11.0, ("run", "b"): 10.0}
+    monkeypatch.setattr(estimate, "seconds", lambda side, changes: answers[side, changes["method"]])
+    ((_, result),) = estimate.measure(ONCE, {"a": {"method": "a"}, "b": {"method": "b"}})
+    assert result.value == 1.25
+
+
+@pytest.mark.thorough
+def test_state(monkeypatch):
+    monkeypatch.setattr(state, "METHODS", {"ditto": "Ditto"})
+    found = results(state.measure(ONCE, rounds=2, settings={"cpu": {**state.SMALL, "epochs": 1}}))
+    result = found["Ditto over FedAvg, cpu"]
+    assert result.value == pytest.approx(result.medians["Ditto s/round"] / result.medians["FedAvg s/round"] / 2)
+
+
+def test_state_on_a_gpu_is_the_setting_of_cifar(monkeypatch, any_device):
+    monkeypatch.setattr(state, "status", lambda _: Namespace(state="ready"))
+    monkeypatch.setattr(state, "timed", lambda rounds, *_: timed(9, *range(2, rounds + 1)))
+    found = results(state.measure(any_device, rounds=3, settings={"cuda": {}}))
+    cases = {case.label: case for case in state.BENCHMARKS[0].cases}
+    assert {label: result.value for label, result in found.items()} == {
+        "SCAFFOLD over FedAvg, cuda": 1, "FedDyn over FedAvg, cuda": 1, "FedGELA over FedAvg, cuda": 1,
+        "Ditto over FedAvg, cuda": 0.5,
+    }  # fmt: skip
+    assert {str(cases[label].goal) for label in found} == {"≤ 1.25"}
 
 
 def test_float32(monkeypatch, tiny):
@@ -124,17 +216,19 @@ CPU = {
 
 def timed(*seconds):
     """What a process reports of rounds that took so long, with a second of evaluation each."""
-    return {"first": 20.0, "later": [each + 1 for each in seconds[1:]], "seconds": list(seconds)}
+    return {"first": 20.0, "later": [each + 1 for each in seconds[1:]], "seconds": list(seconds), "peak_gib": 7.5}
 
 
 def test_rounds_of_cifar_are_compared_one_by_one():
     sides = {"fedblade": timed(9, 2, 3, 4), "fedetf": timed(8, 1, 2), "bf16": timed(9, 1, 1.5, 2)}
+    sides["client-wise"] = timed(9, 3, 5)
     found = dict(cifar.seconds_per_round(sides))
     assert found[cifar.TF32.label].value == 3
     assert found[cifar.BF16.label].value == 1.5
     assert found[cifar.FEDETF.label].values == [2.0, 1.5]
+    assert found[cifar.CLIENTS.label].value == 4
     assert found[cifar.FIRST.label].value == 20
-    assert found[cifar.WHOLE.label].value == 20 + 199 * 4
+    assert found[cifar.TF32.label].medians == {"s/round": 3, "peak GiB": 7.5}
     both = cifar.compare_engines(sides["fedblade"], timed(90, 20, 60))
     assert both.values == [10.0, 20.0]
     assert both.value == 15.0
@@ -146,31 +240,41 @@ def test_rounds_of_cifar_are_compared_one_by_one():
 
 @pytest.mark.slow
 def test_cifar(any_device):
-    found = results(cifar.measure(any_device, rounds=2, few=2, **CPU))
+    found = results(cifar.measure(any_device, rounds=2, few=2, sequential=2, **CPU))
     assert found.keys() == {case.label for case in cifar.CASES}
     assert_ratio(found[cifar.ENGINES.label], "sequential s/round", "stacked s/round")
     assert_ratio(found[cifar.FEDETF.label], "fedblade s/round", "fedetf s/round")
     assert_ratio(found[cifar.METRICS.label], "default s/round", "accuracy s/round")
-    start, pace = found[cifar.FIRST.label].value, found[cifar.WHOLE.label].medians["s/round with evaluation"]
-    assert found[cifar.WHOLE.label].value == pytest.approx(start + 199 * pace)
+
+
+@pytest.mark.thorough
+def test_a_whole_run_and_another_model(any_device):
+    whole = results(cifar.measure_whole(any_device, rounds=3, **CPU))[cifar.WHOLE.label]
+    assert whole.value >= whole.medians["first round s"] + whole.medians["s/round with evaluation"]
+    assert "peak GiB" not in whole.medians, "there is no GPU to ask"
+    both = results(cifar.measure_resnet18(any_device, rounds=2, **CPU | {"model": "mlp"}))
+    assert_ratio(both[cifar.RESNET18.label], "sequential s/round", "stacked s/round")
 
 
 def test_cifar_is_the_setting_of_the_paper():
-    config = cifar.setting(3, "fedblade", "stacked", {})
+    config = cifar.setting(3, "fedblade", "stacked", "class-wise", {})
     table = config.table()
-    assert (table["model"]["name"], table["dataset"]["name"], table["partition"]["alpha"]) == (
-        "mobilenet_v2", "cifar10", 0.05,
+    partition = (table["partition"]["name"], table["partition"]["alpha"])
+    assert (table["model"]["name"], table["dataset"]["name"], *partition) == (
+        "mobilenet_v2", "cifar10", "dirichlet", 0.05,
     )  # fmt: skip
     federation, local = table["federation"], table["local"]
     assert (federation["num_clients"], federation["clients_per_round"], federation["rounds"]) == (100, 20, 3)
     assert (local["epochs"], local["batch_size"]) == (5, 64)
     assert (table["evaluation"]["every"], table["engine"], table["tf32"]) == (3, "stacked", True)
-    other = cifar.setting(3, "fedetf", "stacked", {})
+    other = cifar.setting(3, "fedetf", "stacked", "client-wise", {})
     assert (other.method.name, other.general.seed) == ("fedetf", config.general.seed)
+    assert other.partition.name == "dirichlet_clients"
 
 
 @pytest.mark.parametrize(
-    "benchmark", [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS, *jobs.BENCHMARKS]
+    "benchmark",
+    [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS, *jobs.BENCHMARKS, *estimate.BENCHMARKS],
 )
 def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchmark):
     for row in benchmark.run(Options(device="cuda")):
@@ -179,17 +283,20 @@ def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchma
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_missing_is_named():
-    for row in cifar.BENCHMARKS[0].run(Options()):
-        assert row.as_dict()["skipped"] == "needs a GPU; torch sees no CUDA device here"
+    for benchmark in cifar.BENCHMARKS:
+        for row in benchmark.run(Options()):
+            assert row.as_dict()["skipped"] == "needs a GPU; torch sees no CUDA device here"
 
 
 def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDBLADE_DATA", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for row in cifar.BENCHMARKS[0].run(any_device):
-        assert "needs CIFAR-10" in row.as_dict()["skipped"]
-        assert "fedblade data cifar10" in row.as_dict()["skipped"]
+    rows = [row.as_dict() for benchmark in cifar.BENCHMARKS for row in benchmark.run(any_device)]
+    rows += [{"skipped": reason} for _, reason in state.measure(any_device, settings={"cuda": {}})]
+    for row in rows:
+        assert "needs CIFAR-10" in row["skipped"]
+        assert "fedblade data cifar10" in row["skipped"]
 
 
 def test_metrics():

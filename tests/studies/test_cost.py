@@ -7,9 +7,9 @@ import pytest
 
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_epochs, phase_steps
 from fedblade.runs import Work, count_work, guess_work, load_config, prepare, training_split
-from fedblade.studies import Estimate, _estimate, estimate_cost
+from fedblade.studies import Estimate, _estimate, _timing, estimate_cost
 from fedblade.studies._estimate import duration
-from fedblade.studies._timing import Speed, _fit_line, measure_speed
+from fedblade.studies._timing import Speed, fit_costs, measure_speed
 
 SMALL = {"model": "mlp", "hidden": [16], "dim": 8, "method": "fedavg", "rounds": 4, "epochs": 2}
 
@@ -55,9 +55,11 @@ def test_counted_steps_are_those_of_the_plan(changes, skip):
     steps = [[planner.task(t, int(k)).num_steps for k in cohort] for t, cohort in enumerate(setup.cohorts)]
     split = training_split(config, setup.dataset)
     for first in (0, 3):
-        work = count_work(config, split, skip_singletons=skip, first_round=first)
+        work = count_work(config, split, skip_singletons=skip, group_size=4, first_round=first)
         assert work.client_steps == sum(map(sum, steps[first:]))
-        assert work.longest_steps == sum(map(max, steps[first:]))
+        longest_first = [sorted(of_clients, reverse=True) for of_clients in steps[first:]]
+        assert work.groups == 3 * len(longest_first), "ten clients are three groups of four at most"
+        assert work.group_steps == sum(sum(of_clients[::4]) for of_clients in longest_first)
 
 
 def test_a_phase_with_steps_lasts_as_long_for_every_client_that_has_a_batch():
@@ -75,52 +77,77 @@ def test_a_phase_with_steps_lasts_as_long_for_every_client_that_has_a_batch():
 
 
 def test_client_rounds_and_evaluations():
-    config = config_of(**{"evaluation.every": 3, "rounds": 7})
+    config = config_of(**{"evaluation.every": 2, "evaluation.diagnostics_every": 4, "rounds": 7})
     work = count_work(config, training_split(config, config.dataset.make()), skip_singletons=False)
-    assert (work.client_rounds, work.evaluations, work.exact) == (7 * 10, 3, True)
+    assert (work.rounds, work.client_rounds, work.exact) == (7, 7 * 10, True)
+    assert (work.evaluations, work.diagnoses, work.models, work.final_passes) == (2, 2, 1, 0), "2 and 6, 4 and 7"
+    personal = config_of(method="ditto")
+    work = count_work(personal, training_split(personal, personal.dataset.make()), skip_singletons=False)
+    assert (work.evaluations, work.diagnoses, work.final_passes) == (0, 4, 20), "each client on the whole test set"
 
 
 def test_a_guess_divides_the_data_evenly():
     config = config_of(num_clients=100, clients_per_round=20, batch_size=64, epochs=5, rounds=200)
     guess = guess_work(replace(config, dataset=replace(config.dataset, name="cifar10")))
-    assert guess == Work(200 * 20 * 5 * 8, 200 * 5 * 8, client_rounds=4000, evaluations=200, exact=False)
+    assert guess == Work(200 * 20 * 5 * 8, exact=False)
     assert guess_work(replace(config, dataset=replace(config.dataset, name="nobody_knows"))) is None
 
 
-def test_seconds_follow_from_steps_clients_and_evaluations():
-    work = Work(client_steps=12, longest_steps=5, client_rounds=4, evaluations=3, exact=True)
-    assert Speed(0.5, 0.0, 0.25, 2.0).seconds(work) == 6.0 + 1.0 + 6.0
-    assert Speed(0.5, 3.0, 0.25, 2.0, together=4).seconds(work) == 5 * 3.0 + 6.0 + 1.0 + 6.0
-    assert Speed(0.5, 3.0, 0.25, 2.0, together=2).seconds(work) == 6 * 3.0 + 6.0 + 1.0 + 6.0
+def test_seconds_follow_from_the_work():
+    speed = Speed(100.0, 1.0, (2.0, 3.0, 5.0), 7.0, 11.0, 13.0, (17.0, 19.0), (23.0, 29.0))
+    work = Work(6, rounds=4, groups=1, group_steps=2, client_rounds=8, evaluations=1, diagnoses=2, models=3)
+    rounds = 1 + 2 + 2 * 3 + 6 * 5 + 8 * 7 + 4 * 13
+    assert speed.seconds(work) == rounds + 4 * 11 + (17 + 3 * 19) + 2 * (23 + 3 * 29)
+    assert speed.seconds(replace(work, final_passes=20)) == speed.seconds(work) + 20 * 19
 
 
 @pytest.mark.parametrize(
-    ("alone", "whole", "together", "expected"),
-    [(11.5, 21.0, 20, (0.5, 11.0)), (2.0, 2.0, 1, (2.0, 0.0)), (5.0, 4.0, 4, (0.0, 4.0)), (1.0, 9.0, 8, (9 / 8, 0.0))],
-    ids=["gpu", "one", "faster together", "slower together"],
+    ("costs", "counts"),
+    [
+        ((0.0, 4.0, 0.25), [(1, 4, 4), (1, 4, 40), (1, 12, 78)]),
+        ((6.0, 0.0, 0.5), [(1, 4, 4), (1, 16, 16), (4, 64, 64)]),
+        ((0.0, 0.0, 0.5), [(1, 4, 4)]),
+        ((3.0, 2.0), [(1, 0.1), (1, 0.4), (1, 1)]),
+    ],
+    ids=["side by side", "one after another", "a single measurement", "passes"],
 )
-def test_a_step_of_many_clients_is_split_into_theirs_and_its_own(alone, whole, together, expected):
-    assert _fit_line(alone, whole, together) == pytest.approx(expected)
+def test_costs_follow_from_measurements(costs, counts):
+    assert fit_costs(counts, [np.dot(row, costs) for row in counts]) == pytest.approx(costs)
 
 
-def test_a_few_steps_give_the_speed():
-    config = config_of()
-    speed, skips = measure_speed(config, config.dataset.make())
-    assert skips is False
-    # One of the two may be lost in the noise of so small a step, never both.
-    assert 0 <= speed.step < 1
-    assert 0 <= speed.shared < 1
-    assert speed.step + speed.shared > 0
-    assert 0 <= speed.client < 1
-    assert 0 < speed.evaluation < 5
+def test_costs_are_never_negative_and_meet_the_last_measurement():
+    counts = [(1, 4, 4), (1, 4, 40), (1, 12, 78)]
+    costs = fit_costs(counts, [5.0, 2.0, 3.0])
+    assert min(costs) >= 0
+    assert np.dot(counts[-1], costs) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "scaffold", "engine": "sequential"},
+        {"method": "local_ce", "evaluation.protocol": "gapa", "partition": "shards", "test_split": "matched"},
+        {"evaluation.on": "validation", "evaluation.every": 2, "evaluation.diagnostics_every": 4},
+    ],
+    ids=["side by side", "client state", "personal models", "accuracy alone"],
+)
+def test_a_few_rounds_give_the_speed(changes, monkeypatch, tmp_path):
+    monkeypatch.setattr(_timing, "_LONG_ENOUGH_SECONDS", 0.05)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    speed = measure_speed(config_of(**changes))
+    costs = (speed.prepare, sum(speed.training), speed.client, speed.round, sum(speed.evaluation), sum(speed.diagnosis))
+    assert all(0 < cost < 5 for cost in costs)
+    assert (speed.group_size, speed.skip_singletons) == (1 if "engine" in changes else 32, False)
+    assert list(tmp_path.iterdir()) == [], "trials leave nothing behind"
 
 
 def test_cohorts_of_other_sizes_and_other_engines_are_timed_separately(monkeypatch):
     timed = []
 
-    def timing(config, _):
+    def timing(config):
         timed.append((config.federation.clients_per_round, config.general.engine))
-        return Speed(1.0, 0.0, 0.0, 0.0), False
+        return Speed(1.0, 0.0, (0.0, 0.0, 0.0), 0.0, 0.0, 0.0, (0.0, 0.0), (0.0, 0.0))
 
     monkeypatch.setattr(_estimate, "measure_speed", timing)
     changes = [{}, {"seed": 2}, {"clients_per_round": 5}, {"engine": "sequential"}, {"lr": 0.5}]
@@ -128,6 +155,7 @@ def test_cohorts_of_other_sizes_and_other_engines_are_timed_separately(monkeypat
     found = estimate_cost([(config_of(**change), 0) for change in changes], told.append, told.append)
     assert timed == [(10, "auto"), (5, "auto"), (10, "sequential")]
     assert found.timings == 3
+    assert found.seconds == pytest.approx(3.0, abs=0.5), "a timing starts once, however many runs it stands for"
     assert told.count("reading digits") == 1
     assert told.count("fedavg, mlp, inputs 1×8×8") == 3
 

@@ -4,9 +4,9 @@
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
 - Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
   `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
-  `count_work`, `guess_work`), its device (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
-- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`,
-  `UniqueNotes`.
+  `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
+  `STARTED_ENGINES`).
+- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
 - Runs on disk: `ReuseCheck`, `code_difference`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
   `diagnostic_request`, `measured_client`, `download_bytes`.
@@ -31,7 +31,7 @@ from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import download_bytes
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import tuning_stages
-from fedblade.runs._work import Work, count_work, guess_work
+from fedblade.runs._work import Work, count_work, guess_work, steps_of_groups
 
 __all__ = [
     "STARTED_ENGINES",
@@ -70,6 +70,7 @@ __all__ = [
     "run",
     "split_clients",
     "split_training_data",
+    "steps_of_groups",
     "training_split",
     "tuning_stages",
 ]

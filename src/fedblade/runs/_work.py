@@ -20,40 +20,64 @@ from fedblade.runs._tuning import tuning_stages
 class Work:
     """The work that a run still has to do. `exact` is False if the clients' sizes are a guess.
 
-    `client_steps` counts the local steps of all clients. `longest_steps` counts, over rounds, only those of the client
-    with most data: if clients train side by side, the round ends with that client.
+    `client_steps` counts the local steps of all clients. Clients train in `groups`, side by side: `group_steps` counts,
+    over all groups, the steps of the group's longest client only. `evaluations` measure the accuracy alone, `diagnoses`
+    measure all metrics; both are numbers of rounds. `models` are the models that such a round measures. `final_passes`
+    are passes over the test set after the last round.
     """
 
     client_steps: int
-    longest_steps: int
-    client_rounds: int
-    evaluations: int
-    exact: bool
+    exact: bool = True
+    rounds: int = 0
+    groups: int = 0
+    group_steps: int = 0
+    client_rounds: int = 0
+    evaluations: int = 0
+    diagnoses: int = 0
+    models: int = 1
+    final_passes: int = 0
 
 
-def count_work(config: RunConfig, split: Parts, *, skip_singletons: bool, first_round: int = 0) -> Work:
-    """Count the local steps of every client from round `first_round` (counted from 0) on."""
-    federation = config.federation
+def count_work(
+    config: RunConfig, split: Parts, *, skip_singletons: bool, group_size: int = 1, first_round: int = 0
+) -> Work:
+    """Count the work from round `first_round` (counted from 0) on, in groups of at most `group_size` clients."""
+    federation, method = config.federation, config.build_method()
     sizes = split.sizes()
     eligible = np.flatnonzero(sizes > 0)
     cohorts = draw_cohorts(
         Streams(config.general.seed), eligible, min(federation.clients_per_round, len(eligible)), federation.rounds
     )[first_round:]
-    if config.build_method().participation == "all":
+    if method.participation == "all":
         cohorts = [eligible for _ in cohorts]
-    plans = plan_phases(config, config.build_method().phases)
+    plans = plan_phases(config, method.phases)
     evaluated = choose_evaluated_clients(config.general.seed, eligible)
+    stages = tuning_stages(method, config.evaluation.protocol)
     tuned = _steps(config, sizes[evaluated], _tuning_plans(config), skip_singletons=skip_singletons)
-    total, longest = int(tuned.sum()), int(tuned.max(initial=0))
+    steps = [tuned] if stages else []
     for offset, cohort in enumerate(cohorts):
         samples = sizes[cohort]
         if split.removal is not None:
             samples = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
-        steps = _steps(config, samples, plans, skip_singletons=skip_singletons)
-        total += int(steps.sum())
-        longest += int(steps.max(initial=0))
-    evaluations = _evaluations(config, first_round, len(evaluated))
-    return Work(total, longest, sum(len(cohort) for cohort in cohorts), evaluations, exact=True)
+        steps.append(_steps(config, samples, plans, skip_singletons=skip_singletons))
+    tests = len(evaluated) if config.dataset_settings.test_split == "global" else 1
+    evaluations, diagnoses = _evaluations(config, first_round)
+    return Work(
+        client_steps=sum(int(of_clients.sum()) for of_clients in steps),
+        rounds=len(cohorts),
+        groups=sum(-(-len(of_clients) // group_size) for of_clients in steps),
+        group_steps=sum(steps_of_groups(of_clients, group_size) for of_clients in steps),
+        client_rounds=sum(map(len, cohorts)),
+        evaluations=evaluations,
+        diagnoses=diagnoses,
+        models=len(evaluated) if method.accuracy_of == "personal" else 1,
+        final_passes=0 if stages is None else max(1, len(stages)) * tests,
+    )
+
+
+def steps_of_groups(steps: Sequence[int] | IntArray, group_size: int) -> int:
+    """The steps of the longest clients of all groups; clients with most steps are in the first group."""
+    return int(np.sort(steps)[::-1][::group_size].sum())
 
 
 def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
@@ -73,8 +97,7 @@ def guess_work(config: RunConfig, first_round: int = 0) -> Work | None:
     rounds = federation.rounds - first_round
     clients = rounds * (federation.num_clients if method.participation == "all" else federation.clients_per_round)
     evaluated = min(federation.num_clients, MAX_EVALUATED_CLIENTS)
-    evaluations = _evaluations(config, first_round, evaluated)
-    return Work(clients * steps + evaluated * tuning, rounds * steps + tuning, clients, evaluations, exact=False)
+    return Work(clients * steps + evaluated * tuning, exact=False)
 
 
 def _tuning_plans(config: RunConfig) -> tuple[PhasePlan, ...]:
@@ -90,8 +113,9 @@ def _steps(config: RunConfig, samples: IntArray, plans: Sequence[PhasePlan], *, 
     return sum((phase_steps(plan, batches) for plan in plans), np.zeros_like(batches))
 
 
-def _evaluations(config: RunConfig, first_round: int, clients: int) -> int:
-    """Passes over the test set: one per evaluated round, or one per client if there is no global model."""
-    rounds, every = config.federation.rounds, config.evaluation.every
-    models = clients if config.build_method().accuracy_of == "personal" else 1
-    return models * sum((r + 1) % every == 0 or r + 1 == rounds for r in range(first_round, rounds))
+def _evaluations(config: RunConfig, first_round: int) -> tuple[int, int]:
+    """The numbers of rounds that measure the accuracy alone, and of those that measure all metrics."""
+    last, chosen = config.federation.rounds, config.evaluation
+    measured = [r for r in range(first_round + 1, last + 1) if r % chosen.every == 0 or r == last]
+    diagnosed = [r for r in measured if r % chosen.diagnostics_every == 0 or r == last]
+    return len(measured) - len(diagnosed), len(diagnosed)

@@ -1,5 +1,6 @@
 """What runs cost before they start: their work, and seconds from a few timed steps."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -76,7 +77,9 @@ def estimate_cost(
 
     All data sets are looked for before the first timing, which may take long.
     """
+    began = time.perf_counter()
     present, absent = find_data((config for config, _ in runs), say)
+    reading = time.perf_counter() - began
     by_data: dict[str, list[tuple[RunConfig, int]]] = {}
     for config, done in runs:
         by_data.setdefault(_data_request(config), []).append((config, done))
@@ -93,7 +96,7 @@ def estimate_cost(
     known = [work for work in workloads if work is not None]
     return Estimate(
         client_steps=sum(work.client_steps for work in known),
-        seconds=sum(seconds) if seconds or not runs else None,
+        seconds=reading + timings.start + sum(seconds) if seconds or not runs else None,
         exact=all(work.exact for work in known),
         unknown=len(workloads) - len(known),
         absent=absent,
@@ -111,21 +114,28 @@ def _data_request(config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class _Timings:
-    """One timing for every method, model, shape of a sample, cohort size and engine, whatever the knobs."""
+    """One timing for runs whose rounds cost the same, whatever the split, the number of rounds and the knobs."""
 
     say: Say
     on_timing: Say
-    done: dict[str, tuple[Speed, bool]] = field(default_factory=dict)
+    done: dict[str, Speed] = field(default_factory=dict)
 
-    def speed(self, config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
-        """The speed of a run, and whether its model skips batches of one sample."""
+    @property
+    def start(self) -> float:
+        """Seconds that come once, not in every run."""
+        return sum(speed.start for speed in self.done.values())
+
+    def speed(self, config: RunConfig, dataset: Dataset) -> Speed:
+        """The speed of a run."""
         general, federation, shape = config.general, config.federation, dataset.input_shape
+        precision = (general.device, general.engine, general.dtype, general.tf32, general.autocast)
         sizes = (shape, len(dataset.test), config.local.batch_size, federation.clients_per_round)
-        key = repr((config.method.name, config.table()["model"], sizes, general.device, general.engine))
+        tables = {name: config.table()[name] for name in ("model", "evaluation", "checkpoint")}
+        key = repr((config.method.name, config.dataset_settings, tables, sizes, precision))
         if key not in self.done:
             inputs = "×".join(map(str, shape))
             self.on_timing(f"{config.method.name}, {config.model.name}, inputs {inputs}")
-            self.done[key] = measure_speed(config, dataset)
+            self.done[key] = measure_speed(config)
         return self.done[key]
 
 
@@ -138,8 +148,10 @@ def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, timings:
         if key not in splits:
             timings.say(f"splitting {config.dataset.name} with {config.partition.name}, seed {config.split_seed}")
             splits[key] = training_split(config, dataset)
-        speed, skips_singletons = timings.speed(config, dataset)
-        costs.append((count_work(config, splits[key], skip_singletons=skips_singletons, first_round=done), speed))
+        speed = timings.speed(config, dataset)
+        skip, size = speed.skip_singletons, speed.group_size
+        work = count_work(config, splits[key], skip_singletons=skip, group_size=size, first_round=done)
+        costs.append((work, speed))
     return costs
 
 

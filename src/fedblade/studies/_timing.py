@@ -1,136 +1,132 @@
-"""How fast this machine is: seconds of a client's step, of its round and of an evaluation, from a few timed steps."""
+"""How fast this machine is at a run: seconds of the run's parts, from short trials of the run itself."""
 
+import itertools
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fedblade.config.run_config import ChosenPart, RunConfig
-from fedblade.core.cohort import Cohort
-from fedblade.core.registry import partitions
-from fedblade.core.state import MemoryStore
-from fedblade.core.timeline import wait_for
-from fedblade.data import Dataset
-from fedblade.engines.stacked import GROUP_SIZE
-from fedblade.runs import Setup, Work, find_device, prepare
+import numpy as np
+from numpy.typing import NDArray
 
-_BATCHES = 3
-_CPU_CLIENTS = 8
-_TEST_SAMPLES = (64, 256)
-_LONG_ENOUGH_SECONDS = 0.5
+from fedblade.config.run_config import RunConfig
+from fedblade.runs import Setup, Work, prepare
+from fedblade.studies._trial import LIMIT_SECONDS, Part, Trial, group_size, try_part, whole_round
+
+_LONG_ENOUGH_SECONDS = 1.0
 """A measurement of this length is precise enough; a longer one would only make people wait."""
-_LIMIT_SECONDS = 5.0
-"""If the first step takes longer, there is no second one."""
-_LEARNING_RATE = 1e-6
-"""The rate does not change the time of a step, and with this rate nothing diverges."""
+_FEW_SAMPLES = 64
+_FEW_STEPS = 4
+_GROWTH = 4
+_SIMPLER = 0.01
+"""Fewer costs are taken if the sum of squared relative errors grows by less."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine, measured with `together` clients side by side.
+    """Seconds on this machine, and how work is counted for them: the size of groups, and batches that are skipped.
 
-    A step of several clients side by side takes `shared` seconds, however few they are, and `step` seconds more per
-    client. `client` are the seconds of a client's round without its steps, `evaluation` those of a pass over the test
-    set.
+    `start` comes once, `prepare` once in a run. `training` has the seconds of a group, of a step of a group and of a
+    step of a client. `client` are those of a client's round without its training, `observed` those of diagnostics of a
+    trained client, `round` the rest of a round. `evaluation` (the accuracy alone) and `diagnosis` (all metrics) have
+    the seconds of a measurement and of a pass over the test set in it.
     """
 
-    step: float
-    shared: float
+    start: float
+    prepare: float
+    training: Sequence[float]
     client: float
-    evaluation: float
-    together: int = 1
+    observed: float
+    round: float
+    evaluation: Sequence[float]
+    diagnosis: Sequence[float]
+    group_size: int = 1
+    skip_singletons: bool = False
 
     def seconds(self, work: Work) -> float:
-        """The estimated time of a run."""
-        # A round has at least as many steps as its longest client, and a step has room for `together` clients.
-        steps_side_by_side = max(work.longest_steps, work.client_steps / self.together)
-        return (
-            steps_side_by_side * self.shared
-            + work.client_steps * self.step
-            + work.client_rounds * self.client
-            + work.evaluations * self.evaluation
+        """The estimated time of a run, without `start`."""
+        alone, all_ = work.evaluations, work.diagnoses
+        costs = (
+            (self.prepare, 1),
+            *zip(self.training, (work.groups, work.group_steps, work.client_steps), strict=True),
+            (self.client, work.client_rounds),
+            (self.observed, work.client_rounds * all_ / max(1, work.rounds)),
+            (self.round, work.rounds),
+            *zip(self.evaluation, (alone, alone * work.models + work.final_passes), strict=True),
+            *zip(self.diagnosis, (all_, all_ * work.models), strict=True),
         )
+        return sum(seconds * count for seconds, count in costs)
 
 
-def measure_speed(config: RunConfig, dataset: Dataset) -> tuple[Speed, bool]:
-    """Time a few steps on full batches; also says whether the model skips batches of one sample.
-
-    The split does not change the time of a full batch and can be slow to draw, so clients get equal parts.
-    """
-    num_clients = max(1, len(dataset.train) // (config.local.batch_size * _BATCHES))
-    # A GPU trains many clients side by side: a few of them would not show the time of one.
-    most = GROUP_SIZE if find_device(config.general.device).type == "cuda" else _CPU_CLIENTS
-    federation = config.federation
-    everyone = config.build_method().participation == "all"
-    cohort = min(num_clients, most, federation.num_clients if everyone else federation.clients_per_round)
-    sizes = {"num_clients": num_clients, "clients_per_round": cohort, "rounds": 1}
-    equal_parts = replace(
-        config,
-        partition=ChosenPart("iid", partitions.get("iid"), {}),
-        federation=federation.model_copy(update=sizes),
-        dataset_settings=config.dataset_settings.model_copy(update={"test_split": "global"}),
-    )
-    setup = prepare(equal_parts, dataset)
-    alone, rest = _time_steps(setup, 1)
-    # One client is enough for an engine that trains clients one after another, and for a slow step on a CPU.
-    slow = alone > _LONG_ENOUGH_SECONDS and not setup.test_order.is_cuda
-    together = 1 if setup.engine.name == "sequential" or slow else cohort
-    whole, rest = _time_steps(setup, together) if together > 1 else (alone, rest)
-    step, shared = _fit_line(alone, whole, together)
-    return Speed(
-        step, shared, rest / together, _time_evaluation(setup), together
-    ), setup.problem.network.skips_singletons
-
-
-def _fit_line(alone: float, whole: float, together: int) -> tuple[float, float]:
-    """Seconds per client and shared seconds of a step, from the step of one client and of `together` clients.
-
-    This is the straight line through both measurements; a noisy clock must not make a part of it negative.
-    """
-    step = (whole - alone) / (together - 1) if together > 1 else whole
-    step = min(max(step, 0.0), whole / together)
-    return step, whole - together * step
-
-
-def _time_steps(setup: Setup, clients: int) -> tuple[float, float]:
-    """Seconds of one step of so many clients side by side, and of their round without steps."""
-    if setup.test_order.is_cuda:
-        # A run compiles and captures once, so both lengths are trained once before they are timed.
-        _train(setup, clients, 1)
-        _train(setup, clients, _BATCHES)
-        short, few = _train(setup, clients, 1)
-    else:
-        # The first step is slower than the others, which only matters as long as a second one is cheap.
-        for limit in (_LIMIT_SECONDS, _LONG_ENOUGH_SECONDS):
-            short, few = _train(setup, clients, 1)
-            if short > limit:
-                return clients * short / max(few, 1), 0.0
-    long, many = _train(setup, clients, _BATCHES)
-    # If the clock is noisier than a step is long, the mean over the longer training is the safer number.
-    step = (long - short) / (many - few) if long > short and many > few else long / max(many, 1)
-    return clients * step, max(0.0, short - few * step)
-
-
-def _train(setup: Setup, clients: int, batches: int) -> tuple[float, int]:
-    """Seconds and steps of a round of the first clients, with at most so many batches per phase."""
-    phases = tuple(replace(phase, steps=min(batches, phase.steps or batches)) for phase in setup.planner.phases)
-    cohort = Cohort(setup.planner, 0, tuple(range(clients)), phases)
-    began = time.perf_counter()
-    setup.engine.train(setup.start, cohort, MemoryStore(), _LEARNING_RATE, lambda _: None)
-    wait_for(setup.test_order.device)
-    return time.perf_counter() - began, sum(task.num_steps for task in cohort)
-
-
-def _time_evaluation(setup: Setup) -> float:
-    """Seconds of a pass over the test set."""
-    passes = tuple({data_pass.name: data_pass for metric in setup.metrics for data_pass in metric.passes}.values())
-    # On a GPU the first call compiles, and a few samples take as long as many.
-    sizes = (len(setup.test_order),) * 2 if setup.test_order.is_cuda else _TEST_SAMPLES
-    for size in sizes:
-        samples = setup.test_order[:size]
-        wait_for(samples.device)
-        began = time.perf_counter()
-        setup.engine.measure(setup.start, setup.test, samples, passes)
-        wait_for(samples.device)
-        seconds = time.perf_counter() - began
-        if seconds > _LONG_ENOUGH_SECONDS and not samples.is_cuda:
+def measure_speed(config: RunConfig) -> Speed:
+    """Try parts of the run's first round, each larger than the one before, until one lasts long enough or is whole."""
+    setup, prepare_seconds, start = _prepared(config)
+    trials = [try_part(setup, Part(1, 1, min(_FEW_SAMPLES, len(setup.test_order))))]
+    while len(trials) == 1 or trials[-1].seconds < LIMIT_SECONDS:
+        if (part := _larger(setup, trials)) == trials[-1].part:
             break
-    return seconds * len(setup.test_order) / len(samples)
+        trials.append(try_part(setup, part))
+    if trials[-1].seconds < _LONG_ENOUGH_SECONDS:
+        trials.append(try_part(setup, trials[-1].part, _LONG_ENOUGH_SECONDS))
+    # The first trial warms up, but of slow rounds it is one of two from which a line can be drawn.
+    last, warm, measured = trials[-1], trials[1:], trials[1:] if len(trials) > 2 else trials
+    passes = [(1.0, trial.passes) for trial in measured]
+    return Speed(
+        start=start + sum(trial.warm_up for trial in trials),
+        prepare=prepare_seconds,
+        training=fit_costs([trial.work for trial in warm], [trial.train for trial in warm]),
+        client=last.exchange / last.clients,
+        observed=last.observed / last.clients,
+        round=last.server + last.save / config.checkpoint.every,
+        evaluation=fit_costs(passes, [trial.evaluation for trial in measured]),
+        diagnosis=fit_costs(passes, [trial.diagnosis for trial in measured]),
+        group_size=group_size(setup),
+        skip_singletons=setup.problem.network.skips_singletons,
+    )
+
+
+def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Sequence[float]:
+    """The cost of every counted thing, never negative, that comes closest to the seconds of all measurements.
+
+    Errors are relative. The last measurement is the largest and is met exactly. Where measurements hardly tell costs
+    apart, few costs are taken, and those of the last things.
+    """
+    table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
+    fits: list[tuple[float, NDArray[np.float64]]] = []
+    things = range(table.shape[1])
+    for chosen in (list(some) for number in things for some in itertools.combinations(reversed(things), number + 1)):
+        costs = np.zeros(len(things))
+        costs[chosen] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
+        if costs.min() >= 0 and table[-1] @ costs > 0:
+            fits.append((float(np.square(table @ costs / times - 1).sum()), costs))
+    smallest = min(error for error, _ in fits)
+    best = next(costs for error, costs in fits if error <= smallest + _SIMPLER)
+    return [float(cost) for cost in best * times[-1] / (table[-1] @ best)]
+
+
+def _prepared(config: RunConfig) -> tuple[Setup, float, float]:
+    """A run, the seconds that its set-up takes, and those that the first one in this process took in addition."""
+    began = time.perf_counter()
+    setup = prepare(config)
+    first = time.perf_counter() - began
+    if first > LIMIT_SECONDS:
+        return setup, first, 0.0
+    began = time.perf_counter()
+    setup = prepare(config)
+    again = time.perf_counter() - began
+    return setup, again, max(0.0, first - again)
+
+
+def _larger(setup: Setup, trials: Sequence[Trial]) -> Part:
+    """The next part to try: more steps, then more clients, or all at once if they train side by side."""
+    last, whole = trials[-1], whole_round(setup)
+    clients, steps, samples = last.part.clients, last.part.steps, last.part.samples
+    if last.train < _LONG_ENOUGH_SECONDS / 2:
+        if group_size(setup) > 1 and clients < whole.clients and steps >= min(_FEW_STEPS, whole.steps):
+            clients = whole.clients
+        elif steps < whole.steps:
+            steps *= _GROWTH
+        else:
+            clients *= _GROWTH
+    if last.diagnosis - trials[0].diagnosis < _LONG_ENOUGH_SECONDS / 4:
+        samples *= _GROWTH
+    return Part(min(clients, whole.clients), min(steps, whole.steps), min(samples, whole.samples))
