@@ -27,13 +27,15 @@ class Status:
 
 def status(name: str) -> Status:
     """The status of a registered data set."""
+    # The registry loads the module of the data set, which describes the files.
+    entry = datasets.get(name)
     if name in SPECS:
         return _spec_status(SPECS[name])
     if name == "digits":
         if importlib.util.find_spec("sklearn") is None:
             return Status(name, "missing", "pip install 'fedblade[digits]'")
         return Status(name, "embedded", "in the scikit-learn wheel")
-    if "path" in datasets.get(name).knobs():
+    if "path" in entry.knobs():
         return Status(name, "yours", "--set dataset.path=PATH")
     return Status(name, "yours", "made by a plug-in")
 
