@@ -12,6 +12,7 @@ from fedblade.core.state import MemoryStore
 from fedblade.core.sums import Sum, Sums, payload_bytes
 from fedblade.core.views import EndView
 from fedblade.methods.fedavg import fedavg
+from support.one_client import sums_of
 from support.small_federation import assert_same_bits, build, tasks
 
 
@@ -28,7 +29,7 @@ ALL = (
 
 def client(number, declared=ALL):
     tree = {"v": torch.tensor([number, -number]), "n": torch.tensor(float(number))}
-    return Sums.of(declared, end_view(params=tree), int(number))
+    return sums_of(declared, end_view(params=tree), int(number))
 
 
 def add(parts):
@@ -76,12 +77,12 @@ def test_adding_touches_neither_summand():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_row_that_is_not_finite_names_client_and_sum(bad):
     with pytest.raises(NonFinite, match=r"client 7 .*'each' in round 5"):
-        Sums.of(ALL[2:], end_view(params={"v": torch.tensor([0.0, bad])}), 7)
+        sums_of(ALL[2:], end_view(params={"v": torch.tensor([0.0, bad])}), 7)
 
 
 def test_a_row_costs_what_a_sum_costs():
     tree = {"v": torch.zeros(3, 4), "n": torch.tensor(1.0)}
-    sent = {each.name: Sums.of((each,), end_view(params=tree), 0) for each in ALL}
+    sent = {each.name: sums_of((each,), end_view(params=tree), 0) for each in ALL}
     costs = {each.name: payload_bytes((each,), sent[each.name], held_classes=1, float_bytes=4) for each in ALL}
     assert costs == dict.fromkeys(costs, 13 * 4)
 
@@ -89,7 +90,7 @@ def test_a_row_costs_what_a_sum_costs():
 def test_rows_of_absent_classes_cost_nothing_here_either():
     by_class = Sum("p", lambda view: view.params, bound=1.0, by_class=True, reduce="each")
     tree = {"sum": torch.zeros(5, 16), "count": torch.zeros(5), "weight": torch.tensor(1.0)}
-    made = Sums.of((by_class,), end_view(params=tree), 0)
+    made = sums_of((by_class,), end_view(params=tree), 0)
     assert payload_bytes((by_class,), made, held_classes=3, float_bytes=4) == (3 * 16 + 3 + 1) * 4
 
 

@@ -4,6 +4,7 @@ import torch
 from fedblade.core.errors import NonFinite
 from fedblade.core.sums import Sum, Sums, payload_bytes
 from fedblade.core.views import EndView
+from support.one_client import sums_of
 
 
 def end_view(**changes):
@@ -16,14 +17,14 @@ LARGEST = Sum("largest", lambda view: view.buffers, bound=1.0, reduce="max")
 
 
 def sums(*numbers):
-    return Sums.of(
+    return sums_of(
         (TOTAL, LARGEST), end_view(params={"a": torch.tensor(numbers)}, buffers={"n": torch.tensor(numbers)}), 0
     )
 
 
 def test_payloads_are_float64_and_detached():
     leaf = torch.ones(2, requires_grad=True)
-    made = Sums.of((TOTAL,), end_view(params={"a": leaf}), 0)
+    made = sums_of((TOTAL,), end_view(params={"a": leaf}), 0)
     assert made["total"]["a"].dtype == torch.float64
     assert not made["total"]["a"].requires_grad
 
@@ -50,7 +51,7 @@ def test_adding_touches_neither_summand():
 
 
 def test_sums_of_other_names_do_not_add():
-    other = Sums.of((TOTAL,), end_view(params={"a": torch.ones(1)}), 0)
+    other = sums_of((TOTAL,), end_view(params={"a": torch.ones(1)}), 0)
     with pytest.raises(KeyError, match="largest"):
         sums(1.0) + other
 
@@ -58,7 +59,7 @@ def test_sums_of_other_names_do_not_add():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_sum_that_is_not_finite_names_client_round_and_sum(bad):
     with pytest.raises(NonFinite, match=r"client 7 .*'total' in round 5"):
-        Sums.of((TOTAL,), end_view(params={"a": torch.tensor([0.0, bad])}), 7)
+        sums_of((TOTAL,), end_view(params={"a": torch.tensor([0.0, bad])}), 7)
 
 
 def test_scalar_reads_a_payload_of_one_number():
@@ -72,12 +73,12 @@ def test_bytes_count_every_number_once():
 def test_rows_of_absent_classes_cost_nothing():
     by_class = Sum("p", lambda view: view.params, bound=1.0, by_class=True)
     tree = {"sum": torch.zeros(5, 16), "count": torch.zeros(5)}
-    made = Sums.of((by_class,), end_view(params=tree), 0)
+    made = sums_of((by_class,), end_view(params=tree), 0)
     assert payload_bytes((by_class,), made, held_classes=3, float_bytes=4) == (3 * 16 + 3) * 4
     assert payload_bytes((by_class,), made, held_classes=3, float_bytes=8) == (3 * 16 + 3) * 8
 
 
 def test_a_scalar_beside_class_rows_is_paid_in_full():
     by_class = Sum("p", lambda view: view.params, bound=1.0, by_class=True)
-    made = Sums.of((by_class,), end_view(params={"sum": torch.zeros(5, 2), "weight": torch.tensor(1.0)}), 0)
+    made = sums_of((by_class,), end_view(params={"sum": torch.zeros(5, 2), "weight": torch.tensor(1.0)}), 0)
     assert payload_bytes((by_class,), made, held_classes=2, float_bytes=4) == (2 * 2 + 1) * 4

@@ -8,13 +8,16 @@ import torch
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.method import model
+from fedblade.core.phase import Phase
 from fedblade.core.state import DiskStore, MemoryStore
+from fedblade.core.tensorfile import write_tensors
 from fedblade.core.terms import Term, TermValue
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from fedblade.personal import local_model
+from fedblade.runs import execute
 from support.conformance import LR, check_two_rounds
-from support.small_federation import build, tasks
+from support.small_federation import build, configure, tasks, vectors
 
 KEEPING = replace(fedavg(), client_state={"own": model}, client_update={"own": local_model}, write_only=("own",))
 
@@ -64,9 +67,55 @@ def test_an_error_of_a_writer_reaches_the_run(tmp_path):
     (tmp_path / "0000").write_text("")
     store = DiskStore(tmp_path)
     store.put_all(0, {1: state(1), 2: state(2)})
-    with pytest.raises(RunFailed, match="--resume"):
-        store.flush()
+    for _ in range(2):
+        with pytest.raises(RunFailed, match="--resume"):
+            store.flush()
+
+
+def test_a_flush_that_is_interrupted_is_not_the_last(tmp_path, monkeypatch):
+    store = SlowStore(tmp_path)
+    store.put_all(0, {4: state(4)})
+
+    def interrupted(_futures):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedblade.core.state.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.flush()
+    store.go.set()
     store.flush()
+    assert store.has(4, 0)
+
+
+def test_other_clients_are_read_while_states_are_written(tmp_path):
+    DiskStore(tmp_path).put(7, 0, state(7))
+    store = SlowStore(tmp_path)
+    store.put_all(0, {4: state(4)})
+    assert [int(found["own"]["w"][0]) for found in store.get_all([7, 7], 1)] == [7, 7]
+    store.go.set()
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_no_checkpoint_is_saved_without_its_states(every, tmp_path, monkeypatch):
+    """A state of round 2 cannot be written. The run ends, and resumes from before to the same model."""
+
+    def run(name, **given):
+        config = configure("scaffold", engine="stacked", rounds=3, **{"checkpoint.every": every})
+        execute(config, out=tmp_path / name, dataset=vectors(), **given)
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    def full(path, tensors, *facts):
+        if path.parent.name == "2" and path.stem == "000001":
+            raise RunFailed("no space left")
+        write_tensors(path, tensors, *facts)
+
+    expected = run("whole")
+    with monkeypatch.context() as patched:
+        patched.setattr("fedblade.core.state.write_tensors", full)
+        with pytest.raises(RunFailed, match="no space"):
+            run("cut")
+    assert run("cut", resume=True) == expected
 
 
 @pytest.mark.parametrize("engine", ["sequential", "stacked"])
@@ -106,3 +155,20 @@ def test_a_term_that_reads_such_a_state_fails():
 def test_only_states_that_are_made_anew_can_be_write_only():
     with pytest.raises(Misconfigured, match="write_only"):
         replace(fedavg(), client_state={"own": model}, write_only=("own",))
+
+
+def test_a_track_needs_a_state_that_is_read():
+    with pytest.raises(Misconfigured, match="track"):
+        replace(KEEPING, phases=(Phase(track="own"),))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_a_client_without_a_step_keeps_a_state_that_no_round_reads(engine):
+    setup = build(KEEPING, engine=engine)
+    store, chosen = MemoryStore(), tasks(setup)
+    setup.engine.train(setup.start, chosen, store, LR, lambda client: None)
+    idle = [replace(task, round=1, phases=((),)) for task in chosen]
+    saved = []
+    store.put = lambda client, round_, kept: saved.append((client, kept.keys()))
+    setup.engine.train(setup.start.replace(round=1), idle, store, LR, lambda client: None)
+    assert saved == [(task.client, {"own"}) for task in idle]

@@ -562,13 +562,13 @@ class SkipsAStep(SequentialEngine):
 
 
 class LosesState(SequentialEngine):
-    def _state(self, store, client, before_round):
+    def _state(self, store, task, before_round):
         return None
 
 
 class SwapsStates(SequentialEngine):
-    def _state(self, store, client, before_round):
-        return super()._state(store, 3 - client, before_round)
+    def _state(self, store, task, before_round):
+        return super()._state(store, replace(task, client=3 - task.client), before_round)
 
 
 class SharesBuffers(SequentialEngine):

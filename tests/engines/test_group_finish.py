@@ -256,14 +256,19 @@ def test_what_a_group_receives_is_not_the_servers_memory():
         assert leaf.data_ptr() != setup.start.params[name].data_ptr()
 
 
-@pytest.mark.parametrize("method", ["fedprox", "fedntd", "scaffold"])
-def test_groups_train_in_a_callers_inference_mode(method):
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+@pytest.mark.parametrize("method", ["fedprox", "fedntd", "scaffold", "fedper+prox"])
+def test_clients_train_in_a_callers_inference_mode(method, engine):
+    """In the second round clients bring states that were made in inference mode."""
     results = []
     for inference in (False, True):
-        trainer, setup = made("stacked", method)
+        trainer, setup = made(engine, method)
         with torch.inference_mode(inference):
-            server = setup.start.replace(params=tree_map(torch.clone, setup.start.params))
-            results.append(trainer.train(server, tasks(setup), MemoryStore(), LR, lambda client: None))
+            server, store = setup.start.replace(params=tree_map(torch.clone, setup.start.params)), MemoryStore()
+            for number in range(2):
+                cohort = [replace(task, round=number) for task in tasks(setup)]
+                outcome = trainer.train(server.replace(round=number), cohort, store, LR, lambda client: None)
+        results.append(outcome)
     assert_near(results[1].sums["delta"], results[0].sums["delta"], 0.0)
 
 

@@ -31,6 +31,7 @@ from fedblade.server import (
     virtual_features,
 )
 from fedblade.server._train_generator import adam
+from support.one_client import sums_of
 
 CLASSES, DIM = 3, 2
 A_HALF = math.sqrt(0.5)
@@ -63,7 +64,7 @@ def _sent_by_one(declared, held):
     })  # fmt: skip
     passes = {each.name: each.of(step) for part in declared for each in part.passes}
     end = dict.fromkeys(EndView.__dataclass_fields__) | {"counts": counts, "passes": passes, "round": 0}
-    return Sums.of(declared, EndView(**end), 0)
+    return sums_of(declared, EndView(**end), 0)
 
 
 FIRST = ({0: [(1, 0), (3, 4)], 1: [(0, 2)]}, {0: [(5, 2)]})

@@ -12,9 +12,9 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.method import InitView
 from fedblade.core.outcome import train_client
 from fedblade.core.state import ServerState
-from fedblade.core.sums import Sums
 from fedblade.core.views import EndView
 from fedblade.methods.fedexp import fedexp
+from support.one_client import sums_of
 from support.small_federation import BATCH_NORM, assert_close, assert_different, assert_same_bits, tasks, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
@@ -130,7 +130,7 @@ def one_round(eps, updates, weights, rule="paper"):
         moved = {"head.weight": 1 + update[:4].reshape(2, 2), "head.bias": 1 + update[4:]}
         fields = {"params": moved, "buffers": {}, "anchor": params, "weight": weight, "shared": frozenset(params)}
         view = EndView(**{**dict.fromkeys(EndView.__dataclass_fields__), **fields})
-        sums.append(Sums.of(method.sums, view, client))
+        sums.append(sums_of(method.sums, view, client))
     after = method.server(state, reduce(add, sums))
     move = torch.cat([(after.params[n] - params[n]).flatten() for n in params])
     return method.gauges["server_rate"](after), move

@@ -17,7 +17,6 @@ from fedblade.core.end import effective_steps
 from fedblade.core.method import InitView
 from fedblade.core.phase import MoveView
 from fedblade.core.state import ServerState
-from fedblade.core.sums import Sums
 from fedblade.core.terms import GradientTerm
 from fedblade.core.views import EndView, StepView
 from fedblade.methods.fedavg import fedavg
@@ -27,6 +26,7 @@ from fedblade.methods.fedexp import fedexp
 from fedblade.methods.fednova import fednova
 from fedblade.methods.perfedavg import perfedavg
 from fedblade.methods.scaffold import scaffold
+from support.one_client import sums_of
 
 NAME, POPULATION, LR = "head.weight", 5, 0.5
 TARGETS, WEIGHTS = {"A": 4.0, "B": -8.0}, {"A": 1.5, "B": 0.5}
@@ -56,7 +56,7 @@ class Toy:
 
     def round(self):
         views = {k: self.local(k) for k in TARGETS}
-        sums = reduce(add, (Sums.of(self.method.sums, view, 0) for view in views.values()))
+        sums = reduce(add, (sums_of(self.method.sums, view, 0) for view in views.values()))
         for k, view in views.items():
             self.clients[k] = {name: update(view) for name, update in self.method.client_update.items()}
         self.state = self.method.server(self.state, sums)

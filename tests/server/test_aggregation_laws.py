@@ -18,6 +18,7 @@ from fedblade.core.views import EndView
 from fedblade.engines.base import RoundOutcome
 from fedblade.runs import Driver, RunListener
 from fedblade.server import average
+from support.one_client import sums_of
 from support.small_federation import (
     BATCH_NORM,
     assert_close,
@@ -59,7 +60,7 @@ def upload(state, seed, weight):
             "shared": frozenset(state.params) | frozenset(state.buffers),
         }
     )
-    return view, Sums.of(payloads.MODEL, view, seed)
+    return view, sums_of(payloads.MODEL, view, seed)
 
 
 def averaged(state, uploads):

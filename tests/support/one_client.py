@@ -2,9 +2,12 @@
 
 import torch
 
+from fedblade.core.finite import refuse_non_finite_sums
 from fedblade.core.one_client import OneClient
 from fedblade.core.outcome import LocalResult, StepLog, adapt_clients
 from fedblade.core.receive import personal_models
+from fedblade.core.sums import Sums, contributions
+from fedblade.core.tree import tree_map
 
 
 def adapt_client(problem, server, task, state, lr, phases):
@@ -18,3 +21,11 @@ def personal_model(problem, server, state):
     counts = torch.zeros(problem.network.num_classes, dtype=torch.int64)
     model = personal_models(OneClient(problem), server, [counts], [state])
     return model.params, model.buffers, model.fixed
+
+
+def sums_of(declared, view, client):
+    """The payload of one client; NaN and infinity raise an error."""
+    chosen = tuple(declared)
+    trees = contributions(chosen, view)
+    refuse_non_finite_sums(trees, client, view.round)
+    return Sums.over(chosen, {name: tree_map(lambda leaf: leaf[None], tree) for name, tree in trees.items()})

@@ -10,7 +10,7 @@ share has the axis as a view that repeats the tensor. The server's state has no 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -33,6 +33,8 @@ Fields = dict[str, Any]
 class Clients(ABC):
     """How the work of one client is applied to the clients that are computed together."""
 
+    axes: ClassVar[int]
+    """How many client axes tensors have: 0 or 1."""
     problem: Problem
 
     @abstractmethod

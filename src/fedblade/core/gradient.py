@@ -189,14 +189,15 @@ def _move(clients: Clients, look: Lookahead, received: Received, params: Tree, g
 
 def clip_gradient(clients: Clients, gradient: Tree, limit: float) -> Tree:
     """Each client's gradient, scaled down to norm `limit` if it is larger, as torch does it."""
-
-    def one(gradient: Fields) -> Tree:
-        norms = [torch.linalg.vector_norm(leaf, dtype=torch.float64) for leaf in gradient.values()]
-        factor = (limit / (torch.linalg.vector_norm(torch.stack(norms)) + 1e-6)).clamp(max=1.0)
-        return {name: leaf * factor.to(leaf) for name, leaf in gradient.items()}
-
-    clipped: Tree = clients.map(one, gradient) if gradient else gradient
-    return clipped
+    if not gradient:
+        return gradient
+    flat = [leaf.reshape(*leaf.shape[: clients.axes], -1) for leaf in gradient.values()]
+    norms = torch.stack([torch.linalg.vector_norm(leaf, dim=-1, dtype=torch.float64) for leaf in flat])
+    factor = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+    return {
+        name: leaf * factor.to(leaf).reshape(factor.shape + (1,) * (leaf.dim() - clients.axes))
+        for name, leaf in gradient.items()
+    }
 
 
 def _with_momentum(momentum: Tree, gradient: Tree, work: Work) -> Tree:

@@ -141,7 +141,7 @@ class Method:
             raise Misconfigured(f"'{twice[0]}' is a draft and a client state. Give one of them another name.")
         check_names("Own.state", [self.own.state] if self.own.state else (), self.client_state)
         for phase in self.phases:
-            beside = (*self.client_state, *self.drafts)
+            beside = (*self.read_state, *self.drafts)
             check_names("Phase.track", [phase.track] if phase.track else (), beside)
             _check_balance(self.losses if phase.losses is None else phase.losses)
 

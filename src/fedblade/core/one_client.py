@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from fedblade.core.receive import receive_clients, with_batches
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass
-from fedblade.core.tree import State, Tree, tree_map
+from fedblade.core.tree import State, Tree, tree_clone, tree_map
 from fedblade.core.views import Tap
 
 
@@ -28,6 +28,7 @@ class OneClient(Clients):
     A `pass_batch` of another size changes nothing but rounding where the network takes no batch statistics.
     """
 
+    axes: ClassVar[int] = 0
     pass_batch: int = PASS_BATCH
 
     def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
@@ -56,7 +57,7 @@ class OneClient(Clients):
     def join(self, common: Tree, by_client: Sequence[Tree]) -> Tree:
         """The client's tree, completed by the common one."""
         (tree,) = by_client
-        return common | tree
+        return common | tree_clone(tree)
 
     def numbers(self, by_client: Sequence[Mapping[str, float]]) -> Mapping[str, Any]:
         """The client's numbers."""

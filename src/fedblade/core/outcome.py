@@ -172,13 +172,12 @@ class LocalResult:
     state: State
     log: StepLog
     bytes_up: int
-    observed: DiagnosticSums = field(default_factory=DiagnosticSums)
 
     @staticmethod
     def of(result: ClientsResult, task: ClientTask) -> "LocalResult":
         """The result of a group of this one client."""
         sums = result.sums if task.num_steps else None
-        return LocalResult(sums, result.states[0], result.log, result.bytes_up, result.observed)
+        return LocalResult(sums, result.states[0], result.log, result.bytes_up)
 
 
 def train_client(

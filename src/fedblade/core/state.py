@@ -164,10 +164,10 @@ class DiskStore:
 
     def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
         """The newest states of many clients, read by a few threads."""
-        self.flush()
         if len(clients) < 2:
             return [self.get(client, before_round) for client in clients]
-        return list(self._threads().map(lambda client: self.get(client, before_round), clients))
+        with ThreadPoolExecutor(_THREADS) as readers:
+            return list(readers.map(lambda client: self.get(client, before_round), clients))
 
     def has(self, client: int, round_: int) -> bool:
         """Whether there is a state that the client saved after exactly this round."""
@@ -190,22 +190,22 @@ class DiskStore:
         self.flush()
         for client, state in states.items():
             copied = {name: tree_map(lambda leaf: leaf.detach().cpu(), tree) for name, tree in state.items()}
-            self._writing[client] = self._threads().submit(self.put, client, round_, copied)
+            self._pool = self._pool or ThreadPoolExecutor(_THREADS, "client-states")
+            self._writing[client] = self._pool.submit(self.put, client, round_, copied)
 
     def flush(self) -> None:
-        """Wait until every state is written; the first error is raised after all writers have ended."""
-        writing, self._writing = self._writing, {}
-        wait(writing.values())
-        for written in writing.values():
+        """Wait until every state is written; the first error is raised after all writers have ended.
+
+        A state that was not written is not forgotten: every later call raises the error, so no checkpoint is saved.
+        """
+        wait(self._writing.values())
+        for written in self._writing.values():
             written.result()
+        self._writing.clear()
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` are removed when their client next writes."""
         self._keep_from = round_
-
-    def _threads(self) -> ThreadPoolExecutor:
-        self._pool = self._pool or ThreadPoolExecutor(_THREADS, "client-states")
-        return self._pool
 
     def _path(self, client: int, round_: int) -> Path:
         return self._folder / f"{client // 1000:04d}" / f"{client}" / f"{round_:06d}.safetensors"

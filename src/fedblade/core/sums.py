@@ -11,7 +11,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedblade.core.finite import refuse_non_finite_sums
 from fedblade.core.tree import Tree, tree_map
 from fedblade.core.views import EndView, StepView
 
@@ -79,16 +78,6 @@ class Sums:
 
     trees: Mapping[str, Tree] = field(default_factory=dict)
     reduce: Mapping[str, Reduce] = field(default_factory=dict)
-
-    @staticmethod
-    def of(declared: Iterable[Sum], view: EndView, client: int) -> "Sums":
-        """The payload of one client; NaN and infinity raise an error."""
-        chosen = tuple(declared)
-        trees = contributions(chosen, view)
-        refuse_non_finite_sums(trees, client, view.round)
-        kept_apart = [sum_.name for sum_ in chosen if sum_.reduce == "each"]
-        trees |= {name: tree_map(lambda leaf: leaf[None], trees[name]) for name in kept_apart}
-        return Sums(trees, {sum_.name: sum_.reduce for sum_ in chosen})
 
     @staticmethod
     def over(declared: Iterable[Sum], by_client: Mapping[str, Tree]) -> "Sums":

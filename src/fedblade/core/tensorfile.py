@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
+import torch
 from safetensors.torch import save
+from torch import Tensor
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write, write_atomic
@@ -35,8 +37,7 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = dict(json.loads((file.metadata() or {}).get(_HEADER, "{}")))
-            # Cloned into memory of torch, because kernels round differently on memory of another alignment.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
+            tensors = {name: _copied(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise
     except Exception as error:  # safetensors has error types of its own for incomplete files
@@ -45,6 +46,16 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     if header.get("digest") != _digest(tensors, facts):
         raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest")
     return tensors, facts
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """A copy in memory of torch, because kernels round differently on memory of another alignment.
+
+    NumPy copies, because torch would start threads of its own in every thread that reads.
+    """
+    copy = torch.empty_like(tensor)
+    copy.reshape(-1).view(torch.uint8).numpy()[:] = tensor.reshape(-1).view(torch.uint8).numpy()
+    return copy
 
 
 def _digest(tensors: Tree, facts: Mapping[str, Any]) -> str:

@@ -29,4 +29,4 @@ def repeated(leaf: Tensor, clients: int) -> Tensor:
 
 def is_repeated(leaf: Tensor) -> bool:
     """Whether the client axis is a view that repeats one tensor."""
-    return leaf.dim() > 0 and len(leaf) > 1 and leaf.stride(0) == 0
+    return leaf.dim() > 0 and leaf.stride(0) == 0 and leaf.shape[0] > 1

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,20 +35,24 @@ class ManyClients(Clients):
     `slots` train where steps are captured and replayed. `passes` and `slots` remember what they have captured.
     """
 
+    axes: ClassVar[int] = 1
     body: StackedBody
     passes: GroupPasses = field(default_factory=GroupPasses)
     slots: SlotTrainer | None = None
 
     def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
         """The function's value for each client, computed at once with `torch.func.vmap`."""
-        # A flat list of tensors, because vmap walks through trees several times, and slowly.
-        leaves = [(leaf[0], None) if is_repeated(leaf) else (leaf, 0) for leaf in _leaves(fields)]
-        tensors, axes = zip(*leaves, strict=True)
+        leaves = list(_leaves(fields))
+        # The one tensor of a leaf that all clients share; vmap does not see it.
+        shared = [leaf[0] if is_repeated(leaf) else None for leaf in leaves]
 
         def one(*tensors: Tensor) -> Any:
-            return function(_rebuilt(fields, iter(tensors)))
+            own = iter(tensors)
+            return function(_rebuilt(fields, (next(own) if leaf is None else leaf for leaf in shared)))
 
-        return torch.func.vmap(one, in_dims=axes)(*tensors)
+        # A flat list of tensors with one axis for all, because vmap walks through trees several times, and slowly.
+        own = (leaf for leaf, common in zip(leaves, shared, strict=True) if common is None)
+        return torch.func.vmap(one)(*own)
 
     def features(
         self,
@@ -120,8 +124,10 @@ class ManyClients(Clients):
     def taking_part(self, received: Received, model: LocalModel, batch: Batch) -> tuple[Received, LocalModel]:
         """What the first clients received, and their models: clients that have ended are the last on the axis."""
         clients = slice(len(batch.indices))
-        whole = len(batch.indices) == len(received.counts)
-        return received if whole else received.part(clients), model.part(clients)
+        if len(batch.indices) < len(received.counts):
+            received = received.part(clients)
+        # Always views: a step marks what trains, and no view of a marked tensor can be marked again.
+        return received, model.part(clients)
 
     def at(self, position: int, received: Received, model: LocalModel) -> tuple[Received, LocalModel]:
         """One client of the group, still with a client axis."""

@@ -42,7 +42,7 @@ class SequentialEngine:
         """Train every task from the same server state, save client states and add up the sums."""
         outcome = RoundOutcome()
         for task in tasks:
-            state = self._state(store, task.client, server.round)
+            state = self._state(store, task, server.round)
             first = None if outcome.observed.first.trees else task.client
             result = train_clients(self._client, server, [task], [state], lr, diagnostics, first)
             with timed("sums"):
@@ -58,7 +58,7 @@ class SequentialEngine:
         """Collect an exchange's sums without training."""
         outcome = RoundOutcome()
         for task in tasks:
-            state = self._state(store, task.client, server.round)
+            state = self._state(store, task, server.round)
             with timed("sums"):
                 outcome = outcome + RoundOutcome.of(collect_clients(self._client, server, [task], [state], sums))
         return outcome
@@ -93,9 +93,9 @@ class SequentialEngine:
         for measured in clients:
             yield from measure_clients(self._client, server, [measured], samples, passes)
 
-    def _state(self, store: ClientStore, client: int, before_round: int) -> State | None:
+    def _state(self, store: ClientStore, task: ClientTask, before_round: int) -> State | None:
         """A client's state on the training device."""
-        return load_states(self._problem, store, [client], before_round)[0]
+        return load_states(self._problem, store, [task], before_round)[0]
 
 
 @engines.register()

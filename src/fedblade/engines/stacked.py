@@ -88,7 +88,7 @@ class StackedEngine:
         first = min((task.client for task in chosen if task.num_steps), default=None)
 
         def work(part: Sequence[ClientTask]) -> ClientsResult:
-            states = load_states(self._problem, store, [task.client for task in part], server.round)
+            states = load_states(self._problem, store, part, server.round)
             return train_clients(self._clients, server, part, states, lr, diagnostics, first)
 
         outcome, trained = RoundOutcome(), list[int]()
@@ -112,7 +112,7 @@ class StackedEngine:
         """Collect an exchange's sums without training, a group of clients at a time."""
         outcome = RoundOutcome()
         for group in _batched(tasks, GROUP_SIZE):
-            states = load_states(self._problem, store, [task.client for task in group], server.round)
+            states = load_states(self._problem, store, group, server.round)
             with timed("sums"):
                 outcome = outcome + RoundOutcome.of(collect_clients(self._clients, server, group, states, sums))
         return outcome
