@@ -6,7 +6,7 @@ and on how many clients train side by side. It can change the last bits of a sum
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -15,6 +15,7 @@ from fedblade.runs._device import float32_products
 from fedblade.runs._memory import keep_freed_memory
 from fedblade.runs._operations import step_operations
 from fedblade.runs._setup import Setup
+from fedblade.runs._spinning import sleeping_when_busy
 
 _OPERATIONS_PER_THREAD = 2e8
 """Floating-point operations of a step that keep one more thread busy."""
@@ -35,7 +36,8 @@ def fitting_threads(setup: Setup) -> Iterator[None]:
         if setup.test_order.device.type == "cpu":
             keep_freed_memory()
             torch.set_num_threads(min(before, max(1, math.ceil(_operations(setup) / _OPERATIONS_PER_THREAD))))
-        yield
+        with sleeping_when_busy() if setup.test_order.device.type == "cpu" else nullcontext():
+            yield
     finally:
         torch.set_num_threads(before)
 
