@@ -54,7 +54,7 @@ def test_own_models_are_measured_on_the_chosen_and_the_run_says_so(small_run, tm
     chosen = choose_evaluated_clients(1, np.arange(30)).tolist()
     assert sorted(row["client"] for row in rows) == chosen
     assert result.summary["personal_accuracy"] == pytest.approx(fmean(row["accuracy"] for row in rows))
-    assert notes.told == ["the clients' own models are measured on 12 of 30 clients, chosen at random"]
+    assert notes.told == ["the clients' personal models are measured on 12 of 30 clients, chosen at random"]
 
 
 def test_methods_without_own_models_say_nothing(small_run):

@@ -52,8 +52,9 @@ class Problem:
     @cached_property
     def reads_state(self) -> bool:
         """Whether a round reads anything of what a client keeps."""
-        personal = frozenset(self.start.params) | self.network.buffer_names
-        return bool(self.method.read_state or self.settings.persist or personal - self.shared)
+        freed = frozenset(name for phase in self.method.phases for name in phase.frees)
+        personal = (frozenset(self.start.params) | self.network.buffer_names | freed) - self.shared
+        return bool(self.method.read_state or self.settings.persist or personal)
 
 
 @dataclass(frozen=True)
