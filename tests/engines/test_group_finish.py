@@ -241,12 +241,12 @@ def test_a_group_receives_what_its_clients_do(known):
     assert is_repeated(group.anchor["head.weight"]) == (not known)
 
 
-def test_a_group_of_one_is_no_common_tensor():
-    """Its leaves have a client axis of one; vmap takes them as they are."""
+def test_the_last_client_on_the_axis_still_shares_what_the_group_shared():
+    """Else its numbers would be computed another way than those of the clients before."""
     setup = build()
-    (first, *_), own = tasks(setup), None
-    group = receive_clients(side_by_side_in(setup), setup.start, [first], [own], LR)
-    assert not any(is_repeated(leaf) for leaf in group.anchor.values())
+    group = receive_clients(side_by_side_in(setup), setup.start, tasks(setup), [None] * 4, LR)
+    assert all(is_repeated(leaf) for leaf in group.part(slice(1)).anchor.values())
+    assert not is_repeated(torch.zeros(1, 3))
 
 
 def test_what_a_group_receives_is_not_the_servers_memory():

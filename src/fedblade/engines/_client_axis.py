@@ -28,5 +28,5 @@ def repeated(leaf: Tensor, clients: int) -> Tensor:
 
 
 def is_repeated(leaf: Tensor) -> bool:
-    """Whether the client axis is a view that repeats one tensor."""
-    return leaf.dim() > 0 and leaf.stride(0) == 0 and leaf.shape[0] > 1
+    """Whether the client axis is a view that repeats one tensor, also if only one client is left on it."""
+    return leaf.dim() > 0 and leaf.stride(0) == 0
