@@ -10,6 +10,7 @@ from benchmarks.workloads import (
     estimate,
     float32,
     frameworks,
+    growth,
     jobs,
     lddecorr,
     losses,
@@ -20,7 +21,21 @@ from benchmarks.workloads import (
 )
 from fedblade.core.errors import Misconfigured, nearest
 
-_MODULES = (cifar, state, lddecorr, digits, frameworks, memory, scaling, jobs, estimate, float32, metrics, losses)
+_MODULES = (
+    cifar,
+    state,
+    lddecorr,
+    digits,
+    frameworks,
+    memory,
+    scaling,
+    jobs,
+    estimate,
+    growth,
+    float32,
+    metrics,
+    losses,
+)
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for module in _MODULES for benchmark in module.BENCHMARKS}
 
 
