@@ -98,6 +98,13 @@ class ClientStore(Protocol):
     def flush(self) -> None:
         """Return when every state is saved; an error of `put_all` may appear here."""
 
+    def contents(self) -> dict[str, str]:
+        """Files and digests."""
+        return {}
+
+    def check(self, round_: int, contents: Mapping[str, str]) -> None:
+        """Check."""
+
     def forget_before(self, round_: int) -> None:
         """Allow the store to forget states older than the newest one before `round_`."""
 
@@ -127,6 +134,13 @@ class MemoryStore:
 
     def flush(self) -> None:
         """Does nothing: `put` has saved every state."""
+
+    def contents(self) -> dict[str, str]:
+        """Files and digests."""
+        return {}
+
+    def check(self, round_: int, contents: Mapping[str, str]) -> None:
+        """Check."""
 
     def forget_before(self, round_: int) -> None:
         """Does nothing: only the newest state is kept."""
@@ -202,6 +216,13 @@ class DiskStore:
         for written in self._writing.values():
             written.result()
         self._writing.clear()
+
+    def contents(self) -> dict[str, str]:
+        """Files and digests."""
+        return {}
+
+    def check(self, round_: int, contents: Mapping[str, str]) -> None:
+        """Check."""
 
     def forget_before(self, round_: int) -> None:
         """Files older than the newest before `round_` are removed when their client next writes."""

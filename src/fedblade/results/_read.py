@@ -10,9 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
 from fedblade.results._fields import read_descriptions
-from fedblade.results._json_files import read_bytes, read_lines, read_object
-from fedblade.results._record import Partition, Round, RunRecord, finite_number
-from fedblade.results._run_directory import (
+from fedblade.results._file_names import (
     CLIENTS,
     CONFIG,
     DIAGNOSTICS,
@@ -22,6 +20,8 @@ from fedblade.results._run_directory import (
     SUMMARY,
     run_folders,
 )
+from fedblade.results._json_files import read_bytes, read_lines, read_object
+from fedblade.results._record import Partition, Round, RunRecord, finite_number
 from fedblade.results._unreadable import broken_lines, broken_values
 
 

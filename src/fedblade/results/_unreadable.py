@@ -24,7 +24,7 @@ def left_out_sentence(parts: Sequence[str]) -> str:
 
 def broken_lines(numbers: Sequence[int], file: str) -> list[str]:
     """`lines 2, 5 of run/diagnostics.jsonl`."""
-    return [f"{_numbered('line', numbers)} of {file}"] if numbers else []
+    return [f"{numbered('line', numbers)} of {file}"] if numbers else []
 
 
 def broken_values(rounds: Mapping[int, Mapping[str, Any]], file: str) -> list[str]:
@@ -34,10 +34,10 @@ def broken_values(rounds: Mapping[int, Mapping[str, Any]], file: str) -> list[st
         for key, value in entry.items():
             if isinstance(value, str | bool) or (isinstance(value, int) and finite_number(value) is None):
                 broken.setdefault(key, []).append(round_)
-    return [f"{key} of {_numbered('round', numbers)} in {file}" for key, numbers in broken.items()]
+    return [f"{key} of {numbered('round', numbers)} in {file}" for key, numbers in broken.items()]
 
 
-def _numbered(noun: str, numbers: Sequence[int]) -> str:
+def numbered(noun: str, numbers: Sequence[int]) -> str:
     """`line 2`, `lines 2, 5` or, of many, the first few."""
     shown = ", ".join(map(str, numbers[:_SHOWN])) + (", …" if len(numbers) > _SHOWN else "")
     return f"{noun}{'' if len(numbers) == 1 else 's'} {shown}"
