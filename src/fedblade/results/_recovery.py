@@ -40,7 +40,9 @@ def recover(path: Path, journal: Journal | None, last: int | None = None) -> Rec
         notes = [f"{_named(path, mended)} changed or lost, and mended from the journal"] if mended else []
     if broken and not notes:
         notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read and set aside"]
-    return Recovered(kept, (*broken.values(), *(line.encode() for line in changed.values())), tuple(notes))
+    return Recovered(
+        dict(sorted(kept.items())), (*broken.values(), *(line.encode() for line in changed.values())), tuple(notes)
+    )
 
 
 def _named(path: Path, keys: list[int]) -> str:

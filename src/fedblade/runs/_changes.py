@@ -11,6 +11,7 @@ from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.core.nested import dotted
 from fedblade.results import RunDirectory
+from fedblade.runs._checkpoints import Checkpoints
 
 ROUNDS = "federation.rounds"
 _FREE = frozenset(
@@ -48,7 +49,7 @@ def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
     """
     if not directory.exists:
         return []
-    record = directory.record
+    record = Checkpoints(directory).record()
     before = dotted(_completed(directory.stored_config() if record is None else record.config))
     now = dotted(config.table())
     changes = [

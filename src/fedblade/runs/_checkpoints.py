@@ -13,9 +13,9 @@ from typing import Any
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.state import ClientStore, ServerState
-from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tensorfile import read_facts, read_tensors, write_tensors
 from fedblade.core.tree import Tree
-from fedblade.results import RunDirectory
+from fedblade.results import FolderRecord, RunDirectory
 
 _BEST = "best.safetensors"
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -102,10 +102,15 @@ class Checkpoints:
         found = []
         for round_ in self._saved():
             try:
-                found.append(read_tensors(self._path(round_))[1].get(_RUN))
+                found.append(read_facts(self._path(round_)).get(_RUN))
             except CorruptFile:
                 continue
         return [run for run in found if isinstance(run, str)]
+
+    def record(self) -> FolderRecord | None:
+        """What the folder says of itself; None if it says nothing, or speaks of another run than all checkpoints do."""
+        record, found = self._directory.record, self.runs()
+        return record if record is None or not found or record.run in found else None
 
     @property
     def newest(self) -> int:
