@@ -81,7 +81,7 @@ class RunDirectory(FolderFiles):
                 raise Misconfigured(
                     f"'{self.path}' already holds a run. Add --resume to go on with it, or choose another --out."
                 )
-        elif self.path.exists() and any(_belongs_to_user(item.name) for item in self.path.iterdir()):
+        elif self.path.exists() and any(map(_belongs_to_user, self.path.iterdir())):
             raise Misconfigured(
                 f"'{self.path}' is not empty and holds no run. Choose an empty or new folder for --out."
             )
@@ -170,5 +170,8 @@ class RunDirectory(FolderFiles):
         return former
 
 
-def _belongs_to_user(name: str) -> bool:
-    return not name.startswith((".", FORMER))
+def _belongs_to_user(item: Path) -> bool:
+    """Whether a run has not made this; a run that was killed at its start leaves an empty folder for checkpoints."""
+    if item.name == CHECKPOINTS and item.is_dir():
+        return any(_belongs_to_user(saved) for saved in item.iterdir())
+    return not item.name.startswith((".", FORMER))

@@ -23,7 +23,9 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
     Yields notes for the user. Files of another run, and files that nobody can mend, are refused.
     """
     facts = _fixed_facts(setup)
-    stored = directory.stored_config() if directory.exists else setup.config.table()
+    if not directory.exists:
+        directory.write(CONFIG, setup.config.to_toml())
+    stored = directory.stored_config()
     record, found = directory.record, Counter(Checkpoints(directory).runs())
     if found and (record is None or record.run not in found):
         record = _mended_record(directory, record, run_digest(stored, facts), stored, found)
