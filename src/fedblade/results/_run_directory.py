@@ -47,7 +47,7 @@ class RunDirectory(FolderFiles):
     @property
     def exists(self) -> bool:
         """Whether the folder holds a run."""
-        return any((self.path / name).is_file() for name in (CONFIG, RECORD, HISTORY))
+        return any((self.path / name).is_file() for name in (CONFIG, RECORD))
 
     @property
     def checkpoints(self) -> Path:

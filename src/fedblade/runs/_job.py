@@ -16,7 +16,6 @@ from fedblade.core.timeline import timed
 from fedblade.data import Dataset
 from fedblade.engines.ranks import Ranks
 from fedblade.results import MODEL, SUMMARY, RunDirectory
-from fedblade.runs._changes import ROUNDS
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._model_inputs import model_facts
@@ -90,7 +89,7 @@ class RunJob:
         changes = check_folder(directory, config, resume=self.resume)
         for note in check_module(directory, config, self.model):
             self.listener.on_note(note)
-        finished = None if any(change.key == ROUNDS for change in changes) else stored_result(directory, self.model)
+        finished = stored_result(directory, config, self.model)
         if finished is not None:
             self._check_data(directory)
             for note in finished_notes(directory, changes):

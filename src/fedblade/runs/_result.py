@@ -7,10 +7,12 @@ from typing import Any
 
 from torch import nn
 
+from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
 from fedblade.results import CLIENTS, DIAGNOSTICS, MODEL, RunDirectory
 from fedblade.runs._changes import Change
+from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
@@ -51,10 +53,10 @@ def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) 
     return Result(driver.history, summary, model, path, driver.clients, diagnostics=driver.diagnostics)
 
 
-def stored_result(directory: RunDirectory, model: nn.Module | None) -> Result | None:
+def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module | None) -> Result | None:
     """The result of a run that ended before, read from its folder; None if the run has to go on or to be mended."""
-    summary = directory.finished_summary()
-    if summary is None or not is_whole(directory):
+    summary = finished_summary(directory, config)
+    if summary is None:
         return None
     return Result(
         directory.history(),
@@ -77,13 +79,20 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
     return notes
 
 
-def is_whole(directory: RunDirectory) -> bool:
-    """Whether a finished run has its model, and no file was changed that can be made again from the checkpoints.
+def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
+    """The summary of a run that did all its rounds and whose files are whole; None for every other run.
 
-    The lists of diagnostics cannot be made again. A run that an older version finished has no digests to compare.
+    Not whole is a run with a changed file, or without a model that its checkpoints can give. A run that was kept
+    without model and checkpoints is whole: its numbers are there. Nobody can make the lists of diagnostics again. A run
+    that an older version finished has no digests to compare.
     """
+    summary = directory.finished_summary()
+    if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
+        return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
-    return not changed and (directory.path / MODEL).is_file()
+    if not (directory.path / MODEL).is_file():
+        changed = changed - {MODEL} if Checkpoints(directory).newest == 0 else {MODEL}
+    return None if changed else summary
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:

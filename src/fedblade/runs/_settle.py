@@ -32,6 +32,8 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
         yield f"'{directory.path / RECORD}' did not fit the checkpoints, and is made again."
     record = record or FolderRecord(run_digest(stored, facts), stored, unmarked=Checkpoints(directory).newest)
     yield from _settle_partition(directory, setup, model, record, facts)
+    if any(change.key == ROUNDS for change in changes):
+        yield from _put_former_result_aside(directory, record.run)
     marks = [{"round": directory.rounds_on_record(), **asdict(change)} for change in changes if change.is_seen]
     if marks:
         yield f"going on with {', '.join(str(change) for change in changes if change.is_seen)}."
@@ -39,10 +41,14 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
     directory.begin(replace(record, config=table, partition=partition, changes=[*record.changes, *marks], digests={}))
     if directory.read_text(CONFIG) != (text := tomli_w.dumps(table)):
         directory.write(CONFIG, text)
-    if any(change.key == ROUNDS for change in changes) and (directory.path / MODEL).is_file():
-        former = directory.set_aside((CLIENTS, MODEL, SUMMARY))
-        directory.rewrite(CLIENTS, [])
-        yield f"the result of the former number of rounds is kept in '{former}'."
+
+
+def _put_former_result_aside(directory: RunDirectory, run: str) -> Iterator[str]:
+    """Keep the result of the former number of rounds, and let no record of a personal model count for the new one."""
+    directory.copy_lines_of(run)
+    if any((directory.path / name).is_file() for name in (CLIENTS, MODEL)):
+        yield f"the result so far is kept in '{directory.set_aside((CLIENTS, MODEL, SUMMARY))}'."
+    directory.rewrite(CLIENTS, [])
 
 
 def _fixed_facts(setup: Setup) -> dict[str, Any]:

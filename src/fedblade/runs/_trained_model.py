@@ -93,7 +93,10 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     if not (folder / CONFIG).is_file():
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
-        raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
+        raise Misconfigured(
+            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume --out "
+            f"{folder}` writes it, if there are checkpoints."
+        )
     if MODEL in RunDirectory(folder).changed_files():
         raise CorruptFile(
             f"'{folder / MODEL}' is not the model that the run ended with. `fedblade run --resume --out {folder}` "

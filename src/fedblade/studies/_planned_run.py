@@ -8,7 +8,7 @@ from pathlib import Path
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import RunDirectory
-from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute, is_whole
+from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute, finished_summary
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,8 @@ class PlannedRun:
     @property
     def is_finished(self) -> bool:
         """Whether the folder holds the whole run, made by today's code. `run_planned` also compares the data."""
-        summary = self.directory.finished_summary()
-        if summary is None or summary.get("rounds") != self.config.federation.rounds:
-            return False
-        return is_whole(self.directory) and code_difference(self.directory, self.config) is None
+        finished = finished_summary(self.directory, self.config) is not None
+        return finished and code_difference(self.directory, self.config) is None
 
     @property
     def rounds_done(self) -> int:
