@@ -94,8 +94,8 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(
-            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume --out "
-            f"{folder}` writes it, if there are checkpoints."
+            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume "
+            f"--out {folder}` writes it, if there are checkpoints."
         )
     if MODEL in RunDirectory(folder).changed_files():
         raise CorruptFile(
