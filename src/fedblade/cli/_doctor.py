@@ -7,7 +7,7 @@ import platform
 
 import typer
 
-_EXTRAS = {"bench": "flwr", "data": "pyarrow", "digits": "sklearn", "onnx": "onnxscript"}
+_EXTRAS = {"bench": "flwr", "data": "pyarrow", "onnx": "onnxscript"}
 
 
 def doctor() -> None:

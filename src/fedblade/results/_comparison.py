@@ -186,7 +186,8 @@ def _ranks(groups: Sequence[Group], means: Sequence[float | None]) -> list[int |
     for means_in_setting in rivals.values():
         means_in_setting.sort()
     return [
-        None if mean is None else _rank(mean, rivals[group.setting]) for group, mean in zip(groups, complete, strict=True)
+        None if mean is None else _rank(mean, rivals[group.setting])
+        for group, mean in zip(groups, complete, strict=True)
     ]
 
 
