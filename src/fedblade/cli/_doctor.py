@@ -1,6 +1,5 @@
 """`fedblade doctor`: what is installed, what is missing, and what to do about it."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -12,6 +11,8 @@ _EXTRAS = {"bench": "flwr", "data": "pyarrow", "onnx": "onnxscript"}
 
 def doctor() -> None:
     """Check the environment: versions, devices, extras and data."""
+    import importlib.metadata
+
     import torch
 
     from fedblade._version import __version__
