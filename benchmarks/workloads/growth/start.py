@@ -12,9 +12,9 @@ from benchmarks.timing import alternate, median, paired_ratios
 from benchmarks.workloads.growth.row import GrowthRow
 
 START = Case(
-    "start of `run --set rounds=1` over the former start",
-    "whole processes; the other side first imports what runs of earlier versions imported, and no run needs: "
-    "scikit-learn, with its digits, and torch's library for symbolic shapes",
+    "start of a run over the former",
+    "the whole process of `run --set rounds=1`; the other side first imports what earlier versions imported and no run "
+    "needs: scikit-learn, with its digits, and torch's library for symbolic shapes",
     at_most(0.65),
 )
 
