@@ -4,8 +4,6 @@ import sys
 import time
 from pathlib import Path
 
-import sklearn.datasets  # noqa: F401
-
 from benchmarks import plain_pytorch
 from benchmarks.digits_federation import DigitsFederation, drive
 from benchmarks.fresh_process import write_result

@@ -282,6 +282,6 @@ def test_doctor_says_what_is_here(cli):
 
 
 def test_doctor_says_how_to_get_what_is_missing(fresh_cli, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyarrow'] = None\n")
     answer = fresh_cli("doctor", PYTHONPATH=str(tmp_path)).done()
-    assert "pip install 'fedblade[digits]'" in answer.out
+    assert "pip install 'fedblade[data]'" in answer.out

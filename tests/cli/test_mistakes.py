@@ -248,15 +248,16 @@ def test_a_users_method_that_makes_no_method_is_explained(cli, small, tmp_path, 
 
 @pytest.mark.thorough
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(fresh_cli, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n")
-    message = fresh_cli("run", "--out", "mine", PYTHONPATH=str(tmp_path)).mistake()
-    assert "pip install 'fedblade[digits]'" in message
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['tensorboard'] = None\n")
+    argv = ("run", "--set", "trackers=tensorboard", "--out", "mine")
+    message = fresh_cli(*argv, PYTHONPATH=str(tmp_path)).mistake()
+    assert "pip install 'fedblade[tensorboard]'" in message
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.thorough
 def test_a_card_needs_no_data(fresh_cli, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['sklearn'] = None\n")
+    (tmp_path / "sitecustomize.py").write_text("from fedblade.data import digits\ndigits._FILE = None\n")
     assert fresh_cli("show", "fedavg", PYTHONPATH=str(tmp_path)).done().out.startswith("fedavg")
 
 

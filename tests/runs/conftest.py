@@ -10,7 +10,7 @@ from fedblade.core.registry import datasets
 
 @pytest.fixture(scope="session")
 def digits_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits as an .npz file, which a child reads faster than it imports scikit-learn."""
+    """The digits as an .npz file of the user's."""
     digits = datasets.get("digits").make()
     path = tmp_path_factory.mktemp("data") / "digits.npz"
     train, test = digits.train, digits.test

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from fedblade.core.registry import datasets
 from fedblade.data import as_dataset
 from fedblade.flower._node import Node
 from fedblade.partitions import ClientTests, Split
@@ -19,10 +20,9 @@ CHANGES = {"num_clients": 3, "clients_per_round": 3, "evaluation.every": 1, "eva
 
 @cache
 def digits():
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    return data.images.astype(np.float32)[:, None] / 16, data.target.astype(np.int64)
+    whole = datasets.get("digits").make()
+    inputs = np.concatenate([whole.train.inputs, whole.test.inputs])
+    return inputs.astype(np.float32) / 16, np.concatenate([whole.train.labels, whole.test.labels])
 
 
 @cache

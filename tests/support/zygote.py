@@ -15,7 +15,6 @@ USED = (
     "fedblade.cards._card",
     "fedblade.figures",
     "fedblade.report",
-    "sklearn.datasets",
     "torch._dynamo",
 )
 """The last is what torch loads, for a second, when it first works out a shape without data, as diagnostics do."""

@@ -1,17 +1,18 @@
 """`fedblade doctor`: what is installed, what is missing, and what to do about it."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
 
 import typer
 
-_EXTRAS = {"bench": "flwr", "data": "pyarrow", "digits": "sklearn", "onnx": "onnxscript"}
+_EXTRAS = {"bench": "flwr", "data": "pyarrow", "onnx": "onnxscript"}
 
 
 def doctor() -> None:
     """Check the environment: versions, devices, extras and data."""
+    import importlib.metadata
+
     import torch
 
     from fedblade._version import __version__

@@ -222,10 +222,13 @@ def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:
-    """Gradient for each leaf of the sum over clients; a leaf that the value does not reach has gradient zero."""
-    if upstream is None:
-        value = value.sum()
+    """Gradient for each leaf of the sum over clients; a leaf that the value does not reach has gradient zero.
+
+    `upstream` is the gradient that arrives at the value. It enters as a factor, which gives the same bits. Handed to
+    `torch.autograd.grad`, it would make torch import its symbolic shapes: half a second of every start.
+    """
+    value = (value if upstream is None else value * upstream).sum()
     if not value.requires_grad or not leaves:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    parts = torch.autograd.grad(value, leaves, upstream, allow_unused=True, retain_graph=keep)
+    parts = torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=keep)
     return [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, parts, strict=True)]

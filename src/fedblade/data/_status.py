@@ -1,6 +1,5 @@
 """Which data sets are on this machine, without reading their samples."""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +15,7 @@ State = Literal["embedded", "cached", "found", "missing", "yours"]
 class Status:
     """A data set, whether it is on this machine, and its folder or what to do to get it.
 
-    `embedded` means that a package contains it, `cached` that it is decoded and ready, `found` that its files exist,
+    `embedded` means that this package contains it, `cached` that it is decoded and ready, `found` that its files exist,
     `yours` that the user gives the path.
     """
 
@@ -32,9 +31,7 @@ def status(name: str) -> Status:
     if name in SPECS:
         return _spec_status(SPECS[name])
     if name == "digits":
-        if importlib.util.find_spec("sklearn") is None:
-            return Status(name, "missing", "pip install 'fedblade[digits]'")
-        return Status(name, "embedded", "in the scikit-learn wheel")
+        return Status(name, "embedded", "part of fedblade")
     if "path" in entry.knobs():
         return Status(name, "yours", "--set dataset.path=PATH")
     return Status(name, "yours", "made by a plug-in")

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,11 +183,14 @@ def _ranks(groups: Sequence[Group], means: Sequence[float | None]) -> list[int |
     for group, mean in zip(groups, complete, strict=True):
         if mean is not None:
             rivals.setdefault(group.setting, []).append(mean)
-    ranks: list[int | None] = []
-    for group, mean in zip(groups, complete, strict=True):
-        in_setting = rivals.get(group.setting, [])
-        if mean is None or len(in_setting) == 1:
-            ranks.append(None)
-        else:
-            ranks.append(1 + sum(other > mean for other in in_setting))
-    return ranks
+    for means_in_setting in rivals.values():
+        means_in_setting.sort()
+    return [
+        None if mean is None else _rank(mean, rivals[group.setting])
+        for group, mean in zip(groups, complete, strict=True)
+    ]
+
+
+def _rank(mean: float, ascending: Sequence[float]) -> int | None:
+    """One more than the number of higher means, None where there is no other mean."""
+    return 1 + len(ascending) - bisect_right(ascending, mean) if len(ascending) > 1 else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fedblade.core.nested import dotted
@@ -37,7 +38,7 @@ class Group:
         """How many of the runs are finished."""
         return sum(run.finished for run in self.runs)
 
-    @property
+    @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
         """The runs that means and curves are made from: the finished ones, or all runs while none is finished."""
         return tuple(run for run in self.runs if run.finished) or self.runs
@@ -47,7 +48,7 @@ class Group:
         """The warnings in the summaries of the runs, with the seed of the run."""
         return tuple(f"{flag} (seed {run.seed})" for run in self.runs for flag in run.flags)
 
-    @property
+    @cached_property
     def setting(self) -> tuple[tuple[str, str], ...]:
         """The settings that two groups must share before they may be ranked against each other."""
         run = self.runs[0]
@@ -127,12 +128,17 @@ def _labels(groups: Sequence[tuple[RunRecord, ...]]) -> list[str]:
     """The name of the method, with the settings in which groups of the same method differ."""
     methods = [runs[0].part("method") for runs in groups]
     settings = [_named_settings(runs[0]) for runs in groups]
-    labels = []
+    alike: dict[str, list[dict[str, str]]] = {}
     for method, its_settings in zip(methods, settings, strict=True):
-        alike = [other for other, name in zip(settings, methods, strict=True) if name == method]
-        keys = _without_foreign(alike, sorted(differing_keys(alike), key=lambda key: not key.endswith(".name")))
-        labels.append(_label(method, its_settings, distinguishing_keys(alike, keys)))
-    return labels
+        alike.setdefault(method, []).append(its_settings)
+    keys = {method: _label_keys(configs) for method, configs in alike.items()}
+    return [_label(method, own, keys[method]) for method, own in zip(methods, settings, strict=True)]
+
+
+def _label_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
+    """The settings that tell the groups of one method apart, names of parts first."""
+    keys = sorted(differing_keys(configs), key=lambda key: not key.endswith(".name"))
+    return distinguishing_keys(configs, _without_foreign(configs, keys))
 
 
 def _without_foreign(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:

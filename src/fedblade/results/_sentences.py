@@ -86,7 +86,8 @@ def coverage_sentence(
     shown = [group for group, value in zip(groups, drawn, strict=True) if value is not None]
     absent = [group for group, value in zip(groups, drawn, strict=True) if value is None]
     silent = [group.label for group in absent if not of_model and _sends_nothing(group)]
-    unmeasured = [group.label for group in absent if group.label not in silent]
+    named = set(silent)
+    unmeasured = [group.label for group in absent if group.label not in named]
     sentences = [personal_models_sentence(shown, personal)] if of_model else []
     sentences += [f"Left out: {listing(silent)}, where clients send no model."] if silent else []
     sentences += [f"Not measured: {listing(unmeasured)}."] if unmeasured else []
