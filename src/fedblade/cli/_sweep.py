@@ -1,6 +1,7 @@
 """`fedblade sweep`: a grid over any keys, and the best values of every method."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,10 +69,7 @@ def sweep(
         seeds=parse_seeds(seeds),
         uneven=uneven,
     )
-
-    def share(runs: "Sequence[PlannedRun]") -> "Jobs":
-        return plan_jobs(jobs, devices, runs)
-
+    share = partial(plan_jobs, jobs, devices)
     with resumable(folder, given=out is not None):
         failed, num_runs = _tune(Console(), trials, share, validation=validation, quiet=quiet)
         report = build_report([folder], folder / "report.html")

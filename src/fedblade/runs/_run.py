@@ -30,9 +30,7 @@ def run(
     profile: bool = False,
     **overrides: Any,
 ) -> Result:
-    """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", rounds=30, seed=1)`.
-
-    Pass a dotted key as `**{"local.epochs": 1}`.
+    """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
     `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
     and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
@@ -49,29 +47,19 @@ def run(
     The `listener` gets a note about every assumption before the first round. Without a listener, the notes are logged
     as warnings of the logger `fedblade`.
 
-    Without `out` nothing is written. With `out`, `resume=True` goes on with a run that was cut short. If no preset or
-    file is given, the keys change the configuration of the run, as far as it may change: the device, the engine, what
-    is measured and saved, and the number of rounds. `restart=True` moves what is in the folder aside, and starts again
-    from round 0. `trackers=["tensorboard"]` lets trackers follow the run
-    (`fedblade.trackers`), and `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun
-    starts, all processes share the run and get the same result.
+    Without `out` nothing is written. `resume=True` goes on with the run in `out`. If no preset or file is given, the
+    keys change its configuration as far as it may change (docs/run-folder.md). `restart=True` moves what is in `out`
+    aside and starts again. `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and
+    `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
+    the run and get the same result.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
     checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume or restart))
-    return RunJob(
-        config=checked,
-        folder=None if out is None else Path(out),
-        resume=resume,
-        restart=restart,
-        listener=NoteLogger() if listener is None else listener,
-        profile=profile,
-        dataset=dataset,
-        model=model,
-        ranks=ranks,
-    ).execute()
+    folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
+    return RunJob(checked, folder, resume, restart, listener, profile, dataset, model, ranks).execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
