@@ -12,7 +12,7 @@ from fedblade.heads._directions import FLOOR
 
 MOST_DRAWN = 1000
 """Up to so many classes the orientation is that of a normal draw. Its cost grows with the cube of the classes."""
-_ROWS = 512
+_ROWS = 64
 """Rows of a large frame that are computed at a time."""
 
 

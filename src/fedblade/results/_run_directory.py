@@ -137,8 +137,11 @@ class RunDirectory:
         summary = self.read_json(SUMMARY)
         return summary if summary is not None and summary.get("status") == "finished" else None
 
-    def append(self, name: str, record: Mapping[str, Any]) -> None:
-        """Add one line. If the disk is full, the part that was written is cut off again."""
+    def append(self, name: str, record: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Add one line. If the disk is full, the part that was written is cut off again.
+
+        Without `sync` a power cut may lose the line, but the end of the process does not.
+        """
         path = self.path / name
         line = (json.dumps(_json_safe(record)) + "\n").encode()
         try:
@@ -148,7 +151,8 @@ class RunDirectory:
                 written = 0
                 while written < len(line):
                     written += os.write(handle, line[written:])
-                os.fsync(handle)
+                if sync:
+                    os.fsync(handle)
             except OSError:
                 os.ftruncate(handle, size)
                 raise
