@@ -71,9 +71,7 @@ def may_hold(name: str, now: Sequence[int], stored: Sequence[int]) -> bool:
 
     Shapes are the same, but for class vectors: older versions stored a square matrix where there are now signs.
     """
-    return tuple(stored) == tuple(now) or (
-        name in ("etf", "fixed/etf") and tuple(stored) == (*now, *now)
-    )
+    return tuple(stored) == tuple(now) or (name in ("etf", "fixed/etf") and tuple(stored) == (*now, *now))
 
 
 def flatten(state: Mapping[str, Mapping[str, Any]]) -> Tree:

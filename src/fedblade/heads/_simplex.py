@@ -65,25 +65,24 @@ def _cosine_frame(dim: int, num_classes: int, generator: np.random.Generator) ->
     """A simplex ETF from vectors of a cosine transform; the cost grows with the number of its entries.
 
     Column k of the transform is cos(π(2j + 1)k/(2·size)), j = 0, 1, …; columns are orthogonal, and all but the first
-    sum to 0. With `dim` of at least `num_classes`, classes are columns and are centred. With one dimension less, classes
-    are places j and the dimensions are the columns that sum to 0.
+    sum to 0. With `dim` of at least `num_classes`, classes are columns and are centred. With one dimension less,
+    classes are places j and the dimensions are the columns that sum to 0.
     """
     signs = np.where(generator.random(dim) < 0.5, -1.0, 1.0)
     size = max(dim, num_classes)
     order, places = generator.permutation(size), np.arange(size)
-    rows, columns = (places, order[:num_classes]) if dim >= num_classes else (places[1:], order)
+    rows, columns = (2 * places + 1, order[:num_classes]) if dim >= num_classes else (places[1:], 2 * order + 1)
     table = math.sqrt(2 / size) * np.cos(np.arange(4 * size) * (math.pi / (2 * size)))
     length = math.sqrt(num_classes / (num_classes - 1))
     frame = np.empty((dim, num_classes))
     for start in range(0, dim, _ROWS):
         part = slice(start, start + _ROWS)
+        waves = frame[part]
+        np.take(table, np.outer(rows[part], columns) % (4 * size), out=waves, mode="clip")
         if dim >= num_classes:
-            waves = table[np.outer(2 * rows[part] + 1, columns) % (4 * size)]
             waves[:, columns == 0] /= math.sqrt(2)
             waves -= waves.mean(axis=1, keepdims=True)
-        else:
-            waves = table[np.outer(rows[part], 2 * columns + 1) % (4 * size)]
-        frame[part] = (length * signs[part])[:, None] * waves
+        waves *= (length * signs[part])[:, None]
     return frame
 
 

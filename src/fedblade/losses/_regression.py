@@ -38,7 +38,9 @@ class DotRegression(Term):
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        return TermValue(dot_regression(view.output.projected, view.labels, class_vectors(view.fixed["etf"]), mask=view.mask))
+        return TermValue(
+            dot_regression(view.output.projected, view.labels, class_vectors(view.fixed["etf"]), mask=view.mask)
+        )
 
 
 def sphere_regression(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
