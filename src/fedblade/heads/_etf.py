@@ -58,12 +58,11 @@ class EtfProjectorHead(Head):
     `proj_dim` "auto" takes as many dimensions as classes. Without `projector` (an ablation) V has the width of the
     features and u = z/‖z‖. Without `bias` a = 0 and û = A z.
 
-    With "auto" and more than 1,000 classes V lies along the axes, V = sqrt(C/(C - 1))·diag(σ)·(I - 11ᵀ/C), and the
-    fixed tensor `etf` has the signs σ [classes] instead of V: products with V then cost a sweep over û. To turn V
-    is to turn A and a, which start in a random orientation, so the method is the same.
-
-    Deviation: after each step s is raised to `scale.min` if it is below, and such steps are counted; "none" is the
-    paper's rule.
+    Deviations: after each step s is raised to `scale.min` if it is below, and such steps are counted; "none" is the
+    paper's rule. With "auto" and more than 1,000 classes V lies along the axes with random signs σ,
+    V = sqrt(C/(C - 1))·diag(σ)·(I - 11ᵀ/C), and the fixed tensor `etf` has σ [classes] instead of V, so that the cost
+    of a step grows with the classes and not with their square. A rotation of V is a rotation of A and a, whose random
+    start has no preferred direction, so that training is not affected.
     """
 
     proj_dim: int | Literal["auto"] = "auto"

@@ -22,9 +22,9 @@ def simplex_etf(dim: int, num_classes: int, seed: int = 0, *, dtype: torch.dtype
     V = sqrt(C/(C - 1))·Q·(I - 11ᵀ/C) with QᵀQ = I (FedETF, Eq. 3; FedBlade, Eq. 7). V is computed in float64 from the
     stream `etf` of `seed`, then cast. `dim` must be at least `num_classes - 1`.
 
-    Up to 1,000 classes, Q comes from a normal draw, so that every orientation has equal chance; the authors' code
-    orthogonalises a uniform draw. With more classes, Q has columns of an orthonormal cosine transform in random order,
-    with rows of random sign: the cost of a draw would grow with the cube of the classes.
+    Deviations: the authors' code orthogonalises a uniform draw; here a normal draw gives every orientation equal
+    chance. With more than 1,000 classes the cost of a draw, which grows with the cube of the classes, would be too
+    high: there Q has columns of an orthonormal cosine transform in random order, and its rows have random signs.
     """
     return draw_simplex_etf(dim, num_classes, Streams(seed).numpy(Stream.ETF)).to(dtype)
 
