@@ -15,17 +15,16 @@ from fedblade.runs import Driver, RunListener, Setup, load_config, prepare
 
 _SETTING = "512 samples of noise, an MLP with 64 features, 2 of 4 clients, batch 64, one thread"
 START = Case(
-    "start of FedETF, 4,000 classes over 2,000", f"a run from its data to the first round: {_SETTING}", at_most(4)
+    "FedETF 4,000 over 2,000 classes", f"start of a run from its data to the first round: {_SETTING}", at_most(4)
 )
-LARGE_START = Case("start of FedETF, 10,000 classes", START.what, at_most(5), "s")
+LARGE_START = Case("FedETF 10,000 classes", START.what, at_most(5), "s")
 FRAME = Case(
-    "simplex ETF, 10,000 classes", "`simplex_etf` with as many dimensions as classes, one thread", at_most(5), "s"
+    "simplex ETF of 10,000 classes", "`simplex_etf` with as many dimensions as classes, one thread", at_most(5), "s"
 )
 ROUND = Case(
-    "round of FedBlade, 4,000 classes over 1,000", f"training with prototypes, without evaluation: {_SETTING}",
-    at_most(8),
-)  # fmt: skip
-LARGE_ROUND = Case("round of FedBlade, 8,000 classes over 2,000", ROUND.what, at_most(8))
+    "FedBlade 4,000 over 1,000 classes", f"training in a round with prototypes, no evaluation: {_SETTING}", at_most(8)
+)
+LARGE_ROUND = Case("FedBlade 8,000 over 2,000 classes", ROUND.what, at_most(8))
 
 
 def noise(classes: int, samples: int, features: int = 32) -> Dataset:

@@ -4,6 +4,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fedblade
 from benchmarks.benchmark import Case, Options, Result, at_most
@@ -13,7 +14,7 @@ from benchmarks.workloads.growth.row import GrowthRow
 from fedblade.runs import RunListener
 
 MODELS = Case(
-    "personal models at the end, 4,000 clients over 1,000",
+    "4,000 over 1,000 personal models",
     "FedAvg-FT tunes and measures all clients' models after the last round, with the run folder on disk: noise, 20 "
     "samples a client, an MLP with 32 features, one thread",
     at_most(4.2),
@@ -35,7 +36,7 @@ class _Clock(RunListener):
 def seconds_of_models(clients: int) -> float:
     """The seconds from the end of the last round to the last measured model."""
     clock = _Clock()
-    settings = {
+    settings: dict[str, Any] = {
         "method": "fedavg-ft", "model": "mlp", "model.dim": 32, "partition": "iid", "num_clients": clients,
         "clients_per_round": 4, "rounds": 1, "epochs": 1, "batch_size": 20, "evaluation.metrics": ["accuracy"],
         "device": "cpu",
