@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblade.core.errors import Misconfigured
-from fedblade.heads import simplex_etf
+from fedblade.heads import class_vectors, simplex_etf
 from fedblade.losses import FeatureAlignment, ProjectorAlignment, feature_alignment, projector_alignment
 
 ETF = simplex_etf(6, 4, seed=3, dtype=torch.float64)
@@ -152,6 +152,22 @@ def test_each_side_of_the_alignment_reaches_its_own_parameters(step):
     value, reached = _gradients(FeatureAlignment(), view)
     assert value > 0
     assert reached == {"features"}
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("has", [[True, True, False], [True, True, True], [False, False, False]])
+def test_signs_align_as_the_class_vectors_that_they_stand_for(step, has, reduction):
+    view, signs = step(has=torch.tensor(has)), torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64)
+    # What a class without a prototype holds has no influence.
+    view.server["prototypes"]["mean"][~torch.tensor(has)] = 1e6
+    term, found = ProjectorAlignment(reduction=reduction), []
+    for etf in (signs, class_vectors(signs)):
+        leaves = {name: leaf.clone().requires_grad_() for name, leaf in view.params.items()}
+        value = term(replace(view, params=leaves, fixed={"etf": etf})).value
+        projector = [leaf for name, leaf in leaves.items() if name.startswith("projector")]
+        found.append((value, *torch.autograd.grad(value, projector)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-13)
 
 
 def test_terms_are_silent_without_prototypes(step):

@@ -1,14 +1,17 @@
 """FedETF's three-stage fine-tuning."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
+from fedblade.heads import _etf, class_vectors
 from fedblade.methods.fedblade import fedblade
 from fedblade.methods.fedetf import fedetf
 from fedblade.personal import EtfFineTuning
-from fedblade.runs import plan_phases, tuning_stages
+from fedblade.runs import Driver, RunListener, plan_phases, tuning_stages
 from support.one_client import personal_model
 from support.small_federation import (
     BATCH_NORM,
@@ -235,3 +238,35 @@ def test_the_variants_differ():
 def test_bad_fields_are_refused(knobs, message):
     with pytest.raises(Misconfigured, match=message):
         EtfFineTuning(**knobs)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_class_vectors_along_the_axes_are_freed_as_a_matrix(engine, monkeypatch):
+    """The signs of more than 1,000 classes, here of few, give the run of the matrix that they stand for."""
+    monkeypatch.setattr(_etf, "MOST_DRAWN", 2)
+    setup = build("fedetf", engine=engine, **PERS_ETF, **SHORT, **{"dataset.test_split": "matched"})
+    matrix = {**setup.start.fixed, "etf": class_vectors(setup.start.fixed["etf"])}
+    ours, theirs = (
+        Driver(each, None, RunListener()) for each in (setup, replace(setup, start=setup.start.replace(fixed=matrix)))
+    )
+    for driver in (ours, theirs):
+        driver.run()
+    assert_close(ours.state.params, theirs.state.params, 1e-9)
+    assert len(ours.clients) == 4
+    assert [row["accuracy"] for row in ours.clients] == [row["accuracy"] for row in theirs.clients]
+    stages, state, other = setup.method.own.tuning["pers_etf"], None, None
+    for phases in stages[:2]:
+        state = adapted(setup, phases, state)
+        other = adapted(replace(setup, start=setup.start.replace(fixed=matrix)), phases, other)
+    assert_close(own(setup, state), own(setup, other), 1e-9)
+    assert own(setup, state)["etf"].shape == (NUM_CLASSES, NUM_CLASSES)
+
+
+def test_a_matrix_of_an_older_version_is_read_where_there_are_signs_now(monkeypatch):
+    older = build("fedetf").start
+    monkeypatch.setattr(_etf, "MOST_DRAWN", 2)
+    now = build("fedetf").start
+    restored = now.restored(older.flat(), 3)
+    assert torch.equal(restored.fixed["etf"], older.fixed["etf"])
+    with pytest.raises(KeyError, match="fixed/etf"):
+        older.restored(now.flat(), 3)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import support.plain_torch as plain
+from fedblade.heads import _etf, class_vectors
 from support.small_federation import BATCH_NORM, DIM, assert_close, train
 
 LAYERS = {"none": plain.MLP, "batch": plain.MLP_BATCH_NORM}
@@ -31,7 +32,7 @@ def reference(setup, norm, knobs, rounds):
             clients,
             samples.inputs,
             samples.labels,
-            start.fixed["etf"],
+            class_vectors(start.fixed["etf"]),
             (0.05, 0.9, 1e-3),
             {**KNOBS, **knobs},
         )
@@ -58,6 +59,17 @@ def test_two_rounds_agree_with_the_plain_version(norm, cohort, setting):
     assert_close({"mean": ran.state.extra["prototypes"]["mean"]}, {"mean": mean}, 1e-9)
     assert torch.equal(ran.state.extra["prototypes"]["has"], has)
     assert ran.history[-1]["scale"] == pytest.approx(params["scale"].item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "stacked"])
+def test_class_vectors_along_the_axes_agree_with_the_plain_version(engine, monkeypatch):
+    """The form of more than 1,000 classes, here with few."""
+    monkeypatch.setattr(_etf, "MOST_DRAWN", 2)
+    ran = run(STRONG, engine=engine)
+    assert ran.setup.start.fixed["etf"].dim() == 1
+    params, _, (mean, _) = reference(ran.setup, "none", STRONG, 2)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close({"mean": ran.state.extra["prototypes"]["mean"]}, {"mean": mean}, 1e-9)
 
 
 @pytest.mark.parametrize("change", [{"tau": 0.1001}, {"gamma_pba": 1.0001}, {"lambda_decorr": 0.0050001}])

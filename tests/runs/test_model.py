@@ -8,6 +8,7 @@ from torch import nn
 import fedblade
 from fedblade.core.errors import CorruptFile, Misconfigured
 from fedblade.core.registry import datasets
+from fedblade.heads import _etf
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,15 @@ def test_a_loaded_model_predicts_as_the_result_does(small_run, tmp_path, images,
     assert torch.equal(model.predict(images), result.model.predict(images))
     assert torch.equal(model(torch.from_numpy(images)), result.model(torch.from_numpy(images)))
     assert not model.training
+
+
+def test_class_vectors_of_an_older_version_are_read_as_they_are(small_run, tmp_path, images, monkeypatch):
+    """Older versions stored a matrix for more than 1,000 classes, here for ten."""
+    result = small_run(out=tmp_path / "run", method="fedetf")
+    monkeypatch.setattr(_etf, "MOST_DRAWN", 2)
+    assert torch.equal(fedblade.load(tmp_path / "run").predict(images), result.model.predict(images))
+    shapes = [tuple(leaf.shape) for name, leaf in small_run(method="fedetf").model.named_buffers() if "etf" in name]
+    assert shapes == [(10,)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -35,7 +35,10 @@ class RunListener:
         """A round is complete, and its record is in the history."""
 
     def on_personal_model(self, done: int, total: int) -> None:
-        """After the last round: the personal models of `done` of `total` clients are tuned and measured."""
+        """After the last round: the personal models of `done` of `total` clients are tuned and measured.
+
+        The first call comes before the first model is tuned.
+        """
 
     def on_note(self, text: str) -> None:
         """A note for the user, such as an assumption about the data or the model."""

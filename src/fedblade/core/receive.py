@@ -29,7 +29,7 @@ def receive_clients(
     problem, kept = clients.problem, [state or {} for state in states]
     method = problem.method
     freed = {name for phase in (method.phases if phases is None else phases) for name in phase.frees}
-    anchor = tree_clone(server.params | tree_select(server.fixed, freed))
+    anchor = tree_clone(server.params | problem.network.head.free(server.fixed, freed))
     counts = clients.join({}, [{"counts": task.counts} for task in tasks])["counts"]
 
     def join(common: Tree, name: str) -> Tree:

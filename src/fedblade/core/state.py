@@ -53,7 +53,7 @@ class ServerState:
         if expected.keys() != flat.keys():
             raise KeyError(f"checkpoint and method differ in {sorted(expected.keys() ^ flat.keys())[:4]}")
         for name, leaf in expected.items():
-            if leaf.shape != flat[name].shape or leaf.dtype != flat[name].dtype:
+            if not may_hold(name, leaf.shape, flat[name].shape) or leaf.dtype != flat[name].dtype:
                 raise KeyError(f"checkpoint and method differ in the shape or type of '{name}'")
         moved = {name: flat[name].to(leaf.device) for name, leaf in expected.items()}
         parts = unflatten(moved)
@@ -64,6 +64,14 @@ class ServerState:
             extra={name: parts.get(f"extra/{name}", {}) for name in self.extra},
             round=round_,
         )
+
+
+def may_hold(name: str, now: Sequence[int], stored: Sequence[int]) -> bool:
+    """Whether a file may hold a tensor of shape `stored` where the network now has shape `now`.
+
+    Shapes are the same, but for class vectors: older versions stored a square matrix where there are now signs.
+    """
+    return tuple(stored) == tuple(now) or (name in ("etf", "fixed/etf") and tuple(stored) == (*now, *now))
 
 
 def flatten(state: Mapping[str, Mapping[str, Any]]) -> Tree:

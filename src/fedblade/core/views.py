@@ -4,7 +4,7 @@ Neither gives access to a loader, a device, a loop or another client, so that ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.streams import Streams
-from fedblade.core.tree import State, Tree
+from fedblade.core.tree import State, Tree, tree_select
 
 Tap = Literal["none", "plain", "relu"]
 """Whether a term reads the outputs of the body's stages, and whether a ReLU comes before they are averaged."""
@@ -63,6 +63,10 @@ class Head(ABC):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - cosine heads use it
         """Logits before any normalisation or scale, [batch, classes]: what logit distillation compares."""
         return output.logits
+
+    def free(self, fixed: Tree, names: Collection[str]) -> Tree:
+        """The fixed tensors of these names, in the form in which a phase trains them."""
+        return tree_select(fixed, names)
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:  # noqa: ARG002 - heads with bounds use it
         """Move `params` into their bounds in place, after a step; returns counters."""

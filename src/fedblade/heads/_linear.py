@@ -14,7 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
 from fedblade.heads._directions import normalise
-from fedblade.heads._etf import draw_simplex_etf
+from fedblade.heads._simplex import draw_simplex_etf
 
 Start = Literal["uniform", "etf"]
 

@@ -12,8 +12,8 @@ from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
-from fedblade.heads._etf import orthonormal_columns
 from fedblade.heads._scale import Scale
+from fedblade.heads._simplex import orthonormal_columns
 
 
 def draw_orthonormal(num_rows: int, num_columns: int, generator: np.random.Generator) -> Tensor:

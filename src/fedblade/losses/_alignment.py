@@ -9,7 +9,7 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
-from fedblade.heads import cosine, normalise
+from fedblade.heads import cosine, is_signs, normalise, own_cosines
 from fedblade.losses._balanced_cross_entropy import log_counts
 from fedblade.losses._checks import check_choice, check_floor, check_positive
 from fedblade.losses._cross_entropy import cross_entropy
@@ -122,7 +122,12 @@ def projector_alignment(
     check_mask(mask, projected_prototypes)
     has = mask != 0
     rows = torch.where(has[:, None], projected_prototypes, torch.zeros_like(projected_prototypes))
-    distance = (1 - cosine(rows, etf.mT)).square() / 2
+    return _over_classes(cosine(rows, etf.mT), has, reduction)
+
+
+def _over_classes(cosines: Tensor, has: Tensor, reduction: Reduction) -> Tensor:
+    """Sum or mean of ½(1 - cos)² over the classes with a prototype."""
+    distance = (1 - cosines).square() / 2
     total = torch.where(has, distance, torch.zeros_like(distance)).sum()
     return total if reduction == "sum" else total / has.sum().clamp(min=1)
 
@@ -144,6 +149,11 @@ class ProjectorAlignment(Term):
 
     def __call__(self, view: StepView) -> TermValue:
         """One value per batch; it does not depend on the samples of the batch."""
-        prototypes = view.server["prototypes"]
-        projected = view.head.project(view.params, prototypes["mean"].detach())
-        return TermValue(projector_alignment(projected, view.fixed["etf"], prototypes["has"], reduction=self.reduction))
+        etf, has = view.fixed["etf"], view.server["prototypes"]["has"]
+        means = view.server["prototypes"]["mean"].detach()
+        if not is_signs(etf):
+            projected = view.head.project(view.params, means)
+            return TermValue(projector_alignment(projected, etf, has, reduction=self.reduction))
+        points = torch.where((has != 0)[:, None], means, torch.zeros_like(means))
+        cosines = own_cosines(points, view.params["projector.weight"], view.params.get("projector.bias"), etf)
+        return TermValue(_over_classes(cosines, has != 0, self.reduction))

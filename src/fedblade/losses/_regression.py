@@ -9,7 +9,7 @@ from torch import Tensor
 from fedblade.core.registry import losses
 from fedblade.core.terms import Term, TermValue
 from fedblade.core.views import StepView
-from fedblade.heads import cosine
+from fedblade.heads import class_vectors, cosine
 from fedblade.losses._masking import mean_of_real, real_rows
 from fedblade.losses._shapes import check_etf, check_labels, check_mask, check_matrix
 
@@ -38,7 +38,9 @@ class DotRegression(Term):
 
     def __call__(self, view: StepView) -> TermValue:
         """Mean over the real samples of the batch."""
-        return TermValue(dot_regression(view.output.projected, view.labels, view.fixed["etf"], mask=view.mask))
+        return TermValue(
+            dot_regression(view.output.projected, view.labels, class_vectors(view.fixed["etf"]), mask=view.mask)
+        )
 
 
 def sphere_regression(logits: Tensor, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:

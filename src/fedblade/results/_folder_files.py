@@ -67,11 +67,14 @@ class FolderFiles:
         except (OSError, UnicodeDecodeError):
             return None
 
-    def append(self, name: str, record: Mapping[str, Any]) -> None:
-        """Add one line to a file of lines, and a copy of it to the journal."""
+    def append(self, name: str, record: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Add one line to a file of lines, and a copy of it to the journal.
+
+        Without `sync` a power cut may lose the line, but the end of the process does not.
+        """
         self.check_held()
         line = as_line(record)
-        add_line(self.path / name, line)
+        add_line(self.path / name, line, sync=sync)
         if self._journal is not None and name in KEYS:
             self._journal.add(name, record, line)
 

@@ -13,7 +13,7 @@ from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._evaluation import Evaluation, evaluated_state
 from fedblade.runs._exchanges import has_exchanges
 from fedblade.runs._setup import Setup
-from fedblade.runs._tuning import ClientRecord, measure_clients, tuning_stages
+from fedblade.runs._tuning import CHUNK, ClientRecord, measure_clients, tuning_stages
 
 _FACT = "best_accuracies"
 
@@ -114,14 +114,18 @@ class PersonalModels:
             stored, _ = self._directory.recover(CLIENTS)
             self.records = self._records_in_order(stored)
             self._directory.rewrite(CLIENTS, self.records)
-        done = {int(record["client"]) for record in self.records}
+        done, total = {int(record["client"]) for record in self.records}, len(self._setup.evaluated_clients)
+        if len(done) < total:
+            on_personal_model(len(done), total)
         for record in measure_clients(self._setup, state, self._store, self._stages, done):
             if self._keeps_accuracies:
                 record |= self._best_accuracies.fields(record["client"])
             if self._directory is not None:
-                self._directory.append(CLIENTS, record)
+                # One wait for the disk per chunk: models that a power cut loses are measured again.
+                is_last = (len(self.records) + 1) % CHUNK == 0 or len(self.records) + 1 == total
+                self._directory.append(CLIENTS, record, sync=is_last)
             self.records.append(record)
-            on_personal_model(len(self.records), len(self._setup.evaluated_clients))
+            on_personal_model(len(self.records), total)
 
     def _records_in_order(self, stored: list[ClientRecord]) -> list[ClientRecord]:
         """The stored records up to the first missing client. Later clients are measured again, to keep the order."""

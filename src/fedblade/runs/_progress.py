@@ -89,6 +89,7 @@ class ProgressLines(RunListener):
         self._rounds = 0
         self._started = self._last_line = 0.0
         self._done = 0
+        self._first_models: tuple[float, int] | None = None
 
     def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
         """Print what the run is, and after which round it goes on."""
@@ -113,9 +114,11 @@ class ProgressLines(RunListener):
     def on_personal_model(self, done: int, total: int) -> None:
         """Print a line, unless the last line is less than a second old. The last client always has a line."""
         now = time.monotonic()
+        self._first_models = began, before = self._first_models or (now, done)
         if now - self._last_line >= 1.0 or done == total:
             self._last_line = now
-            self._print(f"personal models of {done}/{total} clients measured")
+            left = f"  {(now - began) / (done - before) * (total - done):.0f} s left" if done > before else ""
+            self._print(f"personal models of {done}/{total} clients measured{left}")
 
     def on_note(self, text: str) -> None:
         """Print the note."""

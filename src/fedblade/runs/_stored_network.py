@@ -8,7 +8,7 @@ from torch import nn
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
-from fedblade.core.state import ServerState, unflatten
+from fedblade.core.state import ServerState, may_hold, unflatten
 from fedblade.core.tree import Tree
 from fedblade.models import Output
 from fedblade.results import RunDirectory
@@ -57,8 +57,8 @@ def _filled(built: BuiltNetwork, tensors: Tree, directory: RunDirectory, unused:
     parts, initial = unflatten(tensors), built.params | built.buffers | built.fixed
     in_file = {name: leaf.shape for tree in parts.values() for name, leaf in tree.items() if name not in unused}
     in_network = {name: leaf.shape for name, leaf in initial.items()}
-    if in_network != in_file:
-        different = min(name for name in in_network | in_file if in_network.get(name) != in_file.get(name))
+    fits = {name for name in in_network.keys() & in_file.keys() if may_hold(name, in_network[name], in_file[name])}
+    if different := min((in_network.keys() | in_file.keys()) - fits, default=None):
         raise Misconfigured(
             f"the model does not fit the run in '{directory.path}': they differ in '{different}'. Pass the module that "
             f"the run was given, of the same layers."

@@ -57,7 +57,8 @@ def measure_clients(
     """Tune and measure the personal models of the clients that are not in `done`; one record per client."""
     left = [int(client) for client in setup.evaluated_clients if int(client) not in done]
     for chunk in (left[i : i + CHUNK] for i in range(0, len(left), CHUNK)):
-        states = {client: store.get(client, setup.config.federation.rounds) for client in chunk}
+        kept = store.get_all(chunk, setup.config.federation.rounds)
+        states = dict(zip(chunk, kept, strict=True))
         curves: Curves = {client: [] for client in chunk}
         first_epoch = 0
         for phases in stages:
