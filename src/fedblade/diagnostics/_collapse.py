@@ -196,12 +196,14 @@ def _distances_to_etf(centred: Tensor) -> tuple[float, float, float]:
     length = (centred @ centred.mT if classes <= dim else centred.mT @ centred).norm()
     target_length = math.sqrt(classes + classes * (classes - 1) * other**2)
     squares, normalised_squares, off_diagonal = (centred.new_zeros(()) for _ in range(3))
-    for rows in torch.arange(classes, device=centred.device).split(_ROWS):
-        target = torch.full((len(rows), classes), other, dtype=centred.dtype, device=centred.device)
-        target[torch.arange(len(rows), device=centred.device), rows] = 1.0
-        gap = directions[rows] @ directions.mT - target
+    for start in range(0, classes, _ROWS):
+        rows = slice(start, start + _ROWS)
+        cosines = directions[rows] @ directions.mT
+        target = torch.full_like(cosines, other)
+        target.diagonal(start).fill_(1.0)
+        gap = cosines - target
         squares += gap.square().sum()
-        off_diagonal += gap.abs().sum() - gap[torch.arange(len(rows), device=centred.device), rows].abs().sum()
+        off_diagonal += gap.abs().sum() - gap.diagonal(start).abs().sum()
         normalised_squares += (centred[rows] @ centred.mT / length - target / target_length).square().sum()
     return float(squares.sqrt()), float(normalised_squares.sqrt()), float(off_diagonal)
 

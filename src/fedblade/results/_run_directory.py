@@ -138,9 +138,12 @@ class RunDirectory:
         return summary if summary is not None and summary.get("status") == "finished" else None
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add one line, see `append_line`; NaN and infinities become null."""
+        self.append_line(name, json.dumps(_json_safe(record)))
+
+    def append_line(self, name: str, text: str) -> None:
         """Add one line. If the disk is full, the part that was written is cut off again."""
-        path = self.path / name
-        line = (json.dumps(_json_safe(record)) + "\n").encode()
+        path, line = self.path / name, f"{text}\n".encode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o644)
             size = os.fstat(handle).st_size
