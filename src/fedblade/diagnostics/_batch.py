@@ -34,9 +34,7 @@ def sums_by_class(labels: Tensor, num_classes: int, real: Tensor, *vectors: Tens
         of_class = members(labels, num_classes, real)
         return of_class.sum(0), *(of_class.mT @ rows for rows in vectors)
     classes, ones = torch.where(real, labels, 0), real.to(torch.float64)
-    return tuple(
-        rows.new_zeros(num_classes, *rows.shape[1:]).index_add(0, classes, rows) for rows in (ones, *vectors)
-    )
+    return tuple(rows.new_zeros(num_classes, *rows.shape[1:]).index_add(0, classes, rows) for rows in (ones, *vectors))
 
 
 def class_sums(view: StepView, vectors: Tensor) -> Tree:

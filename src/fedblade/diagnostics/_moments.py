@@ -81,10 +81,22 @@ class Moments:
 
     def covariance(self) -> Tensor:
         """Σ = (1/n)·Σ(z - z̄)(z - z̄)ᵀ [dim, dim]; NaN without samples."""
-        mean, square = self.total / self.count, self.outer / self.count
-        between = square - torch.outer(mean, mean)
-        equal = between.diagonal() <= UNRESOLVED * square.diagonal()
-        return self.scatter / self.count + torch.where(equal[:, None] | equal, 0.0, between)
+        mean, covariance = self.total / self.count, self.outer / self.count
+        square = covariance.diagonal().clone()
+        # In place, because matrices of wide features have many megabytes.
+        covariance -= torch.outer(mean, mean)
+        equal = covariance.diagonal() <= UNRESOLVED * square
+        covariance[equal] = 0.0
+        covariance[:, equal] = 0.0
+        covariance += self.scatter / self.count
+        return covariance
+
+    def variances(self) -> Tensor:
+        """The diagonal of the covariance, [dim]."""
+        mean, square = self.total / self.count, self.outer.diagonal() / self.count
+        between = square - mean.square()
+        equal = between <= UNRESOLVED * square
+        return self.scatter.diagonal() / self.count + torch.where(equal, 0.0, between)
 
     def correlation(self) -> Tensor:
         """Covariance of the z-scored features; rows and columns of constant features are 0."""

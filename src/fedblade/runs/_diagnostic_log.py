@@ -40,7 +40,7 @@ class DiagnosticLog:
         path = self._directory.path / DIAGNOSTICS
         if not path.is_file() and (self._is_written or not self._directory.exists):
             raise CorruptFile(
-                f"'{path}' is gone, which held the diagnostics of the run. Read Result.diagnostics while the run folder "
-                "exists."
+                f"'{path}' is gone, which held the diagnostics of the run. Read Result.diagnostics while there is the "
+                "run folder."
             )
         return self._directory.records(DIAGNOSTICS)
