@@ -73,6 +73,11 @@ class ClassTable:
     classes: int
 
 
+def row_words(word: str, block: int) -> str:
+    """What a row or column of a table stands for, as a label of an axis."""
+    return word if block == 1 else f"{word}, blocks of {block}"
+
+
 def class_table(groups: Sequence[Group], whole: StoredArray, pooled: StoredArray) -> ClassTable | None:
     """The whole table where the runs have it, else the pooled one; None where they have none of one size."""
     side = array_length(groups, whole)

@@ -12,6 +12,7 @@ from fedblade.charts._arrays import (
     ClassTable,
     class_table,
     last_array,
+    row_words,
 )
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
@@ -112,7 +113,7 @@ def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     reading = _COSINES if table.block == 1 else f"{_POOLED} {_COSINES_POOLED}"
     reading = reading.format(ideal=-1 / max(1, table.classes - 1), classes=table.classes, block=table.block)
     sentences = (reading, _last_round("Most alike", alike), coverage_sentence(groups, shown.last))
-    title, axis = "Cosines between class means", _row_word("class", table)
+    title, axis = "Cosines between class means", row_words("class", table.block)
     return ClassMaps("cosines", title, axis, axis, True, names, shown, " ".join(filter(None, sentences)))
 
 
@@ -132,7 +133,7 @@ def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     reading = _CONFUSION if table.block == 1 else f"{_POOLED} {_CONFUSION_POOLED}"
     reading = reading.format(classes=table.classes, block=table.block)
     sentences = (reading, _last_round("Most frequent mistake", mistakes), coverage_sentence(groups, shown.last))
-    across, down = _row_word("answer", table), _row_word("true class", table)
+    across, down = row_words("answer", table.block), row_words("true class", table.block)
     title = "Confusion of classes"
     return ClassMaps("confusion", title, across, down, False, names, shown, " ".join(filter(None, sentences)))
 
@@ -151,11 +152,6 @@ def rounds_within(side: int, groups: int) -> int:
 def _shown(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
     """The squares over rounds, None where no run has one that can be read."""
     return snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
-
-
-def _row_word(word: str, table: ClassTable) -> str:
-    """What a row or column stands for, as a label of an axis."""
-    return word if table.block == 1 else f"{word}, by {table.block}"
 
 
 def _row_names(groups: Sequence[Group], table: ClassTable) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ A table of 1,000 by 1,000 classes would be 14 MB a round in the run folder, and 
 200 classes, as many as the data sets of the papers have, tables stay whole. Above, at most 100 by 100 blocks are kept.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ def mean_cosines(directions: Tensor) -> Tensor:
     classes = len(directions)
     of_block = block_members(torch.arange(classes, device=directions.device), classes, directions.norm(dim=1) > 0)
     sums, squares, known = of_block.mT @ directions, of_block.mT @ directions.square().sum(1), of_block.sum(0)
-    total = sums @ sums.mT - squares.diag()
-    return total / (torch.outer(known, known) - known.diag())
+    pairs = torch.outer(known, known) - known.diag()
+    return torch.where(pairs > 0, (sums @ sums.mT - squares.diag()) / pairs, math.nan)
 
 
 def pooled_table(values: Tensor, classes: int, size: int) -> dict[str, Any]:

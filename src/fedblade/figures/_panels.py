@@ -16,6 +16,7 @@ from fedblade.charts import (
     class_matrix,
     final_value,
     group_series,
+    row_words,
     sweep_series,
 )
 from fedblade.core.errors import Misconfigured
@@ -173,7 +174,7 @@ def _matrix_panel(part: Part, number: Number, title: str, placed: Sequence[Place
         table = _matrix(part.draw, group)
         if table is not None:
             values, block = table
-            across, down = (Axis(word if block == 1 else f"{word}, by {block}") for word in _MATRICES[part.draw])
+            across, down = (Axis(row_words(word, block)) for word in _MATRICES[part.draw])
             seeds = [run.seed for run in group.counted if run.partition is not None]
             seed = f"seed {seeds[0]}" if part.draw == "labels" and len(group.counted) > 1 else ""
             heading = ", ".join(filter(None, (title, seed)))
