@@ -85,8 +85,8 @@ def class_table(groups: Sequence[Group], whole: StoredArray, pooled: StoredArray
         return ClassTable(whole, side, 1, side)
     side = array_length(groups, pooled)
     sizes = {_pooling(stored.get(pooled.within or "")) for stored in _diagnostics(groups)} - {None}
-    size = sizes.pop() if len(sizes) == 1 else None
-    return None if side is None or size is None else ClassTable(pooled, side, *size)
+    block, classes = (sizes.pop() if len(sizes) == 1 else None) or (1, 0)
+    return ClassTable(pooled, side, block, classes) if side is not None and side == -(-classes // block) else None
 
 
 def _diagnostics(groups: Sequence[Group]) -> Iterator[Mapping[str, Any]]:
