@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fedblade.core.errors import Misconfigured, RunFailed
 
-Unit = Literal["×", "s", "ms", "difference"]
+Unit = Literal["×", "s", "ms", "MB", "difference"]
 
 
 class Skipped(Exception):
@@ -80,7 +80,7 @@ class TableRow:
         return self.case.goal.met(self.result.value)
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as plain values; `ratio` is None where the value is a time or a difference."""
+        """The row as plain values; `ratio` is None where the value is no ratio."""
         result = self.result
         value = None if result is None else result.value
         return {

@@ -22,6 +22,7 @@ from benchmarks.workloads import (
     estimate,
     float32,
     frameworks,
+    growth,
     jobs,
     lddecorr,
     losses,
@@ -297,6 +298,16 @@ def test_data_that_are_missing_are_named(any_device, monkeypatch, tmp_path):
     for row in rows:
         assert "needs CIFAR-10" in row["skipped"]
         assert "fedblade data cifar10" in row["skipped"]
+
+
+def test_growth_of_diagnostics():
+    """Sizes are small; above 200 classes tables are pooled."""
+    small = {"samples": 300}
+    assert_ratio(growth.diagnostics.measure_classes(ONCE, 210, 5, **small), "210 s", "5 s")
+    assert_ratio(growth.diagnostics.measure_features(ONCE, 16, 8, **small), "16 s", "8 s")
+    assert 0.01 < growth.diagnostics.measure_file(ONCE, 210, **small).value < 0.2
+    assert growth.diagnostics.measure_memory(ONCE, 20, rounds=5, **small).value < 0.05
+    assert {row.case.label for row in growth.diagnostics.ROWS} <= {row.case.label for row in growth.ROWS}
 
 
 def test_metrics():

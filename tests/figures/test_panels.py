@@ -120,6 +120,15 @@ def test_confusion_is_in_percent_of_the_true_class_and_a_mean_over_seeds(make_ru
     assert (panel.title, panel.x.label, panel.y.label) == ("", "answer", "true class")
 
 
+def test_pooled_confusion_says_how_many_classes_a_row_stands_for(make_run, tmp_path):
+    table = {"classes": 301, "block": 200, "values": [[3, 1], [0, 0]]}
+    row = {"round": 6, "confusion_pooled": table}
+    (make_run() / "diagnostics.jsonl").write_text(json.dumps(row) + "\n")
+    [panel] = panels(tmp_path, general("confusion"))
+    assert panel.values == ((75.0, 25.0), (None, None))
+    assert (panel.x.label, panel.y.label) == ("answer, blocks of 200", "true class, blocks of 200")
+
+
 def test_clients_that_were_not_measured_are_estimated_by_their_labels(make_run, tmp_path):
     run = make_run(drop=("clients",))
     (run / "diagnostics.jsonl").write_text(json.dumps({"round": 6, "class_accuracy": [100.0, 40.0, None]}) + "\n")

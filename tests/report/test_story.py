@@ -140,6 +140,26 @@ def test_the_likest_classes_and_the_most_frequent_mistake_are_named(make_run, pa
     assert "Most frequent mistake at the last round: 0 taken for 1 by fedavg (40.0 %)." in html
 
 
+def test_pooled_classes_are_drawn_as_blocks_and_the_caption_says_so(make_run, page):
+    run = make_run("fedavg", accuracies=[50.0])
+    pooled = {"classes": 250, "block": 100}
+    cosines = {**pooled, "values": [[0.9, 0.2, -0.6], [0.2, 0.8, 0.3], [-0.6, 0.3, None]]}
+    confusion = {**pooled, "values": [[6, 4, 0], [0, 9, 1], [30, 0, 70]]}
+    row = {"round": 1, "class_cosines_pooled": cosines, "confusion_pooled": confusion}
+    (run / "diagnostics.jsonl").write_text(json.dumps(row))
+
+    html = page()
+
+    said = "the 250 classes are pooled in the order of their numbers, and a row or column stands for 100 neighbouring"
+    assert html.count(said) == 2
+    assert "the same value, -0.0040 for 250 classes" in html
+    assert "Most alike at the last round: 100–199 and 200–249 for fedavg (0.30)." in html
+    assert "Most frequent mistake at the last round: 0–99 taken for 100–199 by fedavg (40.0 %)." in html
+    assert html.count("3 by 3 cells; ") == 2
+    assert "class, blocks of 100" in html
+    assert "answer, blocks of 100" in html
+
+
 def test_clients_are_estimated_from_classes_by_their_labels(make_run, groups):
     counts = [[10, 0, 0], [5, 5, 0], [0, 1, 3], [0, 0, 0]]
     run = make_run(accuracies=[50.0], counts=counts)
@@ -443,7 +463,10 @@ def test_counters_that_are_not_zero_are_listed(make_run, page):
 
 @pytest.mark.parametrize("broken", [None, 7, "x", [], [[1.0]], {"confidence": 3}, [None] * 3, [1.0, None, 2.0]])
 def test_broken_arrays_still_make_a_page(make_run, page, broken):
-    names = ("spectrum", "local_spectrum", "class_accuracy", "confusion", "class_cosines", "calibration")
+    names = (
+        "spectrum", "local_spectrum", "class_accuracy", "confusion", "confusion_pooled", "class_cosines",
+        "class_cosines_pooled", "calibration",
+    )  # fmt: skip
     run = make_run(accuracies=[50.0])
     (run / "diagnostics.jsonl").write_text(json.dumps({"round": 1} | dict.fromkeys(names, broken)))
     other = make_run("other")

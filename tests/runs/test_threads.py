@@ -52,8 +52,9 @@ def test_the_callers_number_returns_after_a_failure(three_threads):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
-def test_glibc_takes_the_thresholds():
-    assert keep_freed_memory()
+@pytest.mark.parametrize("of_any_size", [False, True])
+def test_glibc_takes_the_thresholds(of_any_size):
+    assert keep_freed_memory(of_any_size=of_any_size)
 
 
 @pytest.mark.parametrize("library", [object(), OSError("none"), TypeError("none")])

@@ -1,7 +1,7 @@
 """Charts as plain values: what the page and the figures for papers draw from groups of runs. Imports no torch."""
 
 from fedblade.charts._accuracy import accuracy_chart, loss_chart, time_chart, traffic_chart
-from fedblade.charts._arrays import class_matrix
+from fedblade.charts._arrays import class_matrix, row_words
 from fedblade.charts._calibration import reliability_chart
 from fedblade.charts._classes import ClassMaps, class_accuracies, class_chart, confusion_maps, cosine_maps
 from fedblade.charts._clients import client_chart
@@ -51,6 +51,7 @@ __all__ = [
     "other_fields",
     "partition_text",
     "reliability_chart",
+    "row_words",
     "section_answer",
     "section_charts",
     "spectra",

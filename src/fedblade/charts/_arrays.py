@@ -1,10 +1,21 @@
 """Arrays of the last diagnosed round: accuracy by class, bins of confidence, and class against class."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from fedblade.charts._model import Matrix
-from fedblade.results import Group, StoredArray, Vector, array_length, number_list, snapshots, square_matrix
+from fedblade.results import (
+    Group,
+    StoredArray,
+    Vector,
+    array_length,
+    finite_number,
+    number_list,
+    snapshots,
+    square_matrix,
+)
 
 Bin = tuple[float, float, float]
 """The sum of confidences, the number of right answers and the number of answers."""
@@ -44,7 +55,51 @@ def row_shares(stored: object) -> Vector | None:
 CLASS_ACCURACY = StoredArray("class_accuracy", number_list)
 CALIBRATION = StoredArray("calibration", bin_sums)
 CONFUSION = StoredArray("confusion", row_shares)
+POOLED_CONFUSION = StoredArray("values", row_shares, within="confusion_pooled")
 COSINES = StoredArray("class_cosines", square_matrix)
+POOLED_COSINES = StoredArray("values", square_matrix, within="class_cosines_pooled")
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """A table of class against class as runs have it.
+
+    A row or column of a table of `side` rows stands for `block` neighbouring classes of all `classes`.
+    """
+
+    array: StoredArray
+    side: int
+    block: int
+    classes: int
+
+
+def row_words(word: str, block: int) -> str:
+    """What a row or column of a table stands for, as a label of an axis."""
+    return word if block == 1 else f"{word}, blocks of {block}"
+
+
+def class_table(groups: Sequence[Group], whole: StoredArray, pooled: StoredArray) -> ClassTable | None:
+    """The whole table where the runs have it, else the pooled one; None where they have none of one size."""
+    side = array_length(groups, whole)
+    if side is not None:
+        return ClassTable(whole, side, 1, side)
+    side = array_length(groups, pooled)
+    sizes = {_pooling(stored.get(pooled.within or "")) for stored in _diagnostics(groups)} - {None}
+    block, classes = (sizes.pop() if len(sizes) == 1 else None) or (1, 0)
+    return ClassTable(pooled, side, block, classes) if side is not None and side == -(-classes // block) else None
+
+
+def _diagnostics(groups: Sequence[Group]) -> Iterator[Mapping[str, Any]]:
+    """What was stored beside single numbers, of all rounds of all runs."""
+    return (stored for group in groups for run in group.counted for stored in run.diagnostics.values())
+
+
+def _pooling(stored: object) -> tuple[int, int] | None:
+    """The number of classes in a block, and of all classes; None for anything but a pooled table."""
+    if not isinstance(stored, Mapping):
+        return None
+    block, classes = finite_number(stored.get("block")), finite_number(stored.get("classes"))
+    return None if block is None or classes is None or block < 1 else (int(block), int(classes))
 
 
 def last_array(group: Group, array: StoredArray) -> Vector | None:
@@ -53,14 +108,19 @@ def last_array(group: Group, array: StoredArray) -> Vector | None:
     return None if shown is None else shown.last[0]
 
 
-def class_matrix(group: Group, kind: str) -> Matrix | None:
-    """Class by class: cosines, or the answers to each true class in percent of its samples."""
-    array, factor = (CONFUSION, 100.0) if kind == "confusion" else (COSINES, 1.0)
-    side, stored = array_length([group], array), last_array(group, array)
-    if side is None or stored is None:
+def class_matrix(group: Group, kind: str) -> tuple[Matrix, int] | None:
+    """Class by class: cosines, or the answers to each true class in percent of its samples; and the classes in a row.
+
+    Tables of many classes are pooled: a row then stands for several neighbouring classes.
+    """
+    arrays, factor = ((CONFUSION, POOLED_CONFUSION), 100.0) if kind == "confusion" else ((COSINES, POOLED_COSINES), 1.0)
+    table = class_table([group], *arrays)
+    stored = None if table is None else last_array(group, table.array)
+    if table is None or stored is None:
         return None
     values = [None if value is None else factor * value for value in stored]
-    return tuple(tuple(values[at : at + side]) for at in range(0, len(values), side))
+    rows = tuple(tuple(values[at : at + table.side]) for at in range(0, len(values), table.side))
+    return rows, table.block
 
 
 def filled_bins(group: Group) -> list[Bin]:

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblade.charts._arrays import CLASS_ACCURACY, CONFUSION, COSINES, last_array
+from fedblade.charts._arrays import (
+    CLASS_ACCURACY,
+    CONFUSION,
+    COSINES,
+    POOLED_CONFUSION,
+    POOLED_COSINES,
+    ClassTable,
+    class_table,
+    last_array,
+    row_words,
+)
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.words import listing
@@ -11,9 +21,7 @@ from fedblade.results import (
     MOST_NAMED,
     Group,
     Snapshots,
-    StoredArray,
     Vector,
-    array_length,
     coverage_sentence,
     snapshots,
 )
@@ -31,20 +39,37 @@ _CONFUSION = (
     "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A strong diagonal "
     "is right answers, a mark off the diagonal a habitual mistake, a strong column a class answered too often."
 )
+_POOLED = (
+    "There are too many classes for a cell each: the {classes} classes are pooled in the order of their numbers, and a "
+    "row or column stands for {block} neighbouring classes."
+)
+_COSINES_POOLED = (
+    "Each cell is the mean cosine between the mean features of a class of one block and a class of the other, seen "
+    "from the centre of all; on the diagonal, of two different classes of the block. Ideally all cells have the same "
+    "value, {ideal:.4f} for {classes} classes; a blue cell is a pair of blocks whose classes the model finds alike."
+)
+_CONFUSION_POOLED = (
+    "Each row is a block of true classes and shows in which blocks the answers to its test samples lie; a row adds up "
+    "to 100 %. The diagonal is answers within the block, right ones and mistakes; a mark off the diagonal is a "
+    "habitual mistake, a strong column a block answered too often."
+)
 # Bytes of all stored maps of one kind, so that a hundred classes cost rounds and not megabytes.
 _ROOM, _MOST_ROUNDS = 200_000, 20
 
 
 @dataclass(frozen=True)
 class ClassMaps:
-    """A square of class against class for each group and shown round, of values in [-1, 1] if `signed`, else [0, 1]."""
+    """A square of class against class for each group and shown round, of values in [-1, 1] if `signed`, else [0, 1].
+
+    `row_names` are the names of the classes, or of the blocks of neighbouring classes where there are many classes.
+    """
 
     name: str
     title: str
     across: str
     down: str
     signed: bool
-    class_names: tuple[str, ...]
+    row_names: tuple[str, ...]
     shown: Snapshots
     reading: str
 
@@ -78,31 +103,39 @@ def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vec
 
 def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Cosines between class means over rounds, or None where no run has measured them."""
-    names, shown = _maps(groups, COSINES)
-    if shown is None:
+    table = class_table(groups, COSINES, POOLED_COSINES)
+    shown = None if table is None else _shown(groups, table)
+    if table is None or shown is None:
         return None
+    names = _row_names(groups, table)
     pairs = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
     alike = [f"{names[p[2]]} and {names[p[1]]} for {label} ({p[0]:.2f})" for label, p in pairs if p is not None]
-    reading = _COSINES.format(ideal=-1 / max(1, len(names) - 1), classes=len(names))
+    reading = _COSINES if table.block == 1 else f"{_POOLED} {_COSINES_POOLED}"
+    reading = reading.format(ideal=-1 / max(1, table.classes - 1), classes=table.classes, block=table.block)
     sentences = (reading, _last_round("Most alike", alike), coverage_sentence(groups, shown.last))
-    title = "Cosines between class means"
-    return ClassMaps("cosines", title, "class", "class", True, names, shown, " ".join(filter(None, sentences)))
+    title, axis = "Cosines between class means", row_words("class", table.block)
+    return ClassMaps("cosines", title, axis, axis, True, names, shown, " ".join(filter(None, sentences)))
 
 
 def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Answers by true class over rounds, or None where no run has measured them."""
-    names, shown = _maps(groups, CONFUSION)
-    if shown is None:
+    table = class_table(groups, CONFUSION, POOLED_CONFUSION)
+    shown = None if table is None else _shown(groups, table)
+    if table is None or shown is None:
         return None
+    names = _row_names(groups, table)
     worst = [(group.label, strongest(values, len(names))) for group, values in zip(groups, shown.last, strict=True)]
     mistakes = [
         f"{names[cell[1]]} taken for {names[cell[2]]} by {label} ({100 * cell[0]:.1f} %)"
         for label, cell in worst
         if cell is not None and cell[0] > 0
     ]
-    sentences = (_CONFUSION, _last_round("Most frequent mistake", mistakes), coverage_sentence(groups, shown.last))
+    reading = _CONFUSION if table.block == 1 else f"{_POOLED} {_CONFUSION_POOLED}"
+    reading = reading.format(classes=table.classes, block=table.block)
+    sentences = (reading, _last_round("Most frequent mistake", mistakes), coverage_sentence(groups, shown.last))
+    across, down = row_words("answer", table.block), row_words("true class", table.block)
     title = "Confusion of classes"
-    return ClassMaps("confusion", title, "answer", "true class", False, names, shown, " ".join(filter(None, sentences)))
+    return ClassMaps("confusion", title, across, down, False, names, shown, " ".join(filter(None, sentences)))
 
 
 def strongest(values: Vector | None, side: int) -> tuple[float, int, int] | None:
@@ -116,11 +149,18 @@ def rounds_within(side: int, groups: int) -> int:
     return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
 
 
-def _maps(groups: Sequence[Group], array: StoredArray) -> tuple[tuple[str, ...], Snapshots | None]:
-    """The classes' names and the squares over rounds, None where the runs have none of one size."""
-    side = array_length(groups, array)
-    shown = snapshots(groups, array, most=rounds_within(side, len(groups))) if side else None
-    return _class_names(groups, side or 0), shown
+def _shown(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
+    """The squares over rounds, None where no run has one that can be read."""
+    return snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
+
+
+def _row_names(groups: Sequence[Group], table: ClassTable) -> tuple[str, ...]:
+    """The names of classes, or the first and the last name of every block."""
+    names = _class_names(groups, table.classes)
+    if table.block == 1:
+        return names
+    blocks = [names[start : start + table.block] for start in range(0, table.classes, table.block)]
+    return tuple(block[0] if len(block) == 1 else f"{block[0]}–{block[-1]}" for block in blocks)
 
 
 def _class_names(groups: Sequence[Group], classes: int) -> tuple[str, ...]:

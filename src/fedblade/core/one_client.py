@@ -94,8 +94,11 @@ class OneClient(Clients):
         (indices,) = data.indices
         for positions in chunks(torch.arange(len(indices), device=indices.device), self.pass_batch) if passes else ():
             for name, tree in self.run_batch(passes, models, *self._batch(data, positions)).items():
-                added = tree_map(lambda leaf: leaf.to(torch.float64), tree)
-                totals[name] = tree_map(torch.add, totals[name], added) if name in totals else added
+                if name in totals:
+                    # In place: a new tensor of many megabytes per batch costs more than the addition.
+                    tree_map(Tensor.add_, totals[name], tree)
+                else:
+                    totals[name] = tree_map(lambda leaf: leaf.to(torch.float64, copy=True), tree)
         return totals
 
     def _batch(self, data: PassData, positions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

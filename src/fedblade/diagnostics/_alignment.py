@@ -12,7 +12,7 @@ from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass, Sum
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView, StepView, Teacher
-from fedblade.diagnostics._batch import class_sums, members, real_samples
+from fedblade.diagnostics._batch import class_sums, real_samples
 from fedblade.diagnostics._side_fields import OBSERVED, both_sides
 from fedblade.diagnostics._vectors import angle, class_vectors, quotient
 from fedblade.heads import normalise
@@ -119,9 +119,9 @@ def _of_alignment(view: StepView) -> Tree:
 
 def _true_class_cosines(view: StepView, params: Tree, projected: Tensor) -> Tensor:
     """Cosines [batch] of samples with the vector of their class."""
-    vectors = class_vectors(view.head, params, view.fixed)
-    cosines = normalise(projected.detach().to(torch.float64)) @ normalise(vectors).mT
-    return (cosines * members(view.labels, len(vectors), real_samples(view))).sum(-1)
+    directions = normalise(class_vectors(view.head, params, view.fixed))
+    labels = torch.where(real_samples(view), view.labels, 0)
+    return (normalise(projected.detach().to(torch.float64)) * directions[labels]).sum(-1)
 
 
 def _of_feature_drift(view: StepView) -> Tree:

@@ -11,6 +11,7 @@ from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.diagnostics._batch import as_lists, class_sums
+from fedblade.diagnostics._pooled import block_size, mean_cosines, pooled_table
 from fedblade.heads import normalise
 
 UNRESOLVED_MEANS = 1e-12
@@ -35,21 +36,30 @@ def class_means() -> Metric:
     """Cosines between the class means of the features, centred on the mean of the class means.
 
     The array `class_cosines [classes, classes]` has None for classes without samples and for classes whose mean is the
-    centre. For a simplex ETF it is 1 on the diagonal and -1/(classes - 1) elsewhere.
+    centre. For a simplex ETF it is 1 on the diagonal and -1/(classes - 1) elsewhere. With more than 200 classes
+    `class_cosines_pooled` takes its place: `values` are means over pairs of different classes, by block of neighbouring
+    classes, and `block` is the number of classes in a block.
     """
     return Metric((_PASS,), _finish)
 
 
 def _finish(totals: Mapping[str, Tree]) -> MetricResult:
     sums = totals[_PASS.name]
-    present = torch.nonzero(sums["count"] > 0).squeeze(1)
-    cosines = sums["sum"].new_full((len(sums["count"]),) * 2, math.nan)
-    if len(present):
-        directions = normalise(centred(means_of_present(sums)))
-        defined = directions.norm(dim=1) > 0
-        known = torch.where(defined[:, None] & defined, directions @ directions.mT, math.nan)
-        cosines[present[:, None], present] = known
-    return {"class_cosines": as_lists(cosines)}
+    directions = _directions(sums)
+    number, size = len(directions), block_size(len(directions))
+    if size > 1:
+        return {"class_cosines_pooled": pooled_table(mean_cosines(directions), number, size)}
+    defined = directions.norm(dim=1) > 0
+    return {"class_cosines": as_lists(torch.where(defined[:, None] & defined, directions @ directions.mT, math.nan))}
+
+
+def _directions(sums: Tree) -> Tensor:
+    """Unit vectors [classes, dim] from the centre to the class means; 0 for classes without one."""
+    directions = torch.zeros_like(sums["sum"])
+    present = sums["count"] > 0
+    if bool(present.any()):
+        directions[present] = normalise(centred(means_of_present(sums)))
+    return directions
 
 
 _PASS = DataPass("class_sums", lambda view: class_sums(view, view.features))

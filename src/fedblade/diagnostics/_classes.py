@@ -3,13 +3,16 @@
 import math
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from fedblade.core.fields import Field
 from fedblade.core.metric import Metric, MetricResult
 from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
-from fedblade.diagnostics._batch import as_lists, members, real_samples
+from fedblade.diagnostics._batch import as_lists, members, real_samples, sums_by_class
+from fedblade.diagnostics._pooled import block_members, block_size, pooled_table
 
 
 def _percent_field(name: str, label: str, short: str, reading: str) -> Field:
@@ -45,26 +48,40 @@ _FIELDS = (
 def classes() -> Metric:
     """Accuracy of each class in percent, the lowest of them, and the confusion matrix of the largest logits.
 
-    `confusion[y][c]` counts samples of class y whose largest logit is c. `class_accuracy` is None for classes without
-    samples; they are left out of `worst_class_accuracy`, which is NaN without samples.
+    `confusion[y][c]` counts samples of class y whose largest logit is c. With more than 200 classes `confusion_pooled`
+    takes its place: `values` are the counts by block of neighbouring classes, and `block` is the number of classes in a
+    block. `class_accuracy` is None for classes without samples; they are left out of `worst_class_accuracy`, which is
+    NaN without samples.
     """
     return Metric((_PASS,), _finish, fields=_FIELDS)
 
 
 def _batch_sums(view: StepView) -> Tree:
-    num_classes, real = view.logits.shape[-1], real_samples(view)
-    predicted = members(view.logits.argmax(-1), num_classes, real)
-    return {"confusion": members(view.labels, num_classes, real).mT @ predicted}
+    num_classes, real, predicted = view.logits.shape[-1], real_samples(view), view.logits.argmax(-1)
+    if block_size(num_classes) == 1:
+        return {"confusion": members(view.labels, num_classes, real).mT @ members(predicted, num_classes, real)}
+    count, correct = (
+        sums_by_class(view.labels, num_classes, counted)[0] for counted in (real, real & (predicted == view.labels))
+    )
+    pooled = block_members(view.labels, num_classes, real).mT @ block_members(predicted, num_classes, real)
+    return {"count": count, "correct": correct, "pooled": pooled}
 
 
 def _finish(totals: Mapping[str, Tree]) -> MetricResult:
-    confusion = totals[_PASS.name]["confusion"]
-    accuracy = as_lists(100 * confusion.diagonal() / confusion.sum(1))
-    return {
-        "worst_class_accuracy": min((percent for percent in accuracy if percent is not None), default=math.nan),
-        "class_accuracy": accuracy,
-        "confusion": confusion.long().tolist(),
-    }
+    sums = totals[_PASS.name]
+    if "confusion" in sums:
+        confusion = sums["confusion"]
+        return _of_classes(confusion.diagonal(), confusion.sum(1)) | {"confusion": confusion.long().tolist()}
+    number = len(sums["count"])
+    pooled = pooled_table(sums["pooled"].long(), number, block_size(number))
+    return _of_classes(sums["correct"], sums["count"]) | {"confusion_pooled": pooled}
+
+
+def _of_classes(correct: Tensor, count: Tensor) -> MetricResult:
+    """Accuracies from right answers and samples by class."""
+    accuracy = as_lists(100 * correct / count)
+    worst = min((percent for percent in accuracy if percent is not None), default=math.nan)
+    return {"worst_class_accuracy": worst, "class_accuracy": accuracy}
 
 
 _PASS = DataPass("confusion", _batch_sums)

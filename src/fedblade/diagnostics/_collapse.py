@@ -21,6 +21,8 @@ from fedblade.diagnostics._moments import Moments, Space, moments_pass
 from fedblade.heads import normalise
 
 PSEUDO_INVERSE_CUT = 1e-10
+_ROWS = 1024
+"""Rows of a [classes, classes] matrix that are computed at once."""
 _PAPER = "Papyan, Han and Donoho 2020"
 
 
@@ -66,14 +68,13 @@ def finish_nc2(moments: Moments) -> dict[str, float]:
     if classes < 2:
         return dict.fromkeys(("nc2_fro", "nc2_normalised", "nc2_equinorm", "nc2_equiangle"), math.nan)
     centred = means - means.mean(0)
-    directions, lengths, gram = normalise(centred), centred.norm(dim=1), centred @ centred.mT
-    gap = directions @ directions.mT - (target := _etf_cosines(means))
-    off_diagonal = gap - gap.diagonal().diag()
+    lengths = centred.norm(dim=1)
+    fro, normalised, off_diagonal = _distances_to_etf(centred)
     return {
-        "nc2_fro": float(gap.norm()),
-        "nc2_normalised": float((gram / gram.norm() - target / target.norm()).norm()),
+        "nc2_fro": fro,
+        "nc2_normalised": normalised,
         "nc2_equinorm": float(lengths.std(correction=0) / lengths.mean()),
-        "nc2_equiangle": float(off_diagonal.abs().sum() / (classes * (classes - 1))),
+        "nc2_equiangle": off_diagonal / (classes * (classes - 1)),
     }
 
 
@@ -168,24 +169,43 @@ def _class_means(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trace_pinv(within: Tensor, centred: Tensor) -> float:
-    """tr(Σ_W Σ_B⁺)/C from the C × C Gram matrix of the means, which has the same eigenvalues and is smaller."""
-    classes = len(centred)
-    gram = centred @ centred.mT / classes
+    """tr(Σ_W Σ_B⁺)/C with Σ_B = MᵀM/C, from the smaller of MᵀM and MMᵀ, which have the same positive eigenvalues."""
+    classes, dim = centred.shape
+    gram = centred @ centred.mT / classes if classes <= dim else centred.mT @ centred / classes
     if not bool(gram.isfinite().all()):
         return math.nan
     values, vectors = torch.linalg.eigh(gram)
     kept = values > PSEUDO_INVERSE_CUT * values[-1].clamp(min=0)
     if not bool(kept.any()):
         return math.nan
-    axes = vectors[:, kept].mT @ centred
-    captured = ((axes @ within) * axes).sum(1) / classes
-    return float((captured / values[kept].square()).sum() / classes)
+    # Eigenvectors of MMᵀ become those of Σ_B by M; their squared lengths are then C times the eigenvalues.
+    axes, squared = vectors[:, kept].mT, torch.ones_like(values[kept])
+    if classes <= dim:
+        axes, squared = axes @ centred, classes * values[kept]
+    captured = ((axes @ within) * axes).sum(1) / squared
+    return float((captured / values[kept]).sum() / classes)
 
 
-def _etf_cosines(means: Tensor) -> Tensor:
-    classes = len(means)
-    ones = torch.ones(classes, classes, dtype=means.dtype, device=means.device)
-    return (ones.diagonal().diag() * classes - ones) / (classes - 1)
+def _distances_to_etf(centred: Tensor) -> tuple[float, float, float]:
+    """Frobenius distances of A and of MMᵀ/‖MMᵀ‖ to T and T/‖T‖, and the sum of |A - T| off the diagonal.
+
+    With many classes no [classes, classes] matrix is held: it is computed some rows at a time.
+    """
+    classes, dim = centred.shape
+    directions, other = normalise(centred), -1 / (classes - 1)
+    length = (centred @ centred.mT if classes <= dim else centred.mT @ centred).norm()
+    target_length = math.sqrt(classes + classes * (classes - 1) * other**2)
+    squares, normalised_squares, off_diagonal = (centred.new_zeros(()) for _ in range(3))
+    for start in range(0, classes, _ROWS):
+        rows = slice(start, start + _ROWS)
+        cosines = directions[rows] @ directions.mT
+        target = torch.full_like(cosines, other)
+        target.diagonal(start).fill_(1.0)
+        gap = cosines - target
+        squares += gap.square().sum()
+        off_diagonal += gap.abs().sum() - gap.diagonal(start).abs().sum()
+        normalised_squares += (centred[rows] @ centred.mT / length - target / target_length).square().sum()
+    return float(squares.sqrt()), float(normalised_squares.sqrt()), float(off_diagonal)
 
 
 def _moments(features: Tensor, labels: Tensor) -> Moments:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import StepView
-from fedblade.diagnostics._batch import members
+from fedblade.diagnostics._batch import sums_by_class
 from fedblade.diagnostics._checks import check_features, check_row_entries
 from fedblade.heads import normalise
 
@@ -54,16 +54,16 @@ class Moments:
         real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask != 0
         z = torch.where(real[:, None], features.detach().to(torch.float64), 0.0)
         mean, centred = _centre(z, real, torch.finfo(features.dtype).eps)
-        of_class = members(labels, num_classes, real)
+        class_count, class_total, class_unit = sums_by_class(labels, num_classes, real, z, normalise(z))
         count = real.sum().to(torch.float64)
         return Moments(
             count=count,
             total=count * mean,
             scatter=centred.mT @ centred,
             outer=torch.outer(count * mean, mean),
-            class_count=of_class.sum(0),
-            class_total=of_class.mT @ z,
-            class_unit=of_class.mT @ normalise(z),
+            class_count=class_count,
+            class_total=class_total,
+            class_unit=class_unit,
         )
 
     @staticmethod
@@ -81,10 +81,22 @@ class Moments:
 
     def covariance(self) -> Tensor:
         """Σ = (1/n)·Σ(z - z̄)(z - z̄)ᵀ [dim, dim]; NaN without samples."""
-        mean, square = self.total / self.count, self.outer / self.count
-        between = square - torch.outer(mean, mean)
-        equal = between.diagonal() <= UNRESOLVED * square.diagonal()
-        return self.scatter / self.count + torch.where(equal[:, None] | equal, 0.0, between)
+        mean, covariance = self.total / self.count, self.outer / self.count
+        square = covariance.diagonal().clone()
+        # In place, because matrices of wide features have many megabytes.
+        covariance -= torch.outer(mean, mean)
+        equal = covariance.diagonal() <= UNRESOLVED * square
+        covariance[equal] = 0.0
+        covariance[:, equal] = 0.0
+        covariance += self.scatter / self.count
+        return covariance
+
+    def variances(self) -> Tensor:
+        """The diagonal of the covariance, [dim]."""
+        mean, square = self.total / self.count, self.outer.diagonal() / self.count
+        between = square - mean.square()
+        equal = between <= UNRESOLVED * square
+        return self.scatter.diagonal() / self.count + torch.where(equal, 0.0, between)
 
     def correlation(self) -> Tensor:
         """Covariance of the z-scored features; rows and columns of constant features are 0."""

@@ -12,7 +12,7 @@ from fedblade.core.registry import metrics
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, StepView
-from fedblade.diagnostics._batch import class_sums, members
+from fedblade.diagnostics._batch import class_sums, sums_by_class
 from fedblade.diagnostics._checks import check_class_numbers, check_row_entries, check_samples
 from fedblade.diagnostics._class_means import centred, means_of_present
 from fedblade.heads import normalise
@@ -29,8 +29,9 @@ def nc_error(features: Tensor, labels: Tensor) -> dict[str, float]:
     check_samples(features)
     check_row_entries("labels", labels, features)
     check_class_numbers(labels)
-    of_class = members(labels, int(labels.max()) + 1, torch.ones_like(labels, dtype=torch.bool))
-    return _errors(means_of_present({"count": of_class.sum(0), "sum": of_class.mT @ features.detach().double()}))
+    real = torch.ones_like(labels, dtype=torch.bool)
+    count, total = sums_by_class(labels, int(labels.max()) + 1, real, features.detach().double())
+    return _errors(means_of_present({"count": count, "sum": total}))
 
 
 _FIELDS = (

@@ -105,7 +105,7 @@ def spectrum_metric() -> Metric:
 
 def _finish_spectrum(totals: Mapping[str, Tree]) -> MetricResult:
     moments = Moments.from_tree(totals[moments_pass("feature").name])
-    values, variances = eigenvalues(moments, "covariance"), moments.covariance().diagonal()
+    values, variances = eigenvalues(moments, "covariance"), moments.variances()
     significant = torch.where(values.isnan(), math.nan, (values > math.exp(SIGNIFICANT)).double())
     constant = torch.where(variances.isnan(), math.nan, (variances == 0).double())
     return {

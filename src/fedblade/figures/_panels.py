@@ -16,6 +16,7 @@ from fedblade.charts import (
     class_matrix,
     final_value,
     group_series,
+    row_words,
     sweep_series,
 )
 from fedblade.core.errors import Misconfigured
@@ -169,10 +170,11 @@ def _note_text(part: Part, placed: Sequence[Placed]) -> str:
 
 def _matrix_panel(part: Part, number: Number, title: str, placed: Sequence[Placed]) -> MatrixPanel | None:
     """The first table of these groups; of label maps that of one seed, named where there are several."""
-    across, down = map(Axis, _MATRICES[part.draw])
     for group in (entry.group for entry in placed):
-        values = _matrix(part.draw, group)
-        if values is not None:
+        table = _matrix(part.draw, group)
+        if table is not None:
+            values, block = table
+            across, down = (Axis(row_words(word, block)) for word in _MATRICES[part.draw])
             seeds = [run.seed for run in group.counted if run.partition is not None]
             seed = f"seed {seeds[0]}" if part.draw == "labels" and len(group.counted) > 1 else ""
             heading = ", ".join(filter(None, (title, seed)))
@@ -180,12 +182,12 @@ def _matrix_panel(part: Part, number: Number, title: str, placed: Sequence[Place
     return None
 
 
-def _matrix(draw: str, group: Group) -> Matrix | None:
-    """Class by client of the labels, else class by class."""
+def _matrix(draw: str, group: Group) -> tuple[Matrix, int] | None:
+    """Class by client of the labels, else class by class; and how many classes a row stands for."""
     if draw != "labels":
         return class_matrix(group, draw)
     maps = (run.partition.counts for run in group.counted if run.partition is not None)
-    return next((tuple(zip(*counts, strict=True)) for counts in maps), None)
+    return next(((tuple(zip(*counts, strict=True)), 1) for counts in maps), None)
 
 
 def _without_repetitions(panels: Iterator[Panel]) -> list[Panel]:

@@ -17,7 +17,7 @@ _UNKNOWN, _FULL = 255, 254
 
 def draw_map(maps: ClassMaps, index: int, label: str) -> str:
     """The map of one group at the last round."""
-    side = len(maps.class_names)
+    side = len(maps.row_names)
     left = 22 + _widest_name(maps) + 6
     cell = (_WIDTH - left - 4) / side
     bottom = _TOP + side * cell
@@ -37,8 +37,8 @@ def draw_map(maps: ClassMaps, index: int, label: str) -> str:
 def map_data(maps: ClassMaps, index: int) -> dict[str, Any]:
     """What the page's script needs to name the values under the pointer and to change the round."""
     return {
-        "side": len(maps.class_names),
-        "names": list(maps.class_names),
+        "side": len(maps.row_names),
+        "names": list(maps.row_names),
         "across": maps.across,
         "down": maps.down,
         "signed": maps.signed,
@@ -94,7 +94,7 @@ def level_of(value: float) -> int:
 
 
 def _row_names(maps: ClassMaps, left: float, cell: float) -> str:
-    names = maps.class_names
+    names = maps.row_names
     labels = [
         text(left - 6, _TOP + (i + 0.5) * cell + 4, shorten(names[i], _NAME_ROOM), anchor="end")
         for i in range(0, len(names), stride(len(names), 14 / cell))
@@ -103,7 +103,7 @@ def _row_names(maps: ClassMaps, left: float, cell: float) -> str:
 
 
 def _column_names(maps: ClassMaps, left: float, cell: float, bottom: float) -> str:
-    names, widest = maps.class_names, _widest_name(maps)
+    names, widest = maps.row_names, _widest_name(maps)
     middles = {i: left + (i + 0.5) * cell for i in range(0, len(names), stride(len(names), (widest + 8) / cell))}
     labels = [
         text(middle, bottom + 16, shorten(names[i], _NAME_ROOM), anchor="middle")
@@ -114,7 +114,7 @@ def _column_names(maps: ClassMaps, left: float, cell: float, bottom: float) -> s
 
 
 def _widest_name(maps: ClassMaps) -> float:
-    return min(_NAME_ROOM, max(text_width(name) for name in maps.class_names))
+    return min(_NAME_ROOM, max(text_width(name) for name in maps.row_names))
 
 
 def _paint(level: int, kind: str) -> dict[str, object]:

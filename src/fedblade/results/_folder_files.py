@@ -72,11 +72,14 @@ class FolderFiles:
 
         Without `sync` a power cut may lose the line, but the end of the process does not.
         """
+        self.append_line(name, record.get(KEYS.get(name, "")), as_line(record), sync=sync)
+
+    def append_line(self, name: str, key: int | None, line: str, *, sync: bool = True) -> None:
+        """Add a line that is JSON already. `key` is its round or client, for the journal."""
         self.check_held()
-        line = as_line(record)
         add_line(self.path / name, line, sync=sync)
-        if self._journal is not None and name in KEYS:
-            self._journal.add(name, record, line)
+        if self._journal is not None and key is not None:
+            self._journal.add(name, key, line)
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """The objects of a file of lines, in order; broken lines are left out and logged, see `read_lines`."""
@@ -99,9 +102,14 @@ class FolderFiles:
         return next(count for count in range(len(known) + 1) if count + 1 not in known)
 
     def recover(self, name: str, last: int | None = None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """The records of a file of lines up to the round `last`, and notes on what was mended; see `recover`.
+        """Mend a file of lines; returns its records, and what `mend` returns."""
+        notes = self.mend(name, last)
+        return self.records(name), notes
 
-        The file and the journal then have these records only. Odd lines are kept in a file beside it.
+    def mend(self, name: str, last: int | None = None) -> tuple[str, ...]:
+        """Make a file of lines what it was up to the round `last`, as far as the journal knows; returns what was odd.
+
+        Later lines are removed. Odd lines are kept in a file beside it.
         """
         found = recover(self.path / name, self._journal, last)
         if found.odd:
@@ -110,7 +118,7 @@ class FolderFiles:
                 add_line(aside, line.decode(errors="backslashreplace"))
         self._replace_lines(name, found.lines)
         kept = f" Odd lines are kept in '{name}{_SET_ASIDE}'." if found.odd else ""
-        return [json.loads(line) for line in found.lines.values()], tuple(f"{note}.{kept}" for note in found.notes)
+        return tuple(f"{note}.{kept}" for note in found.notes)
 
     def _replace_lines(self, name: str, lines: Mapping[int, str]) -> None:
         """Make `lines`, by round or client, the whole of a file; an absent file stays absent if there are none."""

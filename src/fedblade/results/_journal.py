@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.results._file_names import CLIENTS, DIAGNOSTICS, HISTORY
@@ -41,9 +40,9 @@ class Journal:
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
 
-    def add(self, file: str, record: Mapping[str, Any], line: str) -> None:
-        """Note a line that was added to a file."""
-        add_line(self._path, as_line(asdict(self._entry(file, record[KEYS[file]], line))), sync=False)
+    def add(self, file: str, key: int, line: str) -> None:
+        """Note a line that was added to a file; `key` is its round or client."""
+        add_line(self._path, as_line(asdict(self._entry(file, key, line))), sync=False)
 
     def contents(self, file: str) -> dict[int, str]:
         """The contents of the entries of a file by round or client, in order; of a repeated one the later counts."""

@@ -6,19 +6,15 @@ from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
 from fedblade.core.sums import Sum
 from fedblade.core.tree import Tree
+from fedblade.runs._rounding import FloatArray, rounded
 from fedblade.runs._setup import Setup
 
-FloatArray = NDArray[np.float64]
-
-_DIGITS = 6
-"""Significant digits of numbers in lists."""
 _MAX_CLIENTS = 10_000
 """The accuracy that clients can expect is computed for populations up to this size."""
 
@@ -106,7 +102,7 @@ def _mean_of(values: Sequence[MetricValues]) -> MetricValues:
 
 def _sorted(values: Mapping[str, Any]) -> MetricValues:
     """Single numbers apart from lists."""
-    lists = {key: _rounded(value) for key, value in values.items() if not isinstance(value, float | int)}
+    lists = {key: rounded(value) for key, value in values.items() if not isinstance(value, float | int)}
     numbers = {key: value if np.isfinite(value) else None for key, value in values.items() if key not in lists}
     return MetricValues(numbers, lists)
 
@@ -143,14 +139,3 @@ def _mean(values: Sequence[Any]) -> Any:
     if isinstance(first, list):
         return [_mean(entries) for entries in zip(*values, strict=True)]
     return None if any(value is None for value in values) else fmean(values)
-
-
-def _rounded(value: Any) -> Any:
-    """Floats in nested lists, rounded to their significant digits. NaN and infinity become None."""
-    if isinstance(value, Mapping):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
-    return value

@@ -17,6 +17,7 @@ from fedblade.core.tree import tree_bytes
 from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory, numbered
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
 from fedblade.runs._exchanges import has_exchanges, run_exchanges
@@ -55,7 +56,7 @@ class Driver:
         self._has_fixed_tensors = np.zeros(setup.clients.train.num_clients, dtype=bool)
         self.state = setup.start
         self.history: list[RoundRecord] = []
-        self.diagnostics: list[RoundRecord] = []
+        self.diagnostics = DiagnosticLog(directory)
         self.has_started = False
 
     @property
@@ -175,10 +176,8 @@ class Driver:
     def _complete(self, state: ServerState, record: RoundRecord, evaluation: Evaluation | None) -> None:
         """Write the record of a round, make its state the state of the run, and save a checkpoint if one is due."""
         with timed("save"):
-            if evaluation is not None and evaluation.lists:
-                self.diagnostics.append({"round": state.round, **evaluation.lists})
-                if self._directory is not None:
-                    self._directory.append(DIAGNOSTICS, self.diagnostics[-1])
+            if evaluation is not None:
+                self.diagnostics.append(state.round, evaluation.lists)
             if self._directory is not None:
                 self._directory.append(HISTORY, record)
             if evaluation is not None:
@@ -213,7 +212,7 @@ class Driver:
         self.state, notes = restored.state, list(restored.notes)
         self._saved_round = self.state.round
         self.history, mended = self._directory.recover(HISTORY, self.state.round)
-        self.diagnostics, mended_too = self._directory.recover(DIAGNOSTICS, self.state.round)
+        mended_too = self._directory.mend(DIAGNOSTICS, self.state.round)
         self._personal_models.restore(restored.facts, self.history)
         for round_ in range(self.state.round):
             self._has_fixed_tensors[self._cohort(round_)] = True

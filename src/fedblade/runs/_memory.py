@@ -13,18 +13,23 @@ import torch
 
 from fedblade.core.errors import RunFailed
 
-_TRIM, _TOP_PAD, _MMAP = -1, -2, -3
+_TRIM, _TOP_PAD, _MMAP, _MOST_MMAPS = -1, -2, -3, -4
 _MEGABYTE = 2**20
 
 
-def keep_freed_memory() -> bool:
-    """Raise the thresholds of glibc's allocator for the rest of the process; True if the process uses glibc."""
+def keep_freed_memory(*, of_any_size: bool = False) -> bool:
+    """Raise the thresholds of glibc's allocator for the rest of the process; True if the process uses glibc.
+
+    Blocks of 32 MB and more are kept only if freed memory `of_any_size` is: free memory between such blocks cannot be
+    returned to the system.
+    """
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    # glibc accepts at most 32 MB for the first option. There are few larger blocks.
-    wanted = ((_MMAP, 32 * _MEGABYTE), (_TRIM, 256 * _MEGABYTE), (_TOP_PAD, 16 * _MEGABYTE))
+    # glibc accepts at most 32 MB for the first option.
+    wanted = [(_MMAP, 32 * _MEGABYTE), (_TRIM, 256 * _MEGABYTE), (_TOP_PAD, 16 * _MEGABYTE)]
+    wanted += [(_MOST_MMAPS, 0)] if of_any_size else []
     taken = [set_option(option, size) for option, size in wanted]
     return all(taken)
 

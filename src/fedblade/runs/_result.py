@@ -1,7 +1,8 @@
 """The result of a run: of a run that just ended, read from a run folder, or received from rank 0."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.results import CLIENTS, DIAGNOSTICS, MODEL, RunDirectory
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
@@ -33,7 +35,6 @@ class Result:
     - `path`: the run folder, or None.
     - `clients`: one record per client whose personal model was measured after the last round.
     - `profile`: where the time went, if that was asked for and a round was left to do.
-    - `diagnostics`: one record per round in which a metric gave more than single numbers, such as a spectrum.
     """
 
     history: list[RoundRecord]
@@ -42,7 +43,15 @@ class Result:
     path: Path | None
     clients: list[ClientRecord] = field(default_factory=list)
     profile: Profile | None = None
-    diagnostics: list[RoundRecord] = field(default_factory=list)
+    read_diagnostics: Callable[[], list[RoundRecord]] = field(default=list, repr=False, compare=False)
+
+    @cached_property
+    def diagnostics(self) -> list[RoundRecord]:
+        """One record per round in which a metric gave more than single numbers, such as a spectrum.
+
+        With a run folder they are read from it when they are first asked for, because those of a long run are large.
+        """
+        return self.read_diagnostics()
 
 
 def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) -> Result:
@@ -50,7 +59,7 @@ def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) 
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
     summary = summarise(setup, driver.history, "finished", driver.clients, changes_on_record(directory))
-    return Result(driver.history, summary, model, path, driver.clients, diagnostics=driver.diagnostics)
+    return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=driver.diagnostics.records)
 
 
 def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module | None) -> Result | None:
@@ -64,7 +73,7 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
         load(directory.path, model),
         directory.path,
         directory.records(CLIENTS),
-        diagnostics=directory.records(DIAGNOSTICS),
+        read_diagnostics=DiagnosticLog(directory).records,
     )
 
 
@@ -105,4 +114,5 @@ def received_result(path: Path | None, setup: Setup, parts: Mapping[str, Any], t
     """The result that rank 0 sent."""
     model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset))
     model.load_state_dict(tensors)
-    return Result(model=model, path=path, **parts)
+    others = {name: value for name, value in parts.items() if name != "diagnostics"}
+    return Result(model=model, path=path, read_diagnostics=lambda: parts["diagnostics"], **others)

@@ -19,6 +19,8 @@ from fedblade.runs._spinning import sleeping_when_busy
 
 _OPERATIONS_PER_THREAD = 2e8
 """Floating-point operations of a step that keep one more thread busy."""
+_WIDE = 2048
+"""A covariance of so many features has 32 MB. Metrics add up several per batch: page faults are half of the time."""
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def fitting_threads(setup: Setup) -> Iterator[None]:
     before = torch.get_num_threads()
     try:
         if setup.test_order.device.type == "cpu":
-            keep_freed_memory()
+            keep_freed_memory(of_any_size=setup.problem.network.dim >= _WIDE)
             torch.set_num_threads(min(before, max(1, math.ceil(_operations(setup) / _OPERATIONS_PER_THREAD))))
         with sleeping_when_busy() if setup.test_order.device.type == "cpu" else nullcontext():
             yield
