@@ -1,10 +1,8 @@
 """Entry point: an error becomes one line and an exit status, and a signal leaves a run that can go on."""
 
 import re
-import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Annotated, Any
 
 import click
@@ -26,8 +24,9 @@ from fedblade.cli import (
     _sweep,
     _watch,
 )
-from fedblade.cli._stop import Stopped
+from fedblade.cli._stop import Stopped, stop_on_signals
 from fedblade.core.errors import FedbladeError
+from fedblade.core.standard_streams import lost_output, survive_lost_output
 
 app = typer.Typer(
     name="fedblade",
@@ -42,14 +41,14 @@ for command in (
     _compare.compare,
     _sweep.sweep,
     _reproduce.reproduce,
-    _list.list_,
-    _show.show,
-    _partition.partition,
+    printing(_list.list_),
+    printing(_show.show),
+    printing(_partition.partition),
     _data.data,
     _report.report,
     _watch.watch,
-    _bench.bench,
-    _doctor.doctor,
+    printing(_bench.bench),
+    printing(_doctor.doctor),
 ):
     app.command(name=command.__name__.rstrip("_"))(command)
 app.add_typer(_flower.flower)
@@ -73,15 +72,17 @@ def main() -> None:
     """Run the command line. Exit status: 0 done, 1 the run failed, 2 a mistake of the user, 128+n a signal."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
-    sys.exit(exit_status(arguments, debug=debug))
+    survive_lost_output()
+    stop_on_signals()
+    sys.exit(_say_what_was_lost(exit_status(arguments, debug=debug)))
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    """Stop cleanly at the first signal. A second one ends the process at once; the run can go on from its files."""
-    signal.signal(number, signal.SIG_DFL)
-    raise Stopped(number)
+def _say_what_was_lost(status: int) -> int:
+    """Say that the output of a command that ended well is lost, unless its reader went away on purpose."""
+    lost = lost_output()
+    if status == 0 and lost is not None and not isinstance(lost, BrokenPipeError):
+        print(f"watch out: what the command printed is lost ({lost.strerror}); its work is done", file=sys.stderr)
+    return status
 
 
 def exit_status(arguments: list[str], *, debug: bool) -> int:
@@ -97,6 +98,11 @@ def exit_status(arguments: list[str], *, debug: bool) -> int:
         return _print_error(f"{error.format_message()} Try '{used} --help'.", error.exit_code, debug=debug)
     except FedbladeError as error:
         return _print_error(str(error), error.exit_status, debug=debug)
+    except UnicodeError as error:
+        return _print_error(f"text that is not UTF-8: {error}. Store the file as UTF-8.", 2, debug=debug)
+    except OSError as error:
+        where = "" if error.filename is None else f"'{error.filename}': "
+        return _print_error(f"{where}{error.strerror or error}. {remedy(error)}.", 1, debug=debug)
     except Exception as error:
         message = f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where."
         return _print_error(message, 1, debug=debug)
