@@ -5,7 +5,6 @@ import sys
 import traceback
 from typing import Annotated, Any
 
-import click
 import typer
 
 from fedblade._version import __version__
@@ -24,9 +23,10 @@ from fedblade.cli import (
     _sweep,
     _watch,
 )
+from fedblade.cli._errors import only_prints, refuse_lost_output, worded
 from fedblade.cli._stop import Stopped, stop_on_signals
-from fedblade.core.errors import FedbladeError
-from fedblade.core.standard_streams import lost_output, survive_lost_output
+from fedblade.core.errors import RunFailed
+from fedblade.core.standard_streams import survive_lost_output
 
 app = typer.Typer(
     name="fedblade",
@@ -41,14 +41,14 @@ for command in (
     _compare.compare,
     _sweep.sweep,
     _reproduce.reproduce,
-    printing(_list.list_),
-    printing(_show.show),
-    printing(_partition.partition),
+    only_prints(_list.list_),
+    only_prints(_show.show),
+    only_prints(_partition.partition),
     _data.data,
     _report.report,
     _watch.watch,
-    printing(_bench.bench),
-    printing(_doctor.doctor),
+    only_prints(_bench.bench),
+    only_prints(_doctor.doctor),
 ):
     app.command(name=command.__name__.rstrip("_"))(command)
 app.add_typer(_flower.flower)
@@ -78,10 +78,12 @@ def main() -> None:
 
 
 def _say_what_was_lost(status: int) -> int:
-    """Say that the output of a command that ended well is lost, unless its reader went away on purpose."""
-    lost = lost_output()
-    if status == 0 and lost is not None and not isinstance(lost, BrokenPipeError):
-        print(f"watch out: what the command printed is lost ({lost.strerror}); its work is done", file=sys.stderr)
+    """Say if the output of a command that did its work is lost; its status says that the work is done."""
+    try:
+        refuse_lost_output()
+    except RunFailed as error:
+        if status == 0:
+            print(f"watch out: {error} Only what the command printed is lost; its work is done.", file=sys.stderr)
     return status
 
 
@@ -93,19 +95,8 @@ def exit_status(arguments: list[str], *, debug: bool) -> int:
     except Stopped as stopped:
         print(stopped.advice(arguments), file=sys.stderr)
         return 128 + stopped.number
-    except click.ClickException as error:
-        used = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
-        return _print_error(f"{error.format_message()} Try '{used} --help'.", error.exit_code, debug=debug)
-    except FedbladeError as error:
-        return _print_error(str(error), error.exit_status, debug=debug)
-    except UnicodeError as error:
-        return _print_error(f"text that is not UTF-8: {error}. Store the file as UTF-8.", 2, debug=debug)
-    except OSError as error:
-        where = "" if error.filename is None else f"'{error.filename}': "
-        return _print_error(f"{where}{error.strerror or error}. {remedy(error)}.", 1, debug=debug)
     except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where."
-        return _print_error(message, 1, debug=debug)
+        return _print_error(*worded(error), debug=debug)
 
 
 def _print_error(message: str, status: int, *, debug: bool) -> int:

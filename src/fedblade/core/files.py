@@ -57,9 +57,7 @@ def write_file(target: Path, content: bytes | str) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, content)
     except OSError as error:
-        raise Misconfigured(
-            f"cannot write '{target}' ({error.strerror or error}). {remedy(error)}, or choose another place."
-        ) from error
+        raise Misconfigured(f"cannot write '{target}' ({error.strerror or error}). Choose another place.") from error
     return target
 
 

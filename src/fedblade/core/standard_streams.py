@@ -4,6 +4,7 @@ The reader of a pipe goes away (`| head -1`), the disk of a log is full, a termi
 is remembered, and everything after it is thrown away.
 """
 
+import codecs
 import contextlib
 import io
 import os
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _NUMBERS = {"stdout": 1, "stderr": 2}
+_ANY_TEXT = "fedblade-any-text"
+"""Name of the way in which text is printed that the encoding of a stream does not have."""
 
 
 class _LosableFile(io.FileIO):
@@ -33,6 +36,17 @@ class _LosableFile(io.FileIO):
             _open_nowhere(self.fileno())
             return memoryview(data).nbytes
         return written
+
+
+def _encode_any_text(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Names of files that are no text are printed as the bytes that they are; other characters are escaped."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+codecs.register_error(_ANY_TEXT, _encode_any_text)
 
 
 def survive_lost_output() -> None:
@@ -68,7 +82,7 @@ def _surviving(stream: TextIO | None, number: int) -> TextIO:
     return io.TextIOWrapper(
         file if stream.write_through else io.BufferedWriter(file),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors=_ANY_TEXT if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

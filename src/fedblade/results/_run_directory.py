@@ -68,7 +68,7 @@ class RunDirectory:
         """The configuration that the run was started with."""
         try:
             return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise CorruptFile(f"'{self.path / CONFIG}' cannot be read: {error}. Start a new run elsewhere.") from error
 
     def check(self, config: Mapping[str, Any], *, resume: bool) -> None:

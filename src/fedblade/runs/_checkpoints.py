@@ -65,4 +65,6 @@ class Checkpoints:
         return self.folder / f"round-{round_:06d}.safetensors"
 
     def _saved(self) -> list[int]:
-        return sorted(int(path.stem.removeprefix("round-")) for path in self.folder.glob("round-*.safetensors"))
+        numbers = (path.stem.removeprefix("round-") for path in self.folder.glob("round-*.safetensors"))
+        # A file with another name, such as a copy that somebody made, is no checkpoint.
+        return sorted(int(number) for number in numbers if number.isdecimal())
