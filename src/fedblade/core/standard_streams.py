@@ -1,7 +1,7 @@
 """Standard streams that never fail: work goes on when nobody can read what it prints.
 
-The reader of a pipe goes away (`| head -1`), the disk of a log is full, a terminal is closed: the first write that fails
-is remembered, and everything after it is thrown away.
+The reader of a pipe goes away (`| head -1`), the disk of a log is full, or a terminal is closed: the first write that
+fails is remembered, and everything after it is thrown away.
 """
 
 import codecs
