@@ -28,7 +28,8 @@ def worded(error: Exception) -> tuple[str, int]:
             file = "" if error.filename is None else f"'{error.filename}': "
             return f"{file}{error.strerror}. {remedy(error)}.", 2 if error.errno in _WRONG_PATH else 1
     if memory_ran_out(error):
-        return f"the memory of this machine is too small: {error}. End other processes, or ask for less.", 1
+        what = f": {error}" if str(error) else ""
+        return f"the memory of this machine is too small{what}. End other processes, or ask for less.", 1
     return f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where.", 1
 
 
