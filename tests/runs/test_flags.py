@@ -46,7 +46,9 @@ def test_a_learning_rate_that_is_much_too_high_is_seen_at_the_end(method):
     assert bool(clamped) == (method in ("fedetf", "fedblade"))
 
 
-@pytest.mark.parametrize("method", sampled(["fedavg", "scaffold", "fedblade", "fedper", "ditto", "fedgela", "local_ce"]))
+@pytest.mark.parametrize(
+    "method", sampled(["fedavg", "scaffold", "fedblade", "fedper", "ditto", "fedgela", "local_ce"])
+)
 def test_a_healthy_run_has_no_flag(method):
     ran = train(method, rounds=10)
     assert run_flags(ran.setup, ran.driver.history, finished=True) == []
