@@ -10,10 +10,7 @@ import io
 import os
 import select
 import sys
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from typing import Any, TextIO
 
 _NUMBERS = {"stdout": 1, "stderr": 2}
 _ANY_TEXT = "fedblade-any-text"
@@ -25,7 +22,7 @@ class _LosableFile(io.FileIO):
 
     lost: OSError | None = None
 
-    def write(self, data: "ReadableBuffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         """Write bytes, or throw them away if that is impossible; returns how many are dealt with."""
         try:
             while (written := super().write(data)) is None:
