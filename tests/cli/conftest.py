@@ -71,18 +71,19 @@ def zygote() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def cli(zygote: subprocess.Popen[str], tmp_path: Path) -> Cli:
-    """Run `fedblade` with arguments in `tmp_path`."""
+    """Run `fedblade` with arguments in `tmp_path`; `stdout` is a file that takes its output instead of the answer."""
 
-    def run(*argv: Any, **env: str) -> Answer:
-        streams = {"stdout": str(tmp_path / ".stdout"), "stderr": str(tmp_path / ".stderr")}
+    def run(*argv: Any, stdout: Path | None = None, **env: str) -> Answer:
+        streams = {"stdout": str(stdout or tmp_path / ".stdout"), "stderr": str(tmp_path / ".stderr")}
         request = {"argv": [str(each) for each in argv], "cwd": str(tmp_path), "env": env, **streams}
         zygote.stdin.write(json.dumps(request) + "\n")
         zygote.stdin.flush()
         status = int(zygote.stdout.readline())
-        texts = [Path(path).read_text(encoding="utf-8") for path in streams.values()]
-        for path in streams.values():
-            Path(path).unlink()
-        return Answer(status, *texts)
+        read = {name: Path(path) for name, path in streams.items() if name == "stderr" or stdout is None}
+        texts = {name: path.read_bytes().decode(errors="surrogateescape") for name, path in read.items()}
+        for path in read.values():
+            path.unlink()
+        return Answer(status, texts.get("stdout", ""), texts["stderr"])
 
     return run
 

@@ -5,11 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import warnings
 from datetime import date
 
 import pytest
 
+from fedblade.core.stop_signals import STOP_SIGNALS
 from support.processes import processes_in
+
+with warnings.catch_warnings():
+    # The pinned typer uses a name that the pinned click announces to remove.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from fedblade.cli._stop import Stopped, stop_on_signals
 
 TODAY = date.today().isoformat()
 
@@ -56,6 +64,69 @@ def test_a_sweep_names_the_command_with_its_folder_once(long, tmp_path):
     assert line.startswith("stopped; to go on: fedblade sweep ")
     assert line.endswith("--out 'my folder'")
     assert line.count("--out") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+def test_a_run_whose_terminal_is_closed_can_go_on(small, tmp_path):
+    """A closed terminal sends SIGHUP, and nothing can be printed on it any more."""
+    import pty
+
+    child, terminal = pty.fork()
+    if child == 0:
+        argv = ["run", *small, "--set", "rounds=5000", "--out", "mine"]
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [sys.executable, "-m", "fedblade", *argv], os.environ | {"OMP_NUM_THREADS": "1"})
+    history, deadline = tmp_path / "mine" / "history.jsonl", time.monotonic() + 60
+    while not history.exists() or len(history.read_bytes().splitlines()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
+    summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert (tmp_path / "mine" / "checkpoints" / f"round-{summary['rounds']:06d}.safetensors").is_file()
+
+
+@pytest.fixture
+def handlers_restored():
+    """The handlers of the signals are those from before when the test has ended."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers_restored")
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+@pytest.mark.parametrize(
+    ("received", "stops"),
+    [
+        (["SIGHUP", "SIGHUP", "SIGTERM"], ["SIGHUP"]),
+        (["SIGTERM", "SIGHUP"], ["SIGTERM"]),
+        (["SIGINT", "SIGTERM"], ["SIGINT", "SIGTERM"]),
+    ],
+)
+def test_a_hangup_beside_another_signal_stops_once(received, stops):
+    stopped = []
+    stop_on_signals()
+    for name in received:
+        try:
+            signal.raise_signal(signal.Signals[name])
+        except Stopped as error:
+            stopped.append(signal.Signals(error.number).name)
+    assert stopped == stops
+
+
+@pytest.mark.usefixtures("handlers_restored")
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the system has no SIGHUP")
+def test_with_nohup_a_closed_terminal_stops_nothing():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop_on_signals()
+    signal.raise_signal(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    with pytest.raises(Stopped):
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_run_is_resumed(long, tmp_path):

@@ -1,10 +1,11 @@
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from fedblade.core.files import write_atomic
+from fedblade.core.files import cannot_write, write_atomic
 
 
 def test_text_and_bytes_are_written_whole(tmp_path):
@@ -64,3 +65,21 @@ def test_permissions_follow_the_umask(tmp_path):
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "No space left on device. Free some space, then go on with --resume"),
+        (errno.EDQUOT, "Free some space, or ask for a larger quota, then go on"),
+        (errno.EACCES, "Permission denied. Check the permissions of the folder, then go on"),
+        (errno.EROFS, "Read-only file system. Make the disk writable, or choose another one, then go on"),
+        (errno.ENAMETOOLONG, "File name too long. Choose a shorter name, then go on"),
+        (errno.ENOENT, "No such file or directory. Put the folder back if it was moved or removed, then go on"),
+        (errno.EIO, "Check the disk, then go on"),
+    ],
+)
+def test_what_to_do_follows_from_why_a_file_could_not_be_written(number, advice):
+    message = str(cannot_write(Path("run/file"), OSError(number, os.strerror(number))))
+    assert message.startswith("cannot write 'run/file': ")
+    assert advice in message

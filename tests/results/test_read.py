@@ -125,25 +125,38 @@ def test_missing_path_a_file_and_an_empty_folder_are_refused(make_run, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "left_out"),
     [
-        ("config.toml", "method = = 1", "is not TOML"),
-        ("summary.json", "{", "is not a JSON object"),
-        ("partition.json", "[]", "is not a JSON object"),
-        ("partition.json", '{"counts": [[1, 2], [3]]}', "is not a table of counts"),
-        ("partition.json", '{"counts": []}', "is not a table of counts"),
-        ("partition.json", '{"counts": [[-1]]}', "is not a table of counts"),
+        ("config.toml", "method = = 1", "mine/config.toml"),
+        ("summary.json", "{", "mine/summary.json"),
+        ("summary.json", "", "mine/summary.json"),
+        ("partition.json", "[]", "mine/partition.json"),
+        ("partition.json", '{"counts": [[1, 2], [3]]}', "the counts in mine/partition.json"),
+        ("partition.json", '{"counts": []}', "the counts in mine/partition.json"),
+        ("partition.json", '{"counts": [[-1]]}', "the counts in mine/partition.json"),
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(make_run, name: str, content: str, says: str):
-    run: Path = make_run()
+def test_a_damaged_file_is_left_out_and_named_and_the_rest_is_read(make_run, name: str, content: str, left_out: str):
+    run: Path = make_run(accuracies=[10.0, 20.0], folder="mine")
     (run / name).write_text(content)
 
-    with pytest.raises(Misconfigured, match=says) as caught:
-        read_runs([run])
+    (record,) = read_runs([run])
 
-    assert str(run / name) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert record.left_out == (left_out,)
+    assert [round_.accuracy for round_ in record.history] == [10.0, 20.0]
+    assert record.status == ("unknown" if name == "summary.json" else "finished")
+
+
+@pytest.mark.parametrize("line", ["{}", "null", "[]", '{"round": true}', '{"round": -3}', '{"round": 1e99}'])
+def test_a_line_of_the_history_that_is_no_round_is_left_out_and_named(make_run, line: str):
+    run = make_run(accuracies=[10.0, 20.0, 30.0], folder="mine")
+    lines = (run / "history.jsonl").read_text().splitlines()
+    (run / "history.jsonl").write_text("\n".join([lines[0], line, lines[2]]) + "\n")
+
+    (record,) = read_runs([run])
+
+    assert [round_.number for round_ in record.history] == [1, 3]
+    assert record.left_out == ("line 2 of mine/history.jsonl",)
 
 
 def test_what_cannot_be_read_is_left_out_and_named(make_run):

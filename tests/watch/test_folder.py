@@ -32,17 +32,26 @@ def test_a_torn_last_line_is_not_a_round_yet(run, folder):
     assert (folder.runs[0].record.rounds_done, folder.problems) == (3, [])
 
 
-def test_what_cannot_be_read_keeps_what_was_read_before_and_mends_itself(run, folder):
+def test_what_cannot_be_read_is_named_and_mends_itself(run, folder):
     run.rounds(3)
-    folder.refresh()
     run.write("partition.json", "[]", at=run.start + 50)
     folder.refresh()
     assert folder.runs[0].record.rounds_done == 3
-    assert "is not a JSON object" in folder.problems[0]
+    assert folder.runs[0].record.left_out == ("run/partition.json",)
     run.rounds(5)
     run.write("partition.json", "{}", at=run.start + 51)
     folder.refresh()
-    assert (folder.runs[0].record.rounds_done, folder.problems) == (5, [])
+    assert (folder.runs[0].record.rounds_done, folder.runs[0].record.left_out) == (5, ())
+
+
+def test_what_cannot_be_opened_keeps_what_was_read_before(run, folder):
+    run.rounds(3)
+    folder.refresh()
+    (run.path / "history.jsonl").unlink()
+    (run.path / "history.jsonl").mkdir()
+    folder.refresh()
+    assert folder.runs[0].record.rounds_done == 3
+    assert "cannot be read" in folder.problems[0]
 
 
 def test_a_broken_round_is_left_out_and_does_not_hide_the_others(run, folder):
@@ -59,8 +68,10 @@ def test_a_broken_run_does_not_hide_the_others(make_run, tmp_path):
     bad.write("config.toml", "[[[", at=bad.start)
     folder = WatchedFolder(tmp_path / "runs")
     folder.refresh()
-    assert [watched.folder.name for watched in folder.runs] == ["a"]
-    assert "not TOML" in folder.problems[0]
+    assert [(watched.folder.name, watched.record.left_out) for watched in folder.runs] == [
+        ("a", ()),
+        ("b", ("b/config.toml",)),
+    ]
 
 
 def test_files_that_are_not_there_yet_and_folders_that_vanish(tmp_path, run):

@@ -1,13 +1,10 @@
 """Entry point: an error becomes one line and an exit status, and a signal leaves a run that can go on."""
 
 import re
-import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Annotated, Any
 
-import click
 import typer
 
 from fedblade._version import __version__
@@ -26,8 +23,10 @@ from fedblade.cli import (
     _sweep,
     _watch,
 )
-from fedblade.cli._stop import Stopped
-from fedblade.core.errors import FedbladeError
+from fedblade.cli._errors import only_prints, refuse_lost_output, worded
+from fedblade.cli._stop import Stopped, stop_on_signals
+from fedblade.core.errors import RunFailed
+from fedblade.core.standard_streams import survive_lost_output
 
 app = typer.Typer(
     name="fedblade",
@@ -42,14 +41,14 @@ for command in (
     _compare.compare,
     _sweep.sweep,
     _reproduce.reproduce,
-    _list.list_,
-    _show.show,
-    _partition.partition,
+    only_prints(_list.list_),
+    only_prints(_show.show),
+    only_prints(_partition.partition),
     _data.data,
     _report.report,
     _watch.watch,
-    _bench.bench,
-    _doctor.doctor,
+    only_prints(_bench.bench),
+    only_prints(_doctor.doctor),
 ):
     app.command(name=command.__name__.rstrip("_"))(command)
 app.add_typer(_flower.flower)
@@ -73,15 +72,19 @@ def main() -> None:
     """Run the command line. Exit status: 0 done, 1 the run failed, 2 a mistake of the user, 128+n a signal."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
-    sys.exit(exit_status(arguments, debug=debug))
+    survive_lost_output()
+    stop_on_signals()
+    sys.exit(_say_what_was_lost(exit_status(arguments, debug=debug)))
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    """Stop cleanly at the first signal. A second one ends the process at once; the run can go on from its files."""
-    signal.signal(number, signal.SIG_DFL)
-    raise Stopped(number)
+def _say_what_was_lost(status: int) -> int:
+    """Say if the output of a command that did its work is lost; its status says that the work is done."""
+    try:
+        refuse_lost_output()
+    except RunFailed as error:
+        if status == 0:
+            print(f"watch out: {error} Only what the command printed is lost; its work is done.", file=sys.stderr)
+    return status
 
 
 def exit_status(arguments: list[str], *, debug: bool) -> int:
@@ -92,14 +95,8 @@ def exit_status(arguments: list[str], *, debug: bool) -> int:
     except Stopped as stopped:
         print(stopped.advice(arguments), file=sys.stderr)
         return 128 + stopped.number
-    except click.ClickException as error:
-        used = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
-        return _print_error(f"{error.format_message()} Try '{used} --help'.", error.exit_code, debug=debug)
-    except FedbladeError as error:
-        return _print_error(str(error), error.exit_status, debug=debug)
     except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where."
-        return _print_error(message, 1, debug=debug)
+        return _print_error(*worded(error), debug=debug)
 
 
 def _print_error(message: str, status: int, *, debug: bool) -> int:

@@ -2,13 +2,17 @@
 
 import os
 import shlex
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+
+from fedblade.core.stop_signals import HANGUP, STOP_SIGNALS
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived. Not an `Exception`, so that no `except Exception` stops the signal.
+    """One of `STOP_SIGNALS` arrived. Not an `Exception`, so that no `except Exception` stops the signal.
 
     `added_options` are the options that, added to the stopped command, make it continue; None if it cannot continue.
     """
@@ -24,6 +28,32 @@ class Stopped(BaseException):
             return "stopped"
         with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
         return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *arguments, *self.added_options])}"
+
+
+def stop_on_signals() -> None:
+    """Let signals stop the command. A hang-up that is ignored already, as with `nohup`, stays ignored."""
+    handler = _StopHandler()
+    for number in STOP_SIGNALS:
+        if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+class _StopHandler:
+    """Stops the command cleanly at the first signal. A second one ends the process at once.
+
+    A closed terminal sends SIGHUP more than once, and the end of a session sends SIGHUP and SIGTERM together. They
+    count as one signal.
+    """
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal; Python calls this in the main thread."""
+        signal.signal(number, signal.SIG_IGN if number == HANGUP else signal.SIG_DFL)
+        first, self._first = self._first, number
+        if first is None or HANGUP not in (first, number):
+            raise Stopped(number)
 
 
 @contextmanager

@@ -27,6 +27,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
     """The tables with the overrides set. Names of parts are set first, because they decide which knobs exist."""
     check_tables(tables)
+    for key, value in overrides.items():
+        _refuse_other_than_text(key, value)
     config: Raw = copy.deepcopy(dict(tables))
     per_method = config.pop("methods", {})
     others = dict(overrides)
@@ -42,6 +44,16 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         _set(config, path, value)
     _refuse_unused_epochs(config, paths)
     return config
+
+
+def _refuse_other_than_text(key: str, value: Any) -> None:
+    """Refuse a key or a value from the command line that is not UTF-8, such as some names of files."""
+    try:
+        f"{key}{value}".encode()
+    except UnicodeEncodeError as error:
+        raise Misconfigured(
+            f"{key!a} = {value!a} is not UTF-8 text, and a configuration is. Give a file a name in UTF-8."
+        ) from error
 
 
 def full_key(config: Mapping[str, Any], key: str) -> str:

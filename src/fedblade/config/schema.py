@@ -12,7 +12,8 @@ def _names(value: object) -> object:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
+"""No count is larger, and torch and NumPy cannot compute with much larger ones."""
 Names = BeforeValidator(_names)
 """For a list of names, which may also be written as a string with commas: `metrics=nc1,nc2`."""
 

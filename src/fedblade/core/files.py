@@ -1,5 +1,6 @@
 """Files that are written as a whole or not at all."""
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -8,6 +9,28 @@ from fedblade.core.errors import Misconfigured, RunFailed
 
 BINARY = getattr(os, "O_BINARY", 0)
 """Keeps Windows from changing line ends; other systems have no such flag."""
+
+
+_REMEDIES = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space, or ask for a larger quota",
+    errno.EACCES: "Check the permissions of the folder",
+    errno.EPERM: "Check the permissions and the attributes of the folder",
+    errno.EROFS: "Make the disk writable, or choose another one",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.ENOENT: "Put the folder back if it was moved or removed",
+    errno.ENOTDIR: "Choose a path whose folders are no files",
+    errno.EISDIR: "Name a file, not a folder",
+    errno.ELOOP: "Remove the link that points to itself",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "Close programs that hold many files open",
+}
+"""What to do about an error of the operating system, by its number."""
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that cannot be read or written, without a full stop."""
+    return _REMEDIES.get(error.errno or 0, "Check the disk")
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -42,7 +65,7 @@ def cannot_write(path: Path, error: OSError) -> RunFailed:
     """The error for a file of a run that could not be written."""
     return RunFailed(
         f"cannot write '{path}': {error.strerror or error}. "
-        f"Free some space, then go on with --resume; everything up to the last checkpoint is kept."
+        f"{remedy(error)}, then go on with --resume; everything up to the last checkpoint is kept."
     )
 
 

@@ -8,6 +8,17 @@ _STATUS, _MEMORY = Path("/proc/self/status"), Path("/proc/meminfo")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "could not create a memory", "std::bad_alloc")
+"""Parts of the messages of torch when memory ran out on a CPU; torch has no type for this error."""
+
+
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error says that the machine's memory ran out. The memory of a GPU has an error type of torch."""
+    if isinstance(error, RuntimeError):
+        return any(phrase in str(error) for phrase in _NO_MEMORY)
+    return isinstance(error, MemoryError)
+
+
 def cores() -> int:
     """Cores that this process may use, or fewer if its container grants less time than these cores have."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

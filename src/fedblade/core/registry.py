@@ -136,6 +136,12 @@ def _import_module(name: str, kind: str) -> Any:
         raise Misconfigured(
             f"cannot import '{name}' for {kind} '{name}:…': {error}. Install it or give the path of a .py file."
         ) from error
+    except FedbladeError:
+        raise
+    except Exception as error:
+        raise Misconfigured(
+            f"'{name}' cannot be imported: {type(error).__name__}: {error}. Correct the module or its name."
+        ) from error
 
 
 def _import_file(path: Path) -> Any:

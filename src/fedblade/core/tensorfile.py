@@ -1,8 +1,9 @@
 """Tensors and a little metadata in one safetensors file, written atomically and checked when read."""
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None 
 def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     """Load a tree and its metadata; an incomplete or changed file raises `CorruptFile`."""
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        with _named_in_utf8(path) as name_in_utf8, safetensors.safe_open(name_in_utf8, "pt", device="cpu") as file:
             header = dict(json.loads((file.metadata() or {}).get(_HEADER, "{}")))
             tensors = {name: _copied(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
@@ -51,10 +52,22 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
 def read_facts(path: Path) -> dict[str, Any]:
     """The metadata of a file alone. The tensors are not read, so nothing is checked; `CorruptFile` if it has none."""
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        with _named_in_utf8(path) as name, safetensors.safe_open(name, framework="pt", device="cpu") as file:
             return dict(json.loads((file.metadata() or {})[_HEADER])["facts"])
     except Exception as error:  # safetensors has error types of its own for incomplete files
         raise CorruptFile(f"'{path}' cannot be read ({error})") from error
+
+
+@contextlib.contextmanager
+def _named_in_utf8(path: Path) -> Iterator[str]:
+    """A name of the file that safetensors can open: it cannot open a path that is not UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        with path.open("rb") as file:
+            yield f"/dev/fd/{file.fileno()}"
+    else:
+        yield str(path)
 
 
 def _copied(tensor: Tensor) -> Tensor:

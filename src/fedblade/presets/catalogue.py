@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.files import remedy
 from fedblade.presets.grid import KEYWORDS, Cell, expand, inherit
 from fedblade.presets.names import NAMES
 
@@ -195,6 +196,8 @@ def _read(name: str) -> dict[str, Any]:
         return _parse((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"), name)
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
+        if path.is_dir():
+            raise Misconfigured(f"'{name}' is a folder; expected a config file or a preset.")
         if not path.is_file():
             raise Misconfigured(f"no such config file '{name}'. Give an existing .toml file or a preset.")
         return _parse_file(path)
@@ -204,9 +207,12 @@ def _read(name: str) -> dict[str, Any]:
 def _parse_file(path: Path) -> dict[str, Any]:
     """The tables of a user's file."""
     try:
-        return _parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
+        # Some editors on Windows put a byte order mark first; TOML does not allow it.
+        return _parse(path.read_text(encoding="utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
         raise Misconfigured(f"'{path}' cannot be read as UTF-8 text: {error}. Save it as UTF-8.") from error
+    except OSError as error:
+        raise Misconfigured(f"'{path}' cannot be read ({error.strerror}). {remedy(error)}.") from error
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -139,8 +139,10 @@ def _accuracy(
 
 
 def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
-    """Whose accuracy it is, and how many runs are missing."""
+    """Whose accuracy it is, whether there are warnings, and how many runs are missing."""
     tags = [("personal models", False)] if row.accuracy_of == "personal" else []
+    if row.flags:
+        tags.append(("watch out", True))
     if row.finished < row.runs:
         ended = row.finished + row.failed == row.runs
         state = f"{row.failed} of {row.runs} failed" if ended else f"{row.finished} of {row.runs} finished"

@@ -7,6 +7,8 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 
+_MOST_ROUNDS = 10**9
+
 
 @dataclass(frozen=True)
 class Lines:
@@ -19,7 +21,7 @@ class Lines:
 def read_lines(path: Path, *, by_round: bool = False) -> Lines:
     """Read a file with one JSON object per line; a file that is not there has none.
 
-    A line that is no JSON object is broken; with `by_round`, so is a line without a whole number as `round`. Broken
+    A line that is no JSON object is broken; with `by_round`, so is a line whose `round` is no number of a round. Broken
     lines are left out and counted. A broken last line without a line end is left out and not counted: a run that is
     writing, or was killed while it wrote, leaves such a line.
     """
@@ -27,17 +29,21 @@ def read_lines(path: Path, *, by_round: bool = False) -> Lines:
     objects, broken = [], []
     for number, line in enumerate(lines, 1):
         entry = parse_object(line)
-        if entry is not None and (not by_round or isinstance(entry.get("round"), int)):
+        if entry is not None and (not by_round or _is_round(entry.get("round"))):
             objects.append(entry)
         elif line.strip() and number < len(lines):
             broken.append(number)
     return Lines(objects, broken)
 
 
+def _is_round(value: object) -> bool:
+    """Whether a value can be the number of a round, which counts from 1."""
+    return type(value) is int and 1 <= value <= _MOST_ROUNDS
+
+
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a file that holds one JSON object; a file that is not there, or empty, has no keys."""
-    content = read_bytes(path)
-    parsed = parse_object(content) if content else {}
+    """Read a file that holds one JSON object; a file that is not there has no keys."""
+    parsed = parse_object(read_bytes(path)) if path.exists() else {}
     if parsed is None:
         raise Misconfigured(f"'{path}' is not a JSON object. Restore it or leave this run out.")
     return parsed

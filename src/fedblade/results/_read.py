@@ -2,9 +2,9 @@
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
@@ -25,6 +25,10 @@ from fedblade.results._folder_record import file_digest, read_record
 from fedblade.results._json_files import read_bytes, read_lines, read_object
 from fedblade.results._record import Partition, Round, RunRecord, finite_number
 from fedblade.results._unreadable import broken_lines, broken_values
+
+T = TypeVar("T")
+_NOTHING: Mapping[str, Any] = {}
+"""What stands in for a file that cannot be read."""
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
@@ -57,19 +61,28 @@ def _read_run(folder: Path) -> RunRecord:
     history, broken_rounds = _read_lines(folder / HISTORY, by_round=True)
     diagnostics, broken_arrays = _read_lines(folder / DIAGNOSTICS, by_round=True)
     clients, broken_clients = _read_lines(folder / CLIENTS)
-    split, summary = read_object(folder / PARTITION), read_object(folder / SUMMARY)
+    config, broken_config = _or_left_out(_read_config, folder / CONFIG, _NOTHING)
+    split, broken_split = _or_left_out(read_object, folder / PARTITION, _NOTHING)
+    summary, broken_summary = _or_left_out(read_object, folder / SUMMARY, {"status": "unknown"})
+    partition, broken_counts = _or_left_out(lambda path: _partition(split, path), folder / PARTITION, None)
     fields, broken_fields = _read_fields(folder / METRICS)
     rounds = _by_round(history)
     broken_numbers = broken_values(rounds, _file_of_run(folder / HISTORY))
+    broken_files = (
+        *broken_config,
+        *broken_summary,
+        *broken_split,
+        *(f"the counts in {file}" for file in broken_counts),
+    )
     return RunRecord(
         path=folder,
-        config=_read_config(folder / CONFIG),
+        config=config,
         summary=summary,
         history=tuple(_round(index, entry) for index, entry in rounds.items()),
-        partition=_partition(split, folder / PARTITION),
+        partition=partition,
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
-        left_out=(*broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
+        left_out=(*broken_files, *broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
         changed=_changed_files(folder),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
@@ -83,6 +96,14 @@ def _changed_files(folder: Path) -> tuple[str, ...]:
     digests = {} if record is None else record.digests
     read = (name for name in RECORD_FILES if name in digests)
     return tuple(_file_of_run(folder / name) for name in read if file_digest(folder / name) != digests[name])
+
+
+def _or_left_out(read: Callable[[Path], T], path: Path, instead: T) -> tuple[T, list[str]]:
+    """What `read` makes of a file; if it cannot be read, what stands in for it, and the name of the file."""
+    try:
+        return read(path), []
+    except Misconfigured:
+        return instead, [_file_of_run(path)]
 
 
 def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:

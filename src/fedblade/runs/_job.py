@@ -18,6 +18,7 @@ from fedblade.engines.ranks import Ranks
 from fedblade.results import MODEL, SUMMARY, RunDirectory
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
+from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import profiled
 from fedblade.runs._request import check_folder
@@ -129,6 +130,7 @@ class RunJob:
         if self.make_setup is None:
             ReuseCheck(self.dataset).check(directory, self.config)
 
+    @explained_out_of_memory()
     def _build(self) -> Setup:
         if self.ranks is not None:
             return lead_setup(self.ranks, self.config, self.dataset, self.model)

@@ -1,4 +1,4 @@
-"""Memory of a run: the process keeps freed blocks on a CPU, and an error says what to do if a GPU has too little.
+"""Memory of a run: the process keeps freed blocks on a CPU, and an error says what to do if there is too little.
 
 The activations of a stacked step take some megabytes each. By default glibc returns blocks of this size to the system
 and asks for new ones in the next layer. The page faults cost a third of the time of a small network. Without glibc
@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import torch
 
 from fedblade.core.errors import RunFailed
+from fedblade.core.machine import free_memory, memory_ran_out
 
 _TRIM, _TOP_PAD, _MMAP, _MOST_MMAPS = -1, -2, -3, -4
 _MEGABYTE = 2**20
+_GO_ON = "then go on with --resume, or start again where a setting was changed."
 
 
 def keep_freed_memory(*, of_any_size: bool = False) -> bool:
@@ -36,18 +38,37 @@ def keep_freed_memory(*, of_any_size: bool = False) -> bool:
 
 @contextlib.contextmanager
 def explained_out_of_memory() -> Iterator[None]:
-    """Raise an error that says what to do if a GPU has too little memory for one client or one batch."""
+    """Raise an error that says what to do if the memory is too small, that of a GPU or that of the machine."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise RunFailed(
-            f"the GPU's memory is too small{_free()}, although the run trained only one client or measured only one "
-            f"batch at a time. End other processes that use the GPU, lower local.batch_size or set "
-            f"autocast=bf16; then go on with --resume, or start again where a setting was changed."
+            f"the GPU's memory is too small{_free_on_gpu()}, although the run trained only one client or measured only "
+            f"one batch at a time. End other processes that use the GPU, lower local.batch_size or set autocast=bf16; "
+            f"{_GO_ON}"
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if not memory_ran_out(error):
+            raise
+        raise RunFailed(
+            f"the machine's memory is too small{_free_on_machine()}: {_first_line(error)}. End other processes, set "
+            f"engine=sequential, which trains one client at a time, or lower local.batch_size or the size of the "
+            f"model; {_GO_ON}"
         ) from error
 
 
-def _free() -> str:
+def _first_line(error: Exception) -> str:
+    """What could not be allocated: the first line of a message, without the place in torch's source."""
+    line = (str(error).splitlines() or ["no reason given"])[0]
+    return line.rpartition("DefaultCPUAllocator: ")[2].rstrip(".")
+
+
+def _free_on_machine() -> str:
+    free = free_memory()
+    return "" if free is None else f" ({free / 2**30:.1f} GiB are free)"
+
+
+def _free_on_gpu() -> str:
     if not torch.cuda.is_available():
         return ""
     free, total = torch.cuda.mem_get_info()

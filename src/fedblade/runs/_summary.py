@@ -16,18 +16,16 @@ from fedblade._version import __version__
 from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import RunDirectory
+from fedblade.runs._flags import run_flags
 from fedblade.runs._given_module import module_digests
 from fedblade.runs._reuse import sources_of
 from fedblade.runs._revisions import Revisions, revisions_of, without_partition
 from fedblade.runs._setup import Setup
 from fedblade.runs._tuning import ClientRecord, spread
-from fedblade.runs._untrained import untrained_rounds
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder of the repository, if the library runs from a checkout."""
 _MAX_TABLE_CELLS = 1_000_000
-_SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
-"""Health counters that stay at zero in a normal run."""
 
 
 def summarise(
@@ -68,7 +66,7 @@ def summarise(
         **personal,
         "evaluated_on": config.evaluation.on,
         **_totals(history),
-        "flags": flags(history),
+        "flags": run_flags(setup, history, finished=status == "finished"),
         "revisions": _revisions(setup),
         "versions": _versions(),
         **({"changes": list(changes)} if changes else {}),
@@ -141,14 +139,6 @@ def _last(history: protocols.History, key: str) -> dict[str, float]:
     """The last value of a field that some records lack; empty if all lack it."""
     values = [record[key] for record in history if key in record]
     return {key: values[-1]} if values else {}
-
-
-def flags(history: list[RoundRecord]) -> list[str]:
-    """Warnings for a reader of the results: health counters that should be zero, rounds without training."""
-    totals = {name: sum(record.get(name, 0) for record in history) for name in _SHOULD_BE_ZERO}
-    counted = [f"{name} = {total}" for name, total in totals.items() if total]
-    idle = untrained_rounds(history)
-    return counted + ([f"no client made a step in {idle} of {len(history)} rounds"] if idle else [])
 
 
 def code_facts(setup: Setup) -> dict[str, Any]:

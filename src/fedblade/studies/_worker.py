@@ -25,6 +25,8 @@ from fedblade.config.run_config import complete_config
 from fedblade.core.errors import RunFailed
 from fedblade.core.listener import RoundRecord, RunListener, RunOverview
 from fedblade.core.machine import peak_memory
+from fedblade.core.standard_streams import survive_lost_output
+from fedblade.core.stop_signals import STOP_SIGNALS
 from fedblade.engines.ranks import describe_error
 from fedblade.runs import execute
 
@@ -40,8 +42,11 @@ Message = dict[str, Any]
 
 def main() -> None:
     """Train the runs that arrive, until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the command too, and the command ends its workers.
+    # Ctrl-C and a closed terminal reach the command too, and the command ends its workers.
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
+    survive_lost_output()
     output = Output(os.dup(1))
     os.dup2(2, 1)
     warnings.showwarning = output.send_warning

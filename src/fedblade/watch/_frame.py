@@ -5,7 +5,7 @@ from collections import Counter
 from rich.text import Text
 
 from fedblade.core.words import listing, plural
-from fedblade.results import IN_PROGRESS
+from fedblade.results import IN_PROGRESS, unreadable_note
 from fedblade.watch._draw import BLUE, MUTED, RED, STRONG, fit, pair, sparkline, terminal_safe
 from fedblade.watch._folder import WatchedFolder, WatchedRun
 from fedblade.watch._measured import series
@@ -24,7 +24,8 @@ def frame(folder: WatchedFolder, now: float, width: int, height: int | None = No
         lines = _waiting(folder)
     else:
         table = _table(folder, focus, now, width, height) if len(folder.runs) > 1 else []
-        others = [problem for problem in folder.problems if problem != focus.problem]
+        unread = unreadable_note([run.record for run in folder.runs if run is not focus])
+        others = [problem for problem in (*folder.problems, unread) if problem not in ("", focus.problem)]
         above = [*table, *(Text(f"! {terminal_safe(problem)}", style=RED) for problem in others)]
         remaining = None if height is None else height - len(above)
         lines = [*above, *run_lines(focus, now, width, remaining)]

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.standard_streams import lost_output
 from fedblade.watch._folder import WatchedFolder
 from fedblade.watch._frame import frame, plain_lines
 
@@ -52,7 +53,7 @@ def _follow(folder: WatchedFolder, console: Console, poll_seconds: float, grace_
         while True:
             now = time.time()
             live.update(frame(folder, now, console.width, console.height), refresh=True)
-            if folder.ended(now, grace_seconds):
+            if folder.ended(now, grace_seconds) or lost_output() is not None:
                 return
             time.sleep(poll_seconds)
             folder.refresh()

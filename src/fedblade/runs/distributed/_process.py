@@ -9,6 +9,7 @@ from types import FrameType
 import torch
 
 from fedblade.core.machine import cores
+from fedblade.core.stop_signals import STOP_SIGNALS
 from fedblade.engines.ranks import LostRank, Ranks, describe_error
 
 
@@ -54,7 +55,7 @@ def signals_delayed(ranks: Ranks | None) -> Iterator[None]:
     def remember(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, remember) for number in STOP_SIGNALS}
     try:
         yield
     finally:
