@@ -1,14 +1,18 @@
-"""Tensors and a little metadata in one safetensors file, written atomically and checked when read."""
+"""Tensors and a little metadata as a safetensors file: its bytes, and files that are written atomically.
+
+Everything is checked when it is read.
+"""
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fedblade.core.errors import CorruptFile
@@ -17,15 +21,39 @@ from fedblade.core.tree import Tree, tree_digest
 
 _HEADER = "fedblade"
 """The only metadata key: the format writes several keys in random order, and equal contents must give equal bytes."""
+_LENGTH = struct.Struct("<Q")
+"""A safetensors file begins with the length of its header, which is JSON."""
 
 
-def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
-    """Save a tree with JSON metadata and a digest of both; raises `RunFailed` if the file cannot be written.
+def encode_tensors(tensors: Tree, metadata: Mapping[str, Any] | None = None) -> tuple[bytes, str]:
+    """A tree as the bytes of a safetensors file with JSON metadata and a digest of both, and that digest.
 
     The same tensors and metadata give the same bytes.
     """
     plain, facts = _unshared(tensors), dict(metadata or {})
-    content = save(plain, {_HEADER: json.dumps({"digest": _digest(plain, facts), "facts": facts})})
+    digest = _digest(plain, facts)
+    return save(plain, {_HEADER: json.dumps({"digest": digest, "facts": facts})}), digest
+
+
+def decode_tensors(content: bytes, where: str) -> tuple[Tree, str]:
+    """The tree in the bytes that `encode_tensors` gave, and their digest; changed bytes raise `CorruptFile`.
+
+    `where` says in the error where the bytes were read.
+    """
+    try:
+        tensors = {name: _copied(tensor) for name, tensor in load(content).items()}
+        end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+        metadata = json.loads(content[_LENGTH.size : end]).get("__metadata__", {})
+        header = dict(json.loads(metadata.get(_HEADER, "{}")))
+    except Exception as error:  # safetensors has error types of its own for incomplete contents
+        raise CorruptFile(f"{where} cannot be read ({error})") from error
+    _check_digest(tensors, header, where)
+    return tensors, header["digest"]
+
+
+def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
+    """Save a tree with JSON metadata and a digest of both; raises `RunFailed` if the file cannot be written."""
+    content, _ = encode_tensors(tensors, metadata)
     try:
         write_atomic(path, content)
     except OSError as error:
@@ -42,9 +70,8 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
         raise
     except Exception as error:  # safetensors has error types of its own for incomplete files
         raise CorruptFile(f"'{path}' cannot be read ({error})") from error
+    _check_digest(tensors, header, f"'{path}'")
     facts: dict[str, Any] = header.get("facts", {})
-    if header.get("digest") != _digest(tensors, facts):
-        raise CorruptFile(f"'{path}' is damaged: its contents do not match its digest")
     return tensors, facts
 
 
@@ -56,6 +83,11 @@ def _copied(tensor: Tensor) -> Tensor:
     copy = torch.empty_like(tensor)
     copy.reshape(-1).view(torch.uint8).numpy()[:] = tensor.reshape(-1).view(torch.uint8).numpy()
     return copy
+
+
+def _check_digest(tensors: Tree, header: Mapping[str, Any], where: str) -> None:
+    if header.get("digest") != _digest(tensors, header.get("facts", {})):
+        raise CorruptFile(f"{where} is damaged: its contents do not match its digest")
 
 
 def _digest(tensors: Tree, facts: Mapping[str, Any]) -> str:

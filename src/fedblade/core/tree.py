@@ -54,6 +54,21 @@ def state_split(state: Mapping[str, Tree], clients: int) -> list[State]:
     return [{name: trees[client] for name, trees in by_name.items()} for client in range(clients)]
 
 
+def trees_on_cpu(trees: Mapping[int, Tree]) -> dict[int, Tree]:
+    """Trees by client, on the CPU. Leaves of one name that are on a GPU are copied together."""
+    copied = {client: {name: leaf.detach() for name, leaf in tree.items()} for client, tree in trees.items()}
+    on_gpu: dict[tuple[str, torch.Size, torch.dtype], list[int]] = {}
+    for client, tree in copied.items():
+        for name, leaf in tree.items():
+            if not leaf.is_cpu:
+                on_gpu.setdefault((name, leaf.shape, leaf.dtype), []).append(client)
+    for (name, _, _), clients in on_gpu.items():
+        leaves = torch.stack([copied[client][name] for client in clients]).cpu().unbind()
+        for client, leaf in zip(clients, leaves, strict=True):
+            copied[client][name] = leaf
+    return copied
+
+
 def tree_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
     """Inner product over all leaves, in float64."""
     products = tree_map(lambda x, y: (x.double() * y.double()).sum(), a, b)
