@@ -5,24 +5,21 @@ Everything is checked when it is read.
 
 import hashlib
 import json
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load, save
 from torch import Tensor
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write, write_atomic
+from fedblade.core.safetensors_bytes import decode_safetensors, encode_safetensors
 from fedblade.core.tree import Tree, tree_digest
 
 _HEADER = "fedblade"
 """The only metadata key: the format writes several keys in random order, and equal contents must give equal bytes."""
-_LENGTH = struct.Struct("<Q")
-"""A safetensors file begins with the length of its header, which is JSON."""
 
 
 def encode_tensors(tensors: Tree, metadata: Mapping[str, Any] | None = None) -> tuple[bytes, str]:
@@ -30,9 +27,9 @@ def encode_tensors(tensors: Tree, metadata: Mapping[str, Any] | None = None) -> 
 
     The same tensors and metadata give the same bytes.
     """
-    plain, facts = _unshared(tensors), dict(metadata or {})
-    digest = _digest(plain, facts)
-    return save(plain, {_HEADER: json.dumps({"digest": digest, "facts": facts})}), digest
+    facts = dict(metadata or {})
+    digest = _digest(tensors, facts)
+    return encode_safetensors(tensors, {_HEADER: json.dumps({"digest": digest, "facts": facts})}), digest
 
 
 def decode_tensors(content: bytes, where: str) -> tuple[Tree, str]:
@@ -41,11 +38,9 @@ def decode_tensors(content: bytes, where: str) -> tuple[Tree, str]:
     `where` says in the error where the bytes were read.
     """
     try:
-        tensors = {name: _copied(tensor) for name, tensor in load(content).items()}
-        end = _LENGTH.size + _LENGTH.unpack_from(content)[0]
-        metadata = json.loads(content[_LENGTH.size : end]).get("__metadata__", {})
-        header = dict(json.loads(metadata.get(_HEADER, "{}")))
-    except Exception as error:  # safetensors has error types of its own for incomplete contents
+        tensors, metadata = decode_safetensors(content)
+        header = dict(json.loads(metadata[_HEADER]))
+    except (ValueError, LookupError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
         raise CorruptFile(f"{where} cannot be read ({error})") from error
     _check_digest(tensors, header, where)
     return tensors, header["digest"]
@@ -92,15 +87,3 @@ def _check_digest(tensors: Tree, header: Mapping[str, Any], where: str) -> None:
 
 def _digest(tensors: Tree, facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{tree_digest(tensors)}|{json.dumps(facts)}".encode()).hexdigest()
-
-
-def _unshared(tensors: Tree) -> Tree:
-    """Contiguous tensors on the CPU; leaves that share memory are copied, because the format refuses them."""
-    seen: set[int] = set()
-    plain: Tree = {}
-    for name, leaf in tensors.items():
-        tensor = leaf.detach().cpu().contiguous()
-        address = tensor.untyped_storage().data_ptr()
-        plain[name] = tensor.clone() if address in seen else tensor
-        seen.add(address)
-    return plain

@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -94,7 +96,15 @@ def tree_digest(tree: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, types, shapes and bytes: equal digests mean bit-identical trees."""
     digest = hashlib.sha256()
     for name in sorted(tree):
-        leaf = tree[name].detach().cpu().contiguous()
+        leaf = tree[name]
         digest.update(f"{name}|{leaf.dtype}|{tuple(leaf.shape)}|".encode())
-        digest.update(leaf.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(leaf_bytes(leaf))
     return digest.hexdigest()
+
+
+def leaf_bytes(leaf: Tensor) -> npt.NDArray[np.uint8]:
+    """The bytes of a tensor, row by row: the tensor's own memory if it is on the CPU and contiguous."""
+    tensor = leaf.detach()
+    if not (tensor.is_cpu and tensor.is_contiguous()):
+        tensor = tensor.cpu().contiguous()
+    return tensor.reshape(-1).view(torch.uint8).numpy()
