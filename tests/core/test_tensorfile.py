@@ -3,8 +3,9 @@ import torch
 from safetensors.torch import save
 
 from fedblade.core.errors import CorruptFile
-from fedblade.core.safetensors_bytes import encode_safetensors
+from fedblade.core.safetensors_bytes import layout_of
 from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tree import leaf_bytes
 from support.small_federation import assert_same_bits
 
 
@@ -101,5 +102,6 @@ def test_the_bytes_are_those_of_the_formats_own_library():
     tensors = tree() | {f"of {dtype}": torch.ones(3).to(dtype) for dtype in types}
     tensors |= {"Z": torch.ones(2), "ä": torch.ones(1), 'a"\\\n\x01': torch.ones(1), "𝔸": torch.ones(1)}
     for metadata in ({"fedblade": '{"names": ["ä\\n"]}'}, {"fedblade": "\x7f\u2028"}):
-        assert encode_safetensors(tensors, metadata) == save(tensors, metadata)
-    assert encode_safetensors({}, {"fedblade": ""}) == save({}, {"fedblade": ""})
+        buffers = {name: leaf_bytes(leaf) for name, leaf in tensors.items()}
+        assert layout_of(tensors).file(buffers, metadata) == save(tensors, metadata)
+    assert layout_of({}).file({}, {"fedblade": ""}) == save({}, {"fedblade": ""})

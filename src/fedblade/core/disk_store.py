@@ -12,18 +12,19 @@ from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.old_states import convert_old_states
 from fedblade.core.state import flatten, unflatten
+from fedblade.core.state_bytes import TreesOfOneLayout, trees_by_layout
 from fedblade.core.state_file import (
     UNFINISHED,
     StateFile,
     StoredState,
     name_order,
     read_state_file,
+    read_states,
     state_file_name,
 )
 from fedblade.core.state_index import StateIndex
 from fedblade.core.state_writer import StateFileWriter
-from fedblade.core.tensorfile import encode_tensors
-from fedblade.core.tree import State, Tree, tree_bytes, trees_on_cpu
+from fedblade.core.tree import State
 
 T = TypeVar("T")
 
@@ -67,21 +68,25 @@ class DiskStore:
         if not self._being_written.isdisjoint(clients):
             self._wait()
         stored = self._find(clients, before_round)
-        total = sum(place.length for place in stored if place is not None)
-        return list(map(_read, stored) if total < _LARGE else self._threads().map(_read, stored))
+        known = [state for state in stored if state is not None]
+        if sum(state.length for state in known) < _LARGE * len(known):
+            trees = iter(read_states(known))
+        else:
+            trees = (tree for (tree,) in self._threads().map(lambda state: read_states([state]), known))
+        return [None if state is None else unflatten(next(trees)) for state in stored]
 
     def put(self, client: int, round_: int, state: State) -> None:
         """Write a state."""
         self._wait()
-        self._write(self._begin(round_), round_, {client: flatten(state)})
+        self._write(self._begin(round_), round_, list(trees_by_layout({client: flatten(state)})))
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
         """Write states in the background. Tensors of a GPU are copied before this returns."""
         self._wait()
         current = self._begin(round_)
-        on_cpu = trees_on_cpu({client: flatten(state) for client, state in states.items()})
+        groups = list(trees_by_layout({client: flatten(state) for client, state in states.items()}))
         self._being_written = frozenset(states)
-        self._writing = self._threads().submit(self._write, current, round_, on_cpu)
+        self._writing = self._threads().submit(self._write, current, round_, groups)
 
     def flush(self) -> None:
         """Finish the file that is being written, so that its states are on the disk.
@@ -186,15 +191,16 @@ class DiskStore:
         self._current = StateFileWriter(self._folder, next(name for name in names if not index.knows(name)))
         return self._current
 
-    def _write(self, current: StateFileWriter, round_: int, states: Mapping[int, Tree]) -> None:
+    def _write(self, current: StateFileWriter, round_: int, groups: Sequence[TreesOfOneLayout]) -> None:
         """Append states in their order; large states are encoded by several threads."""
-        is_large = any(tree_bytes(tree) >= _LARGE for tree in islice(states.values(), 1))
-        encode_all = self._threads().map if is_large else map
         try:
-            for some in _parts(states.items(), _THREADS if is_large else _AT_A_TIME):
-                encoded = encode_all(encode_tensors, [tree for _, tree in some])
-                new = [(client, round_, *one) for (client, _), one in zip(some, encoded, strict=True)]
-                current.append(new)
+            for group in groups:
+                is_large = group.layout.num_bytes >= _LARGE
+                encode_all = self._threads().map if is_large else map
+                for positions in _parts(range(len(group.clients)), _THREADS if is_large else _AT_A_TIME):
+                    clients = [group.clients[position] for position in positions]
+                    encoded = zip(clients, encode_all(group.encoded, positions), strict=True)
+                    current.append([(client, round_, *one) for client, one in encoded])
         except Exception as error:
             self._fail(error)
             raise
@@ -220,10 +226,6 @@ class DiskStore:
         # One more than work side by side: the thread that appends waits for those that encode.
         self._pool = self._pool or ThreadPoolExecutor(_THREADS + 1, "client-states")
         return self._pool
-
-
-def _read(stored: StoredState | None) -> State | None:
-    return None if stored is None else unflatten(stored.read())
 
 
 def _same_file(path: Path, digest: str, owner: str) -> StateFile:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.single_states import SingleStates
-from fedblade.core.state_file import NOT_REBUILT, read_state_file, state_file_name
+from fedblade.core.state_file import NOT_REBUILT, read_state_file, read_states, state_file_name
 from fedblade.core.state_writer import StateFileWriter
 from fedblade.core.tensorfile import decode_tensors
 
@@ -27,8 +27,8 @@ def convert_old_states(folder: Path) -> None:
         _write(old, states, StateFileWriter(folder, name))
     file = read_state_file(folder / name)
     written = [file.stored(row) for row in range(len(file.keys))]
-    for state in written:
-        state.read()
+    for first in range(0, len(written), _AT_A_TIME):
+        read_states(written[first : first + _AT_A_TIME])
     for state in written:
         old.path(state.client, state.round).unlink(missing_ok=True)
     for client in list(old.clients()):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.plan import IntArray
+from fedblade.core.state_bytes import decode_group
 from fedblade.core.tensorfile import decode_tensors
 from fedblade.core.tree import Tree
 
@@ -62,29 +64,14 @@ class StoredState:
     length: int
     digest: str
 
-    def read(self) -> Tree:
-        """The tensors of the state."""
-        return self._checked(self._content())
-
     def encoded(self) -> EncodedState:
         """The state as it is in the file, checked."""
-        content = self._content()
-        self._checked(content)
+        (content,) = _contents([self])
+        self.decode(content)
         return self.client, self.round, content, self.digest
 
-    def _content(self) -> bytes:
-        """The bytes of the state. The file is open for this call only, because Windows removes no open file."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                return file.read(self.length)
-        except OSError as error:
-            raise CorruptFile(
-                f"the state of client {self.client} is lost: '{self.path}' cannot be read "
-                f"({error.strerror or error}). {NOT_REBUILT}"
-            ) from error
-
-    def _checked(self, content: bytes) -> Tree:
+    def decode(self, content: bytes) -> Tree:
+        """The tensors in these bytes of the file."""
         try:
             tensors, digest = decode_tensors(content, f"its part of '{self.path}'")
             if digest != self.digest:
@@ -92,6 +79,37 @@ class StoredState:
         except CorruptFile as error:
             raise CorruptFile(f"the state of client {self.client} is lost: {error}. {NOT_REBUILT}") from error
         return tensors
+
+
+def read_states(states: Sequence[StoredState]) -> list[Tree]:
+    """The tensors of states, all checked."""
+    if not states:
+        return []
+    contents = _contents(states)
+    first = states[0].decode(contents[0])
+    others = decode_group(contents[1:], [state.digest for state in states[1:]], first)
+    rest = zip(states[1:], contents[1:], others, strict=True)
+    return [first, *(state.decode(content) if tree is None else tree for state, content, tree in rest)]
+
+
+def _contents(states: Sequence[StoredState]) -> list[bytes]:
+    """The bytes of states. Files are open for this call only, because Windows removes no open file."""
+    contents = [b""] * len(states)
+    by_path: dict[Path, list[int]] = {}
+    for number, state in enumerate(states):
+        by_path.setdefault(state.path, []).append(number)
+    for path, numbers in by_path.items():
+        try:
+            with path.open("rb") as file:
+                for number in numbers:
+                    file.seek(states[number].offset)
+                    contents[number] = file.read(states[number].length)
+        except OSError as error:
+            raise CorruptFile(
+                f"the state of client {states[numbers[0]].client} is lost: '{path}' cannot be read "
+                f"({error.strerror or error}). {NOT_REBUILT}"
+            ) from error
+    return contents
 
 
 class StateFile:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write, write_atomic
-from fedblade.core.safetensors_bytes import decode_safetensors, encode_safetensors
-from fedblade.core.tree import Tree, tree_digest
+from fedblade.core.safetensors_bytes import Layout, layout_of, read_header
+from fedblade.core.tree import Tree, bytes_digest, leaf_bytes
 
 _HEADER = "fedblade"
 """The only metadata key: the format writes several keys in random order, and equal contents must give equal bytes."""
@@ -27,9 +27,14 @@ def encode_tensors(tensors: Tree, metadata: Mapping[str, Any] | None = None) -> 
 
     The same tensors and metadata give the same bytes.
     """
-    facts = dict(metadata or {})
-    digest = _digest(tensors, facts)
-    return encode_safetensors(tensors, {_HEADER: json.dumps({"digest": digest, "facts": facts})}), digest
+    buffers = {name: leaf_bytes(leaf) for name, leaf in tensors.items()}
+    return encode_buffers(layout_of(tensors), buffers, metadata or {})
+
+
+def encode_buffers(layout: Layout, buffers: Mapping[str, memoryview], facts: Mapping[str, Any]) -> tuple[bytes, str]:
+    """As `encode_tensors`, for tensors that are given by their layout and bytes."""
+    digest = _digest(layout, buffers, facts)
+    return layout.file(buffers, _metadata(digest, facts)), digest
 
 
 def decode_tensors(content: bytes, where: str) -> tuple[Tree, str]:
@@ -38,12 +43,26 @@ def decode_tensors(content: bytes, where: str) -> tuple[Tree, str]:
     `where` says in the error where the bytes were read.
     """
     try:
-        tensors, metadata = decode_safetensors(content)
+        layout, start, metadata = read_header(content)
         header = dict(json.loads(metadata[_HEADER]))
-    except (ValueError, LookupError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
+        buffers = layout.buffers(content, start)
+    except (ValueError, LookupError, TypeError, RuntimeError, AttributeError, OverflowError) as error:
         raise CorruptFile(f"{where} cannot be read ({error})") from error
-    _check_digest(tensors, header, where)
+    if header.get("digest") != _digest(layout, buffers, header.get("facts", {})):
+        raise CorruptFile(_damaged(where))
+    tensors: Tree = {name: torch.empty(shape, dtype=dtype) for name, dtype, shape in layout.leaves}
+    for name, tensor in tensors.items():
+        leaf_bytes(tensor)[:] = buffers[name]
     return tensors, header["digest"]
+
+
+def decode_alike(content: bytes, layout: Layout, digest: str) -> dict[str, memoryview] | None:
+    """The tensors' bytes if `content` has this layout, no metadata and this digest, as is cheap to find out."""
+    head = layout.head(_metadata(digest, {}))
+    if not content.startswith(head) or len(content) != len(head) + layout.num_bytes:
+        return None
+    buffers = layout.buffers(content, len(head))
+    return buffers if _digest(layout, buffers, {}) == digest else None
 
 
 def write_tensors(path: Path, tensors: Tree, metadata: Mapping[str, Any] | None = None) -> None:
@@ -65,8 +84,10 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
         raise
     except Exception as error:  # safetensors has error types of its own for incomplete files
         raise CorruptFile(f"'{path}' cannot be read ({error})") from error
-    _check_digest(tensors, header, f"'{path}'")
     facts: dict[str, Any] = header.get("facts", {})
+    buffers = {name: leaf_bytes(tensor) for name, tensor in tensors.items()}
+    if header.get("digest") != _digest(layout_of(tensors), buffers, facts):
+        raise CorruptFile(_damaged(f"'{path}'"))
     return tensors, facts
 
 
@@ -76,14 +97,18 @@ def _copied(tensor: Tensor) -> Tensor:
     NumPy copies, because torch would start threads of its own in every thread that reads.
     """
     copy = torch.empty_like(tensor)
-    copy.reshape(-1).view(torch.uint8).numpy()[:] = tensor.reshape(-1).view(torch.uint8).numpy()
+    leaf_bytes(copy)[:] = leaf_bytes(tensor)
     return copy
 
 
-def _check_digest(tensors: Tree, header: Mapping[str, Any], where: str) -> None:
-    if header.get("digest") != _digest(tensors, header.get("facts", {})):
-        raise CorruptFile(f"{where} is damaged: its contents do not match its digest")
+def _metadata(digest: str, facts: Mapping[str, Any]) -> dict[str, str]:
+    return {_HEADER: json.dumps({"digest": digest, "facts": facts})}
 
 
-def _digest(tensors: Tree, facts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(f"{tree_digest(tensors)}|{json.dumps(facts)}".encode()).hexdigest()
+def _digest(layout: Layout, buffers: Mapping[str, memoryview], facts: Mapping[str, Any]) -> str:
+    tensors = bytes_digest((description, buffers[name]) for name, description in layout.described)
+    return hashlib.sha256(f"{tensors}|{json.dumps(facts)}".encode()).hexdigest()
+
+
+def _damaged(where: str) -> str:
+    return f"{where} is damaged: its contents do not match its digest"

@@ -4,8 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -56,21 +54,6 @@ def state_split(state: Mapping[str, Tree], clients: int) -> list[State]:
     return [{name: trees[client] for name, trees in by_name.items()} for client in range(clients)]
 
 
-def trees_on_cpu(trees: Mapping[int, Tree]) -> dict[int, Tree]:
-    """Trees by client, on the CPU. Leaves of one name that are on a GPU are copied together."""
-    copied = {client: {name: leaf.detach() for name, leaf in tree.items()} for client, tree in trees.items()}
-    on_gpu: dict[tuple[str, torch.Size, torch.dtype], list[int]] = {}
-    for client, tree in copied.items():
-        for name, leaf in tree.items():
-            if not leaf.is_cpu:
-                on_gpu.setdefault((name, leaf.shape, leaf.dtype), []).append(client)
-    for (name, _, _), clients in on_gpu.items():
-        leaves = torch.stack([copied[client][name] for client in clients]).cpu().unbind()
-        for client, leaf in zip(clients, leaves, strict=True):
-            copied[client][name] = leaf
-    return copied
-
-
 def tree_dot(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
     """Inner product over all leaves, in float64."""
     products = tree_map(lambda x, y: (x.double() * y.double()).sum(), a, b)
@@ -94,17 +77,28 @@ def tree_is_finite(tree: Mapping[str, Tensor]) -> bool:
 
 def tree_digest(tree: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, types, shapes and bytes: equal digests mean bit-identical trees."""
+    return bytes_digest(
+        (leaf_description(name, leaf.dtype, leaf.shape), leaf_bytes(leaf)) for name, leaf in sorted(tree.items())
+    )
+
+
+def bytes_digest(leaves: Iterable[tuple[bytes, memoryview]]) -> str:
+    """The `tree_digest` of leaves that are given by their descriptions and bytes, in the order of their names."""
     digest = hashlib.sha256()
-    for name in sorted(tree):
-        leaf = tree[name]
-        digest.update(f"{name}|{leaf.dtype}|{tuple(leaf.shape)}|".encode())
-        digest.update(leaf_bytes(leaf))
+    for description, content in leaves:
+        digest.update(description)
+        digest.update(content)
     return digest.hexdigest()
 
 
-def leaf_bytes(leaf: Tensor) -> npt.NDArray[np.uint8]:
+def leaf_description(name: str, dtype: torch.dtype, shape: torch.Size) -> bytes:
+    """What a digest covers besides the bytes of a leaf."""
+    return f"{name}|{dtype}|{tuple(shape)}|".encode()
+
+
+def leaf_bytes(leaf: Tensor) -> memoryview:
     """The bytes of a tensor, row by row: the tensor's own memory if it is on the CPU and contiguous."""
     tensor = leaf.detach()
     if not (tensor.is_cpu and tensor.is_contiguous()):
         tensor = tensor.cpu().contiguous()
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.benchmark import Options
 from benchmarks.workloads import scaling
-from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.disk_store import DiskStore
+from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import MemoryStore
 from fedblade.engines.ranks import _ranks
 from fedblade.results import RunDirectory
