@@ -198,19 +198,20 @@ def test_no_flipped_bit_of_a_state_goes_unnoticed(tmp_path):
     store = DiskStore(tmp_path)
     contents = save(store, 0, [1])
     (path,) = tmp_path.iterdir()
-    content, refused = path.read_bytes(), 0
+    content, values, errors = path.read_bytes(), [], []
     for place in range(0, len(encode_tensors(flatten(state(0.0)))[0]), 7):
         flip(path, place)
         again = DiskStore(tmp_path)
         again.check(1, contents)
         try:
-            assert value_of(again.get(1, 1)) == 0.0, "byte of the header that changes nothing, such as a space"
+            values.append(value_of(again.get(1, 1)))
         except CorruptFile as error:
-            assert "the state of client 1 is lost" in str(error)
-            assert "start the run again" in str(error)
-            refused += 1
+            errors.append(str(error))
         path.write_bytes(content)
-    assert refused > 20
+    # Some bytes of the header change nothing, such as a space.
+    assert set(values) <= {0.0}
+    assert all("the state of client 1 is lost" in error and "start the run again" in error for error in errors)
+    assert len(errors) > 3 * len(values)
 
 
 def test_a_state_that_was_there_is_never_taken_for_none(tmp_path):
