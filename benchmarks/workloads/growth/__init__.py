@@ -1,9 +1,10 @@
 """`growth`: how the cost of a piece of work grows with its size. A module has the rows about one piece of work."""
 
 from benchmarks.benchmark import Benchmark, Measured, Options, Skipped
+from benchmarks.workloads.growth import client_states
 from benchmarks.workloads.growth.row import GrowthRow
 
-ROWS: tuple[GrowthRow, ...] = ()
+ROWS: tuple[GrowthRow, ...] = (*client_states.ROWS,)
 
 
 def measure(options: Options) -> Measured:
