@@ -236,7 +236,7 @@ def test_a_resumed_run_calibrates_as_one_that_never_stopped(tmp_path):
     settings = {"rounds": 3, "clients_per_round": 2, **BATCH_NORM}
     whole = train("ccvr", **settings)
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     train("ccvr", directory=directory, **settings)
     (directory.checkpoints / "round-000003.safetensors").unlink()
     again = train("ccvr", directory=RunDirectory(tmp_path), **settings)

@@ -79,7 +79,7 @@ PLAIN_SGD = {"momentum": 0.0, "weight_decay": 0.0}
 
 def opened(path):
     directory = RunDirectory(path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     return directory
 
 

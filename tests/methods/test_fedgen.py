@@ -463,7 +463,7 @@ def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
     settings = {"rounds": 3, "clients_per_round": 2, **SMALL, **BATCH_NORM}
     whole = train("fedgen", **settings)
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     train("fedgen", directory=directory, **settings)
     (directory.checkpoints / "round-000003.safetensors").unlink()
     again = train("fedgen", directory=RunDirectory(tmp_path), **settings)

@@ -194,7 +194,7 @@ def test_previous_models_belong_to_one_client_and_wait_for_it():
 
 def test_memory_and_disk_agree(tmp_path):
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     overrides = {"rounds": 4, "clients_per_round": 2, "dtype": "float32", **BATCH_NORM}
     assert_same_run(train("moon", directory=directory, **overrides), train("moon", **overrides))
 

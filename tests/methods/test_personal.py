@@ -142,13 +142,13 @@ def test_without_normalisation_layers_fedbn_is_fedavg():
 def test_without_normalisation_layers_fedbn_is_fedavg_on_disk(tmp_path):
     fedbn = replace(fedavg(), personal=("norm",), buffers="local")
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     assert_same_bits(train(fedbn, directory=directory).state.params, train().state.params)
 
 
 @pytest.mark.parametrize("method", [FEDPER, FEDBN], ids=["fedper", "fedbn"])
 def test_memory_and_disk_agree(method, tmp_path):
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     overrides = {"rounds": 4, "clients_per_round": 2, **BATCH_NORM}
     assert_same_run(train(method, directory=directory, **overrides), train(method, **overrides))

@@ -184,7 +184,7 @@ def test_the_calibrated_model_is_the_one_that_is_saved(tmp_path):
 
 def test_a_checkpoint_holds_the_calibrated_classifier(tmp_path):
     directory = RunDirectory(tmp_path)
-    directory.open({}, resume=False)
+    directory.open(resume=False)
     ran = train("spherefed", directory=directory, calibrate=True)
     restored, _, _ = Checkpoints(directory).restore(ran.setup.start)
     assert_same_bits(restored.flat(), ran.state.flat())

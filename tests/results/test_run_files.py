@@ -15,7 +15,7 @@ HOLD = (
     "import sys, pathlib, time\n"
     "from fedblade.results import RunDirectory\n"
     "directory = RunDirectory(pathlib.Path(sys.argv[1]))\n"
-    "directory.open({'seed': 1}, resume=True)\n"
+    "directory.open(resume=True)\n"
     "print('held', flush=True)\n"
     "time.sleep(600)\n"
 )
@@ -50,7 +50,11 @@ def test_a_run_goes_on_from_the_rounds_before_a_broken_one(tmp_path, caplog):
         assert [row["round"] for row in directory.history()] == [1, 2, 4]
     assert f"line 3 of {tmp_path}/{HISTORY}" in caplog.text
     assert directory.rounds_on_record() == 2
-    assert [row["round"] for row in directory.cut_history(2)] == [1, 2]
+    rounds, notes = directory.recover(HISTORY, 2)
+    assert rounds == [{"round": 1}, {"round": 2}]
+    (note,) = notes
+    assert note.startswith(f"line 3 of '{tmp_path}/{HISTORY}' cannot be read and set aside.")
+    assert (tmp_path / f"{HISTORY}.set-aside").read_text() == '{"rou\n'
     assert directory.history() == [{"round": 1}, {"round": 2}]
 
 
@@ -65,9 +69,9 @@ def test_a_run_is_found_once_it_has_written_more_than_its_configuration(tmp_path
 
 def test_a_folder_in_use_is_refused_until_its_owner_closes_it_or_is_killed(tmp_path):
     first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "run")
-    first.open({"seed": 1}, resume=True)
+    first.open(resume=True)
     with pytest.raises(Misconfigured, match=r"run' is in use by another process. Wait for it or choose another --out"):
-        second.open({"seed": 1}, resume=True)
+        second.open(resume=True)
     first.close()
     command = [sys.executable, "-c", HOLD, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -75,9 +79,9 @@ def test_a_folder_in_use_is_refused_until_its_owner_closes_it_or_is_killed(tmp_p
             assert other.stdout is not None
             assert other.stdout.readline() == "held\n"
             with pytest.raises(Misconfigured, match="in use by another process"):
-                second.open({"seed": 1}, resume=True)
+                second.open(resume=True)
         finally:
             os.kill(other.pid, signal.SIGKILL)
             other.wait()
-    second.open({"seed": 1}, resume=True)
+    second.open(resume=True)
     second.close()

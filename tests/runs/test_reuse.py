@@ -14,6 +14,7 @@ from fedblade.config.run_config import complete_config
 from fedblade.core import local
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import Entry, heads, methods, models, partitions, regularisers
+from fedblade.core.tensorfile import read_tensors, write_tensors
 from fedblade.data import as_dataset
 from fedblade.results import RunDirectory
 from fedblade.runs import RunListener, _revisions
@@ -58,7 +59,8 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
     cell = PlannedRun("one", tmp_path / "one", complete_config(SMALL))
     with pytest.raises(KeyboardInterrupt) if rounds == 1 else nullcontext():
         carry_out(cell, listener=StopAfterOne() if rounds == 1 else None)
-    stored = json.loads((cell.folder / "partition.json").read_text())
+    partition = (cell.folder / "partition.json").read_bytes()
+    stored = json.loads(partition)
     assert stored["revisions"] == revisions_of(cell.config)
     assert json.loads((cell.folder / "summary.json").read_text())["revisions"] == stored["revisions"]
     changes = (
@@ -83,9 +85,12 @@ def test_other_revisions_are_refused_by_name_and_parts_that_are_not_used_do_not_
             # A folder of before there were revisions counts as revision 0.
             old = {key: value for key, value in stored.items() if key != "revisions"}
             (cell.folder / "partition.json").write_text(json.dumps(old))
+            record = (cell.folder / "folder.json").read_bytes()
+            (cell.folder / "folder.json").unlink()
             with pytest.raises(Misconfigured, match=f"{part} of revision 0, .* revision {now}"):
                 fedblade.run(out=cell.folder, resume=True)
-            (cell.folder / "partition.json").write_text(json.dumps(stored))
+            (cell.folder / "partition.json").write_bytes(partition)
+            (cell.folder / "folder.json").write_bytes(record)
     raise_revision(monkeypatch, methods, "fedprox")
     assert carry_out(PlannedRun("one", cell.folder, complete_config(SMALL))) == {}
     assert fedblade.run(out=cell.folder, resume=True).summary["rounds"] == 2
@@ -139,8 +144,11 @@ def test_a_setting_that_came_later_than_the_run_has_its_default(tmp_path):
     lines = (cell.folder / "config.toml").read_text().splitlines(keepends=True)
     old = "".join(line for line in lines if not line.startswith(("neck_norm", "last_batch")))
     (cell.folder / "config.toml").write_text(old)
+    (cell.folder / "folder.json").unlink()
+    for checkpoint in (cell.folder / "checkpoints").glob("*.safetensors"):
+        write_tensors(checkpoint, read_tensors(checkpoint)[0], {"round": 1})
     changed = SMALL | {"local": {"last_batch": "drop"}}
-    with pytest.raises(Misconfigured, match=r"local\.last_batch = None, now it is 'drop'"):
+    with pytest.raises(Misconfigured, match=r"local\.last_batch = 'keep', now it is 'drop'"):
         carry_out(
             PlannedRun("new", tmp_path / "new", complete_config(SMALL)),
             PlannedRun("one", cell.folder, complete_config(changed)),

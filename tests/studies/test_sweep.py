@@ -138,5 +138,5 @@ def test_a_folder_with_results_of_other_settings_is_refused(tmp_path):
     run = trials(tmp_path, "lr=0.01")[0].runs[0]
     execute(run.config, out=run.folder)
     trials(tmp_path, "lr=0.01")
-    with pytest.raises(Misconfigured, match=r"federation\.rounds = 2"):
-        trials(tmp_path, "lr=0.01", overrides={**SMALL, "rounds": 3})
+    with pytest.raises(Misconfigured, match=r"local\.batch_size = 32"):
+        trials(tmp_path, "lr=0.01", overrides={**SMALL, "batch_size": 16})

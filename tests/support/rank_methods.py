@@ -43,7 +43,7 @@ class Counting(RunListener):
 def one_process(config, folder):
     """The reference; under torchrun a run without ranks is refused, so it is driven by hand."""
     directory = RunDirectory(folder)
-    directory.open(config.table(), resume=False)
+    directory.open(resume=False)
     driver = Driver(prepare(config, vectors()), directory, RunListener())
     driver.run()
     directory.close()

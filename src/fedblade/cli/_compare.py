@@ -21,6 +21,7 @@ def compare(
     seeds: Seeds = "",
     assignments: opt.Assignments = None,
     out: opt.Out = None,
+    resume: opt.Resume = False,
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
@@ -48,6 +49,7 @@ def compare(
         raise Misconfigured(
             "nothing to compare: expected --methods a,b,c. `fedblade list methods` shows what there is."
         )
+    opt.check_resumed_folder(out, resume=resume)
     folder = out or next_run_folder("compare")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     single = [changes.pop("seed")] if "seed" in changes else None

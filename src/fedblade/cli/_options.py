@@ -33,6 +33,22 @@ Devices = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Refuse an --out without runs; runs that are there go on in any case.")
+]
+
+
+def check_resumed_folder(out: Path | None, *, resume: bool) -> None:
+    """With `--resume`, refuse a folder that holds nothing to go on with."""
+    from fedblade.core.errors import Misconfigured
+    from fedblade.results import run_folders
+
+    if resume and out is None:
+        raise Misconfigured("--resume needs the folder of the runs: --resume --out DIR.")
+    if resume and out is not None and next(run_folders(out), None) is None:
+        raise Misconfigured(f"there are no runs in '{out}' to go on with. Check the folder, or leave --resume out.")
+
+
 def _checked_threshold(value: float | None) -> float | None:
     from fedblade.results import check_threshold
 

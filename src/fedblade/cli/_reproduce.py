@@ -26,6 +26,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List cells and their cost, and stop.")] = False,
     assignments: opt.Assignments = None,
     out: opt.Out = None,
+    resume: opt.Resume = False,
     engine: opt.Engine = None,
     device: opt.Device = None,
     jobs: opt.Jobs = "auto",
@@ -49,6 +50,7 @@ def reproduce(
     plan = plan_reproduction(
         preset, where=where or (), overrides=changes, rounds=rounds, seeds=parse_seeds(seeds), out=out
     )
+    opt.check_resumed_folder(plan.folder, resume=resume)
     planned_jobs = plan_jobs(jobs, devices, plan.runs)
     console = Console()
     if dry_run:

@@ -20,6 +20,9 @@ def run(
     where: opt.Where = None,
     out: opt.Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Move what is in --out aside and start again from round 0.")
+    ] = False,
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
@@ -37,10 +40,11 @@ def run(
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
     def requested() -> "RunConfig":
-        if resume and out is None:
-            raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
+        if (resume or restart) and out is None:
+            option = "--resume" if resume else "--restart"
+            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
         changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
-        return requested_config(source, changes, where or (), out=out, resume=resume)
+        return requested_config(source, changes, where or (), out=out, resume=resume or restart)
 
     ranks = join_ranks()
     if ranks is not None and not ranks.is_rank_0:
@@ -49,7 +53,7 @@ def run(
     folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
     again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
     with again, progress_listener(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
-        job = RunJob(config, folder, resume=resume, listener=listener, profile=profile, ranks=ranks)
+        job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
         result = job.execute()
     if not quiet and result.profile is not None:
         typer.echo(result.profile.report())

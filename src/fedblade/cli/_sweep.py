@@ -35,6 +35,7 @@ def sweep(
     uneven: Annotated[bool, typer.Option("--uneven", help="Allow methods different numbers of trials.")] = False,
     assignments: opt.Assignments = None,
     out: opt.Out = None,
+    resume: opt.Resume = False,
     engine: opt.Engine = None,
     device: opt.Device = None,
     jobs: opt.Jobs = "auto",
@@ -55,6 +56,7 @@ def sweep(
     from fedblade.runs import next_run_folder
     from fedblade.studies import parse_axis, plan_jobs, plan_sweep
 
+    opt.check_resumed_folder(out, resume=resume)
     folder = out or next_run_folder("sweep")
     changes = opt.overrides(assignments, engine=engine, device=device)
     trials = plan_sweep(

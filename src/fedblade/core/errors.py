@@ -43,6 +43,10 @@ class CorruptFile(RunFailed):
     """A file of a run is incomplete or was changed by another program."""
 
 
+class FolderLost(RunFailed):
+    """The folder of a run was removed, renamed or replaced while the run was writing to it."""
+
+
 _MOST_OPTIONS = 12
 
 

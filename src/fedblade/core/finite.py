@@ -24,7 +24,7 @@ def refuse_non_finite_sums(sums: Mapping[str, Tree], client: int, round_: int) -
         sums.items(),
         lambda name: (
             f"client {client} produced a non-finite sum '{name}' in round {round_ + 1}. "
-            f"Lower the learning rate or the weight of the method's terms, then --resume or start again."
+            f"Lower the learning rate or the weight of the method's terms, and start again with --restart."
         ),
     )
 

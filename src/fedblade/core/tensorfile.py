@@ -91,6 +91,15 @@ def read_tensors(path: Path) -> tuple[Tree, dict[str, Any]]:
     return tensors, facts
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """The metadata of a file alone. The tensors are not read, so nothing is checked; `CorruptFile` if it has none."""
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            return dict(json.loads((file.metadata() or {})[_HEADER])["facts"])
+    except Exception as error:  # safetensors has error types of its own for incomplete files
+        raise CorruptFile(f"'{path}' cannot be read ({error})") from error
+
+
 def _copied(tensor: Tensor) -> Tensor:
     """A copy in memory of torch, because kernels round differently on memory of another alignment.
 

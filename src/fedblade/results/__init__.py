@@ -1,9 +1,11 @@
 """Run folders and what is read from them: the only package that knows their file names and formats. Imports no torch.
 
-- The folder of a run: `RunDirectory` writes it and reads single files, `run_folders` finds run folders, `read_lines`
-  and `read_object` read JSON. Constants such as `HISTORY` are file names; a record is read from `RECORD_FILES`.
+- The folder of a run: `RunDirectory` writes it and reads single files, `FolderRecord` is what it says of itself,
+  `run_folders` finds run folders, `read_lines` and `read_object` read JSON. Constants such as `HISTORY` are file names;
+  a record is read from `RECORD_FILES`.
 - Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
-  numbers. `unreadable_note` says what was left out, `described_fields` and `built_in_fields` describe numbers.
+  numbers. `unreadable_note` and `numbered` say what was left out, `described_fields` and `built_in_fields` describe
+  numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
@@ -34,6 +36,24 @@ from fedblade.results._diagnostic_arrays import (
     square_matrix,
 )
 from fedblade.results._fields import built_in_fields, described_fields
+from fedblade.results._file_names import (
+    CHECKPOINTS,
+    CLIENTS,
+    CONFIG,
+    DEPLOYMENT,
+    DIAGNOSTICS,
+    EVENTS,
+    HISTORY,
+    JOURNAL,
+    METRICS,
+    MODEL,
+    PARTITION,
+    RECORD,
+    RECORD_FILES,
+    SUMMARY,
+    run_folders,
+)
+from fedblade.results._folder_record import FORMAT, FolderRecord, file_digest, read_record
 from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
 from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
@@ -47,22 +67,7 @@ from fedblade.results._groups import (
 from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
-from fedblade.results._run_directory import (
-    CHECKPOINTS,
-    CLIENTS,
-    CONFIG,
-    DEPLOYMENT,
-    DIAGNOSTICS,
-    EVENTS,
-    HISTORY,
-    METRICS,
-    MODEL,
-    PARTITION,
-    RECORD_FILES,
-    SUMMARY,
-    RunDirectory,
-    run_folders,
-)
+from fedblade.results._run_directory import RunDirectory
 from fedblade.results._sentences import (
     MEAN_OVER_PERSONAL_MODELS,
     coverage_sentence,
@@ -74,7 +79,7 @@ from fedblade.results._sentences import (
     samples_of_personal_models,
 )
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
-from fedblade.results._unreadable import unreadable_note
+from fedblade.results._unreadable import numbered, unreadable_note
 
 __all__ = [
     "CALIBRATED_NOTE",
@@ -85,19 +90,23 @@ __all__ = [
     "DEPLOYMENT",
     "DIAGNOSTICS",
     "EVENTS",
+    "FORMAT",
     "HISTORY",
     "IN_PROGRESS",
+    "JOURNAL",
     "MEAN_OVER_PERSONAL_MODELS",
     "METRICS",
     "MISSING",
     "MODEL",
     "MOST_NAMED",
     "PARTITION",
+    "RECORD",
     "RECORD_FILES",
     "SKEW_LEVELS",
     "STATE_COUNTERS",
     "SUMMARY",
     "ComparisonRow",
+    "FolderRecord",
     "Group",
     "Lines",
     "Partition",
@@ -125,6 +134,7 @@ __all__ = [
     "differing_keys",
     "distinguishing_keys",
     "duration",
+    "file_digest",
     "finite_number",
     "flat_settings",
     "group_runs",
@@ -136,11 +146,13 @@ __all__ = [
     "markdown",
     "markdown_table",
     "number_list",
+    "numbered",
     "over_last_rounds",
     "percent",
     "personal_models_sentence",
     "read_lines",
     "read_object",
+    "read_record",
     "read_runs",
     "run_folders",
     "samples_of_personal_models",

@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
 def parse_object(content: bytes) -> dict[str, Any] | None:
     """The JSON object in `content`, or None."""
     try:
-        parsed = json.loads(content)
-    except ValueError:
+        parsed = json.loads(content.decode())
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

@@ -10,18 +10,20 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
 from fedblade.results._fields import read_descriptions
-from fedblade.results._json_files import read_bytes, read_lines, read_object
-from fedblade.results._record import Partition, Round, RunRecord, finite_number
-from fedblade.results._run_directory import (
+from fedblade.results._file_names import (
     CLIENTS,
     CONFIG,
     DIAGNOSTICS,
     HISTORY,
     METRICS,
     PARTITION,
+    RECORD_FILES,
     SUMMARY,
     run_folders,
 )
+from fedblade.results._folder_record import file_digest, read_record
+from fedblade.results._json_files import read_bytes, read_lines, read_object
+from fedblade.results._record import Partition, Round, RunRecord, finite_number
 from fedblade.results._unreadable import broken_lines, broken_values
 
 
@@ -68,10 +70,19 @@ def _read_run(folder: Path) -> RunRecord:
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
+        changed=_changed_files(folder),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
         stored_fields=fields,
     )
+
+
+def _changed_files(folder: Path) -> tuple[str, ...]:
+    """The files that the report reads and that were changed or removed after the run had finished."""
+    record = read_record(folder)
+    digests = {} if record is None else record.digests
+    read = (name for name in RECORD_FILES if name in digests)
+    return tuple(_file_of_run(folder / name) for name in read if file_digest(folder / name) != digests[name])
 
 
 def _read_fields(path: Path) -> tuple[dict[str, Field] | None, list[str]]:

@@ -42,8 +42,9 @@ class RunRecord:
     """One run as it is on disk.
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
-    `clients` the lines of `clients.jsonl`. `left_out` names the parts of the files that cannot be read. `pictures` says
-    what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is the hardness of
+    `clients` the lines of `clients.jsonl`. `left_out` names the parts of the files that cannot be read, `changed` the
+    files that were changed after the run had finished. `pictures` says what the samples were read from; it is empty for
+    runs that did not store it. `stored_hardness` is the hardness of
     the split that the run has measured, and `stored_fields` are the descriptions of its numbers; runs of earlier
     versions have neither.
     """
@@ -56,6 +57,7 @@ class RunRecord:
     diagnostics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     clients: tuple[Mapping[str, Any], ...] = ()
     left_out: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     pictures: str = ""
     stored_hardness: Hardness | None = None
     stored_fields: Mapping[str, Field] | None = None

@@ -5,64 +5,138 @@ cuts the history back to it and goes on. A round that is done twice gives the sa
 on the clock or on earlier random draws.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import CorruptFile
-from fedblade.core.state import ServerState
-from fedblade.core.tensorfile import read_tensors, write_tensors
-from fedblade.results import HISTORY, RunDirectory
+from fedblade.core.state import ClientStore, ServerState
+from fedblade.core.tensorfile import read_facts, read_tensors, write_tensors
+from fedblade.core.tree import Tree
+from fedblade.results import FolderRecord, RunDirectory
 
 _BEST = "best.safetensors"
+_NAME = re.compile(r"round-(\d{6,})\.safetensors")
+_ROUND, _RUN, _STATES, _ACCURACY = "round", "run", "states", "accuracy"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Where a run goes on: the server's state, the facts that were saved with it, and notes for the user."""
+
+    state: ServerState
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 class Checkpoints:
-    """States of the server by round, each with further facts of the run, and the best model so far."""
+    """States of the server by round, each with further facts of the run, and the best model so far.
+
+    A checkpoint carries its round, the digest of its run and the digests of the clients' states. A checkpoint that
+    does not fit its name, its run or the clients' states is not used.
+    """
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
         self.folder = directory.checkpoints
 
-    def save(self, state: ServerState, keep: int, facts: Mapping[str, Any]) -> int:
-        """Save a state and its `facts`, delete all but the newest `keep`, and return the oldest round that is left."""
-        write_tensors(self._path(state.round), state.flat(), {"round": state.round, **facts})
+    def save(self, state: ServerState, keep: int, facts: Mapping[str, Any], store: ClientStore) -> int:
+        """Save a state and its `facts`, delete all but the newest `keep`, and return the oldest round that is left.
+
+        The states of the clients must be on the disk before.
+        """
+        self._directory.check_held()
+        marks = {_ROUND: state.round, _RUN: self._directory.run, _STATES: store.contents(state.round)}
+        write_tensors(self._path(state.round), state.flat(), {**marks, **facts})
         saved = self._saved()
         for old in saved[:-keep]:
             self._path(old).unlink(missing_ok=True)
         return saved[-keep:][0]
 
-    def restore(self, start: ServerState) -> tuple[ServerState, dict[str, Any], list[str]]:
-        """The newest checkpoint that is usable (or `start`), its facts, and a note for each damaged checkpoint."""
-        notes: list[str] = []
-        history = self._directory.path / HISTORY
-        if self._saved() and not history.is_file():
-            raise CorruptFile(f"'{history}' is gone. Put it back, or start a new run elsewhere.")
+    def restore(self, start: ServerState, store: ClientStore, interval: int) -> Restored:
+        """The newest checkpoint that can be used, or `start` where no checkpoint was due yet.
+
+        A checkpoint is due after `interval` rounds. A checkpoint whose rounds are all on record goes before a newer
+        one with a gap in the history.
+        """
         recorded = self._directory.rounds_on_record()
-        for round_ in reversed(self._saved()):
+        refusals: dict[int, str] = {}
+        for round_ in sorted(self._saved(), key=lambda saved: (saved <= recorded, saved), reverse=True):
             try:
-                if round_ > recorded:
-                    raise CorruptFile(f"the history ends with round {recorded}")
-                tensors, facts = read_tensors(self._path(round_))
-                return start.restored(tensors, round_), facts, notes
+                tensors, facts = self._checked(round_, store)
+                restored = start.restored(tensors, round_)
             except (CorruptFile, KeyError) as error:
-                notes.append(f"the checkpoint of round {round_} cannot be used, so an earlier one is: {error}")
-                self._path(round_).replace(self._path(round_).with_suffix(".damaged"))
-        return start, {}, notes
+                refusals[round_] = str(error)
+                continue
+            others = [
+                f"the checkpoint of round {other} cannot be used, so that of round {round_} is: {why}"
+                for other, why in refusals.items()
+            ]
+            return Restored(restored, facts, tuple(others))
+        if refusals or recorded > interval:
+            why = "; ".join(refusals.values()) or f"'{self.folder}' has none"
+            raise CorruptFile(
+                f"'{self._directory.path}' has {recorded} rounds and no checkpoint that the run can go on from: {why}. "
+                f"Put the checkpoints back as they were, or start again from round 0 with --restart."
+            )
+        return Restored(start, {}, (f"no checkpoint was saved yet: {recorded} rounds are done again",) * bool(recorded))
 
     def save_best(self, state: ServerState, accuracy: float) -> None:
         """Keep the model with the highest accuracy so far."""
-        write_tensors(self.folder / _BEST, state.flat(), {"round": state.round, "accuracy": accuracy})
+        self._directory.check_held()
+        facts = {_ROUND: state.round, _ACCURACY: accuracy, _RUN: self._directory.run}
+        write_tensors(self.folder / _BEST, state.flat(), facts)
 
     def best(self, start: ServerState) -> tuple[ServerState, float] | None:
         """The best model kept so far and its accuracy, or None."""
         if not (self.folder / _BEST).is_file():
             return None
         tensors, facts = read_tensors(self.folder / _BEST)
-        return start.restored(tensors, int(facts["round"])), float(facts["accuracy"])
+        self._check_run(facts, int(facts[_ROUND]))
+        return start.restored(tensors, int(facts[_ROUND])), float(facts[_ACCURACY])
+
+    def runs(self) -> list[str]:
+        """The digests of the runs that the checkpoints say they are of, without checkpoints that say nothing."""
+        found = []
+        for round_ in self._saved():
+            try:
+                found.append(read_facts(self._path(round_)).get(_RUN))
+            except CorruptFile:
+                continue
+        return [run for run in found if isinstance(run, str)]
+
+    def record(self) -> FolderRecord | None:
+        """What the folder says of itself; None if it says nothing, or speaks of another run than all checkpoints do."""
+        record, found = self._directory.record, self.runs()
+        return record if record is None or not found or record.run in found else None
+
+    @property
+    def newest(self) -> int:
+        """The round of the newest checkpoint, 0 without any."""
+        return max(self._saved(), default=0)
+
+    def _checked(self, round_: int, store: ClientStore) -> tuple[Tree, dict[str, Any]]:
+        """The tensors and facts of a checkpoint that belongs to this round, this run and these states of clients."""
+        tensors, facts = read_tensors(self._path(round_))
+        if facts.get(_ROUND) != round_:
+            raise CorruptFile(f"'{self._path(round_)}' is the checkpoint of round {facts.get(_ROUND)}")
+        self._check_run(facts, round_)
+        if _STATES in facts:
+            store.check(round_, facts[_STATES])
+        return tensors, facts
+
+    def _check_run(self, facts: Mapping[str, Any], round_: int) -> None:
+        record = self._directory.record
+        is_older = facts.get(_RUN) is None and record is not None and round_ <= record.unmarked
+        if self._directory.run is not None and facts.get(_RUN) != self._directory.run and not is_older:
+            raise CorruptFile(f"a file of round {round_} in '{self.folder}' belongs to another run")
 
     def _path(self, round_: int) -> Path:
         return self.folder / f"round-{round_:06d}.safetensors"
 
     def _saved(self) -> list[int]:
-        return sorted(int(path.stem.removeprefix("round-")) for path in self.folder.glob("round-*.safetensors"))
+        """The rounds of the checkpoints; files with other names are the user's."""
+        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("round-*.safetensors")]
+        return sorted(int(name[1]) for name in names if name)

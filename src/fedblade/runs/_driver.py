@@ -16,7 +16,7 @@ from fedblade.core.state import ClientStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
 from fedblade.core.tree import tree_bytes
 from fedblade.engines.base import RoundOutcome
-from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory
+from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory, numbered
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
@@ -40,7 +40,7 @@ class Driver:
     `state` and `history` always belong together: both change only when a round is complete. Exchanges after the run
     belong to the last round: a run that stops in them does the last round again. The personal models come last.
     `clients` has one record per client whose personal model was measured, and a run that stops there goes on with the
-    next client.
+    next client. `has_started` says whether the state of the run is known: before, nothing on the disk may be replaced.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Driver:
         self.state = setup.start
         self.history: list[RoundRecord] = []
         self.diagnostics: list[RoundRecord] = []
+        self.has_started = False
 
     @property
     def clients(self) -> list[ClientRecord]:
@@ -67,6 +68,11 @@ class Driver:
     def evaluated_state(self) -> ServerState:
         """The model that is measured and saved."""
         return evaluated_state(self._setup, self.state)
+
+    @property
+    def keeps_client_states(self) -> bool:
+        """Whether the run needs more than the server's state to go on."""
+        return bool(self._setup.method.client_state) or self._setup.config.optimizer.persist
 
     def run(self) -> None:
         """Do the rounds that are left, then tune and measure the clients' personal models."""
@@ -85,6 +91,7 @@ class Driver:
     def _start(self) -> RoundTraffic:
         """Go back to the last checkpoint, or run the exchanges before the run; returns what they sent."""
         self._resume()
+        self.has_started = True
         self._listener.on_start(overview(self._setup), self.history)
         for note in start_notes(self._setup):
             self._listener.on_note(note)
@@ -98,6 +105,8 @@ class Driver:
     def _run_round(self, round_: int, traffic: RoundTraffic) -> None:
         """One round (counted from 0), from the cohort to the record in the history."""
         setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
+        if self._directory is not None:
+            self._directory.check_held()
         lr = config.optimizer.rate(round_, config.federation.rounds)
         metrics = metrics_due(setup, round_)
         started = time.perf_counter()
@@ -186,23 +195,41 @@ class Driver:
         if self._checkpoints is None or self._saved_round == self.state.round:
             return
         self._store.flush()
-        oldest = self._checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._personal_models.facts())
+        keep, facts = self._setup.config.checkpoint.keep, self._personal_models.facts()
+        oldest = self._checkpoints.save(self.state, keep, facts, self._store)
         self._store.forget_before(oldest)
         self._saved_round = self.state.round
+
+    def save_in(self, checkpoints: Checkpoints) -> None:
+        """Save the last complete round of a run without states of clients in another folder."""
+        if self._personal_models.best is not None:
+            checkpoints.save_best(*self._personal_models.best)
+        checkpoints.save(self.state, self._setup.config.checkpoint.keep, self._personal_models.facts(), MemoryStore())
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint of the run folder, if there is one."""
         if self._directory is None or self._checkpoints is None:
             return
-        self.state, facts, notes = self._checkpoints.restore(self._setup.start)
+        restored = self._checkpoints.restore(self._setup.start, self._store, self._longest_interval())
+        self.state, notes = restored.state, list(restored.notes)
         self._saved_round = self.state.round
-        self.history = self._directory.cut_history(self.state.round)
-        self.diagnostics = self._directory.records(DIAGNOSTICS)
-        self._personal_models.restore(facts, self.history)
+        self.history, mended = self._directory.recover(HISTORY, self.state.round)
+        self.diagnostics, mended_too = self._directory.recover(DIAGNOSTICS, self.state.round)
+        self._personal_models.restore(restored.facts, self.history)
         for round_ in range(self.state.round):
             self._has_fixed_tensors[self._cohort(round_)] = True
-        for note in notes:
+        if len(self.history) < self.state.round:
+            missing = sorted(set(range(1, self.state.round + 1)).difference(each["round"] for each in self.history))
+            notes.append(f"the history lacks {numbered('round', missing)}; nobody can bring back these lines.")
+        for note in (*notes, *mended, *mended_too):
             self._listener.on_note(note)
+
+    def _longest_interval(self) -> int:
+        """The largest number of rounds between two checkpoints that the run has had."""
+        record = None if self._directory is None else self._directory.record
+        changes = () if record is None else record.changes
+        former = [int(change["before"]) for change in changes if change["key"] == "checkpoint.every"]
+        return max(self._setup.config.checkpoint.every, *former, 0)
 
     def _fixed_tensor_bytes(self, cohort: IntArray) -> int:
         """Bytes of the tensors that never change: a client receives them once, in its first round."""

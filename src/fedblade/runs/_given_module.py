@@ -10,7 +10,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.frozen import frozen_parameters
 from fedblade.core.tree import tree_digest
-from fedblade.results import PARTITION, RunDirectory
+from fedblade.results import RunDirectory
 
 MODULE = "module"
 """The key of the digests in `partition.json`. It is absent for models by name, and in runs of earlier versions."""
@@ -37,7 +37,7 @@ def check_module(directory: RunDirectory, config: RunConfig, model: nn.Module | 
 
     Weights that train may differ: a script that builds its module again goes on with the weights of the run.
     """
-    stored = (directory.read_json(PARTITION) or {}).get(MODULE, {})
+    stored = (directory.partition_facts() or {}).get(MODULE, {})
     present = module_digests(config, model).get(MODULE, {})
     different = [part for part in present if stored.get(part, present[part]) != present[part]]
     if different and different[0] != "weights":

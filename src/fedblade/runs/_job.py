@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from fedblade.config.run_config import RunConfig
-from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.errors import FolderLost, Misconfigured, RunFailed
 from fedblade.core.listener import RunListener
 from fedblade.core.nested import dotted
 from fedblade.core.state import ClientStore
@@ -20,11 +20,13 @@ from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import profiled
-from fedblade.runs._request import check_folder, comparable_table
-from fedblade.runs._result import Result, driver_result, received_result, result_message, stored_result
+from fedblade.runs._request import check_folder
+from fedblade.runs._rescue import rescue
+from fedblade.runs._result import Result, driver_result, finished_notes, received_result, result_message, stored_result
 from fedblade.runs._reuse import ReuseCheck
+from fedblade.runs._settle import settle
 from fedblade.runs._setup import Setup, prepare
-from fedblade.runs._summary import record_partition, summarise
+from fedblade.runs._summary import changes_on_record, summarise
 from fedblade.runs._trained_model import save_model
 from fedblade.runs.distributed._process import ending_together, signals_delayed, threads_for
 from fedblade.runs.distributed._shared_run import lead_setup, lead_store, refuse_ranks, serve_rank_0
@@ -35,13 +37,15 @@ from fedblade.trackers import attached_trackers, check_installed
 class RunJob:
     """A run that is to be carried out; see `fedblade.run` for the options.
 
-    Without a `folder` nothing is written. `ranks` are the processes that share the run, None if there is only this one.
-    `make_setup` builds the run if a configuration is not enough for that, such as if nodes hold the data.
+    Without a `folder` nothing is written. With `restart`, what the folder holds is moved aside first. `ranks` are the
+    processes that share the run, None if there is only this one. `make_setup` builds the run if a configuration is not
+    enough for that, such as if nodes hold the data.
     """
 
     config: RunConfig
     folder: Path | None = None
     resume: bool = False
+    restart: bool = False
     listener: RunListener = field(default_factory=RunListener)
     profile: bool = False
     dataset: Dataset | None = None
@@ -80,21 +84,25 @@ class RunJob:
     def _in_folder(self, directory: RunDirectory) -> Result:
         """Start the run in its folder, go on with it, or read its result if it has finished."""
         config = self.config
-        check_folder(directory, config, resume=self.resume)
+        if self.restart:
+            self._put_former_run_aside(directory)
+        changes = check_folder(directory, config, resume=self.resume)
         for note in check_module(directory, config, self.model):
             self.listener.on_note(note)
-        finished = stored_result(directory, self.model)
+        finished = stored_result(directory, config, self.model)
         if finished is not None:
             self._check_data(directory)
-            self.listener.on_note(f"'{directory.path}' is already finished.")
+            for note in finished_notes(directory, changes):
+                self.listener.on_note(note)
             return finished
         check_installed(config.general.trackers)
         try:
             with profiled(directory, config.federation.rounds, asked=self.profile) as recorder:
                 with timed("prepare"):
                     setup = self._build()
-                    directory.open(comparable_table(directory, config), resume=self.resume)
-                    record_partition(directory, setup, self.model)
+                    directory.open(resume=self.resume or self.restart)
+                    for note in settle(directory, setup, self.model, changes):
+                        self.listener.on_note(note)
                     directory.write_fields(described for metric in setup.metrics for described in metric.fields)
                     setup, store = self._with_ranks(setup, directory)
                 settings = dotted(config.table())
@@ -103,6 +111,18 @@ class RunJob:
             return result if recorder is None else replace(result, profile=recorder.profile)
         finally:
             directory.close()
+
+    def _put_former_run_aside(self, directory: RunDirectory) -> None:
+        """Move what the folder holds into a folder of its own, so that the run starts again from round 0."""
+        if not directory.path.is_dir():
+            return
+        directory.open(resume=True)
+        try:
+            former = directory.set_aside()
+        finally:
+            directory.close()
+        if former is not None:
+            self.listener.on_note(f"what was in '{directory.path}' is kept in '{former}'.")
 
     def _check_data(self, directory: RunDirectory) -> None:
         """Refuse a finished run that used other data than there are now. Data on nodes cannot be compared here."""
@@ -123,13 +143,19 @@ class RunJob:
         try:
             driver.run()
             save_model(directory.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
-            result = driver_result(setup, driver, directory.path)
+            result = driver_result(setup, driver, directory)
             directory.write_json(SUMMARY, result.summary)
+            directory.seal()
         except BaseException as error:
+            if not driver.has_started:
+                raise
             # A failure, Ctrl-C, SIGTERM or a bug: complete rounds are kept. A full disk must not hide the first error.
             failed = isinstance(error, Exception)
-            summary = summarise(setup, driver.history, "failed" if failed else "interrupted", driver.clients)
+            status = "failed" if failed else "interrupted"
+            summary = summarise(setup, driver.history, status, driver.clients, changes_on_record(directory))
             with signals_delayed(self.ranks):
+                if isinstance(error, FolderLost):
+                    raise rescue(error, directory, setup, driver, self.model, summary) from error
                 with contextlib.suppress(RunFailed):
                     driver.save()
                 with contextlib.suppress(RunFailed):

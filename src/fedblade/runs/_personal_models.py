@@ -81,8 +81,19 @@ class PersonalModels:
                 f"what was best so far is gone from '{self._checkpoints.folder}'. "
                 f"Put the best model and the checkpoint back as they were, or start a new run elsewhere."
             )
+        if self.best is not None:
+            self._refuse_other_best(history, *self.best)
         if self._keeps_accuracies:
             self._best_accuracies = BestAccuracies.from_json(facts[_FACT])
+
+    def _refuse_other_best(self, history: list[RoundRecord], best: ServerState, accuracy: float) -> None:
+        """Refuse a best model that is not the one of the history. It may be of a later round, which is done again."""
+        measured = {record["round"]: record["test_accuracy"] for record in history if "test_accuracy" in record}
+        if best.round in measured and measured[best.round] != accuracy:
+            raise CorruptFile(
+                f"the best model in '{self._directory and self._directory.checkpoints}' is not that of round "
+                f"{best.round} of this run. Put it back as it was, or start again from round 0 with --restart."
+            )
 
     def keep_best(self, state: ServerState, evaluation: Evaluation) -> None:
         """Keep the model or the accuracies of an evaluated round if they are the best so far and will be needed."""
@@ -100,7 +111,8 @@ class PersonalModels:
             return
         state = final if self.best is None else self.best[0]
         if self._directory is not None:
-            self.records = self._records_in_order(self._directory.records(CLIENTS))
+            stored, _ = self._directory.recover(CLIENTS)
+            self.records = self._records_in_order(stored)
             self._directory.rewrite(CLIENTS, self.records)
         done = {int(record["client"]) for record in self.records}
         for record in measure_clients(self._setup, state, self._store, self._stages, done):

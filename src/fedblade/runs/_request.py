@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.config.overrides import apply_overrides
-from fedblade.config.run_config import FROM_PYTHON, RunConfig, complete_config
+from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
 from fedblade.results import RunDirectory
+from fedblade.runs._changes import Change, changes_of
 from fedblade.runs._reuse import check_code
 
-TRACKERS = "trackers"
-"""This key does not change the result of a run."""
-_DISTRIBUTED, _TIMEOUT = "distributed", "timeout_seconds"
+_TRACKERS = "trackers"
 DEPLOYMENT = "flower"
 """The table of an app's file that only a deployment uses."""
 
@@ -47,15 +46,19 @@ def requested_config(
     out: str | Path | None,
     resume: bool,
 ) -> RunConfig:
-    """The configuration that is asked for. If a run is resumed and nothing is asked for, the one of its folder.
+    """The configuration that is asked for.
 
-    Trackers do not count as asked for: they may change when a run goes on.
+    If a run is resumed without a preset or file, the overrides change the configuration in its folder.
     """
-    changes = [value for key, value in overrides.items() if value != FROM_PYTHON and key != TRACKERS]
-    if resume and out is not None and source is None and not where and not changes:
+    if resume and out is not None and source is None and not where:
         directory = RunDirectory(Path(out))
         if directory.exists:
             return complete_config(apply_overrides(directory.stored_config(), overrides))
+        if overrides.keys() <= {_TRACKERS}:
+            raise Misconfigured(
+                f"there is no run in '{out}' to go on with. Check the folder, or name what to start there: a preset, "
+                f"a configuration or settings, such as `fedblade run quickstart --resume --out {out}`."
+            )
     return load_config(source, overrides, where)[0]
 
 
@@ -65,45 +68,14 @@ def _check_seeds(seeds: Any) -> list[int]:
     raise Misconfigured(f"seeds = {seeds!r} is not allowed; expected a list of whole numbers, such as [1, 2, 3].")
 
 
-def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> None:
-    """Refuse a folder that has another configuration, other contents, or a run of other code."""
-    directory.check(comparable_table(directory, config), resume=resume)
-    check_code(directory, config)
+def check_folder(directory: RunDirectory, config: RunConfig, *, resume: bool) -> list[Change]:
+    """The settings that change when the run in a folder goes on.
 
-
-def comparable_table(directory: RunDirectory, config: RunConfig) -> dict[str, Any]:
-    """The configuration as tables, without differences to the folder's configuration that do not matter.
-
-    These are the trackers, the timeout of ranks, and the defaults of settings that are newer than the run.
+    A folder is refused if it has other contents, a run of other code, or a run whose settings may not become these.
     """
-    table = config.table()
-    if directory.exists:
-        stored = directory.stored_config()
-        del table[TRACKERS]
-        table |= {TRACKERS: stored[TRACKERS]} if TRACKERS in stored else {}
-        if _DISTRIBUTED in stored:
-            table[_DISTRIBUTED][_TIMEOUT] = stored[_DISTRIBUTED].get(_TIMEOUT)
-        _remove_new_defaults(table, stored, _with_defaults(stored))
-    return table
-
-
-def _with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the defaults of settings that it lacks; unchanged if one of its parts is gone."""
-    try:
-        return complete_config(stored).table()
-    except Misconfigured:
-        return stored
-
-
-def _remove_new_defaults(table: dict[str, Any], stored: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
-    """Remove settings that `stored` lacks and that have their default. `filled` is `stored` with defaults."""
-    for key in list(table):
-        if isinstance(table[key], dict) and isinstance(filled.get(key), Mapping):
-            _remove_new_defaults(table[key], stored.get(key, {}), filled[key])
-            if not table[key] and key not in stored:
-                del table[key]
-        elif key not in stored and key in filled and table[key] == filled[key]:
-            del table[key]
+    directory.check(resume=resume)
+    check_code(directory, config)
+    return changes_of(directory, config)
 
 
 def folder_name(method: str) -> str:

@@ -1,20 +1,23 @@
 """The result of a run: of a run that just ended, read from a run folder, or received from rank 0."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, DIAGNOSTICS, RunDirectory
+from fedblade.results import CLIENTS, DIAGNOSTICS, MODEL, RunDirectory
+from fedblade.runs._changes import Change
+from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._setup import Setup
-from fedblade.runs._summary import summarise
+from fedblade.runs._summary import changes_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import ClientRecord
 
@@ -42,16 +45,17 @@ class Result:
     diagnostics: list[RoundRecord] = field(default_factory=list)
 
 
-def driver_result(setup: Setup, driver: Driver, path: Path | None) -> Result:
+def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) -> Result:
     """The result of a run that just ended."""
+    path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
-    summary = summarise(setup, driver.history, "finished", driver.clients)
+    summary = summarise(setup, driver.history, "finished", driver.clients, changes_on_record(directory))
     return Result(driver.history, summary, model, path, driver.clients, diagnostics=driver.diagnostics)
 
 
-def stored_result(directory: RunDirectory, model: nn.Module | None) -> Result | None:
-    """The result of a run that ended before, read from its folder; None if the run has not finished."""
-    summary = directory.finished_summary()
+def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module | None) -> Result | None:
+    """The result of a run that ended before, read from its folder; None if the run has to go on or to be mended."""
+    summary = finished_summary(directory, config)
     if summary is None:
         return None
     return Result(
@@ -62,6 +66,33 @@ def stored_result(directory: RunDirectory, model: nn.Module | None) -> Result | 
         directory.records(CLIENTS),
         diagnostics=directory.records(DIAGNOSTICS),
     )
+
+
+def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
+    """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
+    notes = [f"'{directory.path}' is already finished."]
+    if DIAGNOSTICS in directory.changed_files():
+        notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
+    seen = [str(change) for change in changes if change.is_seen]
+    if seen:
+        notes.append(f"a finished run takes no other settings: {', '.join(seen)} has no effect.")
+    return notes
+
+
+def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
+    """The summary of a run that did all its rounds and whose files are whole; None for every other run.
+
+    Not whole is a run with a changed file, or without a model that its checkpoints can give. A run that was kept
+    without model and checkpoints is whole: its numbers are there. Nobody can make the lists of diagnostics again. A run
+    that an older version finished has no digests to compare.
+    """
+    summary = directory.finished_summary()
+    if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
+        return None
+    changed = set(directory.changed_files()) - {DIAGNOSTICS}
+    if not (directory.path / MODEL).is_file():
+        changed = changed - {MODEL} if Checkpoints(directory).newest == 0 else {MODEL}
+    return None if changed else summary
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:

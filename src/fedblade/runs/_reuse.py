@@ -10,7 +10,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.data import Dataset, as_dataset
-from fedblade.results import PARTITION, RunDirectory
+from fedblade.results import RunDirectory
 from fedblade.runs._revisions import revision_difference
 
 _DO_AGAIN = "Choose another --out, or remove the folder to run it again."
@@ -39,7 +39,7 @@ class ReuseCheck:
             raise Misconfigured(difference)
 
     def _data_difference(self, directory: RunDirectory, config: RunConfig) -> str | None:
-        stored = directory.read_json(PARTITION) or {}
+        stored = directory.partition_facts() or {}
         dataset = self._present_dataset(config) if "data" in stored else None
         return None if dataset is None else _data_difference(directory, stored, dataset)
 
@@ -61,7 +61,7 @@ def code_difference(directory: RunDirectory, config: RunConfig) -> str | None:
 
     Without `partition.json` nothing has been trained in the folder.
     """
-    stored = directory.read_json(PARTITION)
+    stored = directory.partition_facts()
     if stored is None:
         return None
     for path, digest in sources_of(config).items():
@@ -85,7 +85,7 @@ def check_code(directory: RunDirectory, config: RunConfig) -> None:
 
 def check_started(directory: RunDirectory, split: str, dataset: Dataset) -> None:
     """Refuse to go on with other data or another split than the run was started with. `split` is a digest."""
-    stored = directory.read_json(PARTITION) or {}
+    stored = directory.partition_facts() or {}
     difference = _data_difference(directory, stored, dataset)
     if difference is None and stored.get("digest") != split:
         difference = (

@@ -25,6 +25,7 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    restart: bool = False,
     listener: RunListener | None = None,
     profile: bool = False,
     **overrides: Any,
@@ -48,8 +49,10 @@ def run(
     The `listener` gets a note about every assumption before the first round. Without a listener, the notes are logged
     as warnings of the logger `fedblade`.
 
-    Without `out` nothing is written. With `out`, `resume=True` goes on with a run that was cut short; if no
-    configuration is given, with that of the run. `trackers=["tensorboard"]` lets trackers follow the run
+    Without `out` nothing is written. With `out`, `resume=True` goes on with a run that was cut short. If no preset or
+    file is given, the keys change the configuration of the run, as far as it may change: the device, the engine, what
+    is measured and saved, and the number of rounds. `restart=True` moves what is in the folder aside, and starts again
+    from round 0. `trackers=["tensorboard"]` lets trackers follow the run
     (`fedblade.trackers`), and `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun
     starts, all processes share the run and get the same result.
     """
@@ -57,9 +60,18 @@ def run(
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
-    checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume))
-    folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
-    return RunJob(checked, folder, resume, listener, profile, dataset, model, ranks).execute()
+    checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume or restart))
+    return RunJob(
+        config=checked,
+        folder=None if out is None else Path(out),
+        resume=resume,
+        restart=restart,
+        listener=NoteLogger() if listener is None else listener,
+        profile=profile,
+        dataset=dataset,
+        model=model,
+        ranks=ranks,
+    ).execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -88,7 +100,7 @@ def execute(
 ) -> Result:
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
-    return RunJob(config, folder, resume, listener, profile, dataset, model).execute()
+    return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
 
 
 def follow_run(ranks: Ranks, out: Path | None) -> Result:

@@ -11,7 +11,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.tree import Tree
 from fedblade.models import Output
-from fedblade.results import PARTITION, RunDirectory
+from fedblade.results import RunDirectory
 from fedblade.runs._network import BuiltNetwork, assemble_network
 from fedblade.runs._revisions import may_keep_last_layer
 
@@ -27,7 +27,7 @@ def stored_network(
     module's output are tried in turn, and the first one that fits the file is used.
     """
     output = config.model_settings.output
-    is_old = output == "auto" and may_keep_last_layer(directory.read_json(PARTITION) or {}, config)
+    is_old = output == "auto" and may_keep_last_layer(directory.partition_facts() or {}, config)
     refusals: list[str] = []
     for reading in _OUTPUTS if is_old else (output,):
         try:

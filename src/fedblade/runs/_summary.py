@@ -1,7 +1,7 @@
 """What is written about a run beside its history: the summary and the partition."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -15,9 +15,9 @@ from fedblade import protocols
 from fedblade._version import __version__
 from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
-from fedblade.results import PARTITION, RunDirectory
+from fedblade.results import RunDirectory
 from fedblade.runs._given_module import module_digests
-from fedblade.runs._reuse import check_started, sources_of
+from fedblade.runs._reuse import sources_of
 from fedblade.runs._revisions import Revisions, revisions_of, without_partition
 from fedblade.runs._setup import Setup
 from fedblade.runs._tuning import ClientRecord, spread
@@ -31,13 +31,18 @@ _SHOULD_BE_ZERO = ("count_cholesky_failures", "count_scale_clamped")
 
 
 def summarise(
-    setup: Setup, history: list[RoundRecord], status: str, clients: Sequence[ClientRecord] = ()
+    setup: Setup,
+    history: list[RoundRecord],
+    status: str,
+    clients: Sequence[ClientRecord] = (),
+    changes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The contents of `summary.json`. `clients` are the records of the personal models after the last round.
 
     If a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` belong to the model after
     the exchanges, which is the saved one. `last10_accuracy` and `best_accuracy` belong to the models of the rounds,
-    before the exchanges. `seconds` is the time without the exchanges, `exchange_seconds` their time.
+    before the exchanges. `seconds` is the time without the exchanges, `exchange_seconds` their time. `changes` are the
+    settings that were changed in the middle of the run.
     """
     config, protocol = setup.config, setup.config.evaluation.protocol
     personal = _personal(protocol, history, clients)
@@ -51,7 +56,7 @@ def summarise(
         "engine": setup.engine.name,
         "device": str(setup.test_order.device),
         "seed": config.general.seed,
-        "rounds": len(history),
+        "rounds": history[-1]["round"] if history else 0,
         "protocol": protocol,
         "accuracy": personal.get(headline) if headline else protocols.headline(history, protocol),
         "calibrated": protocols.is_calibrated(history),
@@ -66,8 +71,15 @@ def summarise(
         "flags": flags(history),
         "revisions": _revisions(setup),
         "versions": _versions(),
+        **({"changes": list(changes)} if changes else {}),
         "status": status,
     }
+
+
+def changes_on_record(directory: RunDirectory | None) -> Sequence[Mapping[str, Any]]:
+    """The settings that were changed in the middle of the run, each with its values and the rounds done before."""
+    record = None if directory is None else directory.record
+    return () if record is None else record.changes
 
 
 def _totals(history: list[RoundRecord]) -> dict[str, float]:
@@ -139,14 +151,16 @@ def flags(history: list[RoundRecord]) -> list[str]:
     return counted + ([f"no client made a step in {idle} of {len(history)} rounds"] if idle else [])
 
 
-def record_partition(directory: RunDirectory, setup: Setup, model: nn.Module | None) -> None:
-    """Write `partition.json`. If the run is resumed, check that the split and the data are the same."""
+def code_facts(setup: Setup) -> dict[str, Any]:
+    """Digests of the user's files and revisions of the library's parts, as far as the run uses them."""
+    return {"sources": sources_of(setup.config), "revisions": _revisions(setup)}
+
+
+def partition_record(setup: Setup, model: nn.Module | None) -> dict[str, Any]:
+    """The contents of `partition.json`."""
     split = setup.clients.train
-    if directory.read_json(PARTITION) is not None:
-        check_started(directory, split.digest(), setup.dataset)
-        return
     digests = {"digest": split.digest(), "data": setup.dataset.digest()}
-    code = {"sources": sources_of(setup.config), "revisions": _revisions(setup)} | module_digests(setup.config, model)
+    code = code_facts(setup) | module_digests(setup.config, model)
     # The table of a split that is drawn on demand would be large. Its digest and the configuration describe it.
     most = MOST_DRAWN if split.on_demand else split.num_clients
     small = split.num_clients * split.num_classes <= _MAX_TABLE_CELLS and split.num_clients <= most
@@ -154,7 +168,7 @@ def record_partition(directory: RunDirectory, setup: Setup, model: nn.Module | N
     facts = {"pictures": setup.dataset.source, "draws": split.draws, "class_names": setup.dataset.class_names}
     facts |= {"hardness": split_hardness.stored()}
     counts = {"counts": split.table().tolist() if small else None}
-    directory.write_json(PARTITION, {"name": setup.config.partition.name} | digests | code | facts | counts)
+    return {"name": setup.config.partition.name} | digests | code | facts | counts
 
 
 @cache

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedblade.config.run_config import complete_config
-from fedblade.core.errors import Misconfigured, MissingExtra
+from fedblade.core.errors import CorruptFile, Misconfigured, MissingExtra
 from fedblade.core.network import Network
 from fedblade.core.state import ServerState
 from fedblade.core.tensorfile import read_tensors, write_tensors
@@ -93,7 +93,15 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     if not (folder / CONFIG).is_file():
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
-        raise Misconfigured(f"'{folder}' has no {MODEL}: the run has not finished. Finish it with --resume first.")
+        raise Misconfigured(
+            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume "
+            f"--out {folder}` writes it, if there are checkpoints."
+        )
+    if MODEL in RunDirectory(folder).changed_files():
+        raise CorruptFile(
+            f"'{folder / MODEL}' is not the model that the run ended with. `fedblade run --resume --out {folder}` "
+            f"makes it again."
+        )
     config = complete_config(RunDirectory(folder).stored_config())
     tensors, facts = read_tensors(folder / MODEL)
     if config.model.entry is None and model is None:

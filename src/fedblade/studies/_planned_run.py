@@ -8,7 +8,7 @@ from pathlib import Path
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import RunDirectory
-from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute
+from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute, finished_summary
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class PlannedRun:
     @property
     def is_finished(self) -> bool:
         """Whether the folder holds the whole run, made by today's code. `run_planned` also compares the data."""
-        finished = self.directory.finished_summary() is not None
+        finished = finished_summary(self.directory, self.config) is not None
         return finished and code_difference(self.directory, self.config) is None
 
     @property

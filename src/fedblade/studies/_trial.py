@@ -74,7 +74,7 @@ def try_part(setup: Setup, part: Part, at_least: float = 0.0) -> Trial:
     stop = _Stop(least, max(least, setup.config.federation.rounds), at_least, limited=not setup.test_order.is_cuda)
     with tempfile.TemporaryDirectory() as folder, timeline.listen(), contextlib.suppress(_Enough):
         directory = RunDirectory(Path(folder) / "run")
-        directory.open(shortened.config.table(), resume=False)
+        directory.open(resume=False)
         with contextlib.closing(directory):
             Driver(shortened, directory, stop).run()
     steps, models = _steps(shortened), len(shortened.evaluated_clients)

@@ -25,7 +25,7 @@ def losing(*lost):
 
 def opened(config, folder, *, resume):
     directory = RunDirectory(folder / "run")
-    directory.open(config.table(), resume=resume)
+    directory.open(resume=resume)
     return directory
 
 

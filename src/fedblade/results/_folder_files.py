@@ -1,0 +1,119 @@
+"""Reads and writes the files of a run folder while the run holds the folder."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.files import cannot_write, write_atomic
+from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
+from fedblade.results._held_folder import HeldFolder
+from fedblade.results._journal import KEYS, Journal
+from fedblade.results._json_files import parse_object, read_lines
+from fedblade.results._line_files import add_line, as_line, json_safe
+from fedblade.results._recovery import recover
+from fedblade.results._unreadable import broken_lines, left_out_sentence
+
+_LOG = logging.getLogger("fedblade")
+_SET_ASIDE = ".set-aside"
+"""The end of the name of a file with the odd lines of another one."""
+
+
+class FolderFiles:
+    """The files of the folder `path`.
+
+    If the folder was opened and then removed, renamed or replaced, the next write raises `FolderLost`, and nothing is
+    written elsewhere.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: tuple[HeldFolder, ...] = ()
+        self._journal: Journal | None = None
+
+    def check_held(self) -> None:
+        """Refuse to go on if the folder, or that of the checkpoints, is no longer the one that was opened."""
+        for held in self._held:
+            held.check()
+
+    def copy_lines_of(self, run: str) -> None:
+        """Copy the lines of the run `run` to the journal from now on."""
+        self._journal = Journal(self.path / JOURNAL, run)
+
+    def write(self, name: str, content: str) -> None:
+        """Write a text file atomically; a full disk stops the run and leaves the old file."""
+        self.check_held()
+        try:
+            write_atomic(self.path / name, content)
+        except OSError as error:
+            raise cannot_write(self.path / name, error) from error
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file; NaN and infinities become null."""
+        self.write(name, json.dumps(json_safe(value), indent=2) + "\n")
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """The object in a JSON file, None if there is no such file or it is broken."""
+        try:
+            return parse_object((self.path / name).read_bytes())
+        except OSError:
+            return None
+
+    def read_text(self, name: str) -> str | None:
+        """The text of a file, None if there is no such file or it is not text."""
+        try:
+            return (self.path / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def append(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add one line to a file of lines, and a copy of it to the journal."""
+        self.check_held()
+        line = as_line(record)
+        add_line(self.path / name, line)
+        if self._journal is not None and name in KEYS:
+            self._journal.add(name, record, line)
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """The objects of a file of lines, in order; broken lines are left out and logged, see `read_lines`."""
+        lines = read_lines(self.path / name, by_round=name in (HISTORY, DIAGNOSTICS))
+        if lines.broken:
+            _LOG.warning(left_out_sentence(broken_lines(lines.broken, f"{self.path}/{name}")))
+        return lines.objects
+
+    def history(self) -> list[dict[str, Any]]:
+        """The rounds in the history, see `records`."""
+        return self.records(HISTORY)
+
+    def rewrite(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
+        """Replace a file of lines, and its copy in the journal."""
+        self._replace_lines(name, {record[KEYS[name]]: as_line(record) for record in records})
+
+    def rounds_on_record(self) -> int:
+        """The number of rounds before the first one that neither the history nor the journal has."""
+        known = recover(self.path / HISTORY, self._journal).lines
+        return next(count for count in range(len(known) + 1) if count + 1 not in known)
+
+    def recover(self, name: str, last: int | None = None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """The records of a file of lines up to the round `last`, and notes on what was mended; see `recover`.
+
+        The file and the journal then have these records only. Odd lines are kept in a file beside it.
+        """
+        found = recover(self.path / name, self._journal, last)
+        if found.odd:
+            aside = self.path / f"{name}{_SET_ASIDE}"
+            for line in found.odd:
+                add_line(aside, line.decode(errors="backslashreplace"))
+        self._replace_lines(name, found.lines)
+        kept = f" Odd lines are kept in '{name}{_SET_ASIDE}'." if found.odd else ""
+        return [json.loads(line) for line in found.lines.values()], tuple(f"{note}.{kept}" for note in found.notes)
+
+    def _replace_lines(self, name: str, lines: Mapping[int, str]) -> None:
+        """Make `lines`, by round or client, the whole of a file; an absent file stays absent if there are none."""
+        content = "".join(f"{line}\n" for line in lines.values())
+        path = self.path / name
+        if (path.exists() or lines) and (not path.is_file() or path.read_bytes() != content.encode()):
+            self.write(name, content)
+        if self._journal is not None:
+            self._journal.replace(name, lines)

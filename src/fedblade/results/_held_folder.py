@@ -1,0 +1,50 @@
+"""A folder that a run holds: the run notices if the folder is removed, renamed or replaced."""
+
+import os
+from pathlib import Path
+
+from fedblade.core.errors import FolderLost
+
+_DELETED = " (deleted)"
+"""How Linux marks the path of a folder that was removed."""
+
+
+class HeldFolder:
+    """A folder as it was when the run opened it.
+
+    The folder stays open, so that no new folder can get its number on the disk. Windows has no such handles; it does
+    not let anyone rename a folder with an open lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = None if os.name == "nt" else os.open(path, os.O_RDONLY)
+        self._identity = self._present()
+
+    def check(self) -> None:
+        """Refuse to go on if the path no longer leads to this folder."""
+        if self._present() != self._identity:
+            raise FolderLost(
+                f"the folder '{self.path}' was removed, renamed or replaced while the run was writing to it."
+            )
+
+    def moved_to(self) -> Path | None:
+        """Where the folder is now, if it was renamed and the system can tell; None if it was removed."""
+        try:
+            place = str(Path(f"/proc/self/fd/{self._handle}").readlink())
+        except OSError:
+            return None
+        return None if place.endswith(_DELETED) else Path(place)
+
+    def close(self) -> None:
+        """Let the folder go."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _present(self) -> tuple[int, int] | None:
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return None
+        return facts.st_dev, facts.st_ino

@@ -1,0 +1,71 @@
+"""Mends the files of lines of a run that goes on: their lines are compared with the journal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedblade.results._journal import KEYS, LONG, Journal, digest_of
+from fedblade.results._json_files import parse_object, read_bytes
+from fedblade.results._unreadable import numbered
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The lines of a file by round or client, the lines that are none of them, and what was mended or is lost."""
+
+    lines: Mapping[int, str]
+    odd: tuple[bytes, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def recover(path: Path, journal: Journal | None, last: int | None = None) -> Recovered:
+    """The lines of a file as they were written, up to the round `last`.
+
+    A line that the journal has is taken from the journal. A line that the journal does not have is taken as it is. A
+    line that cannot be read, and a long line that the journal contradicts, is odd. Of a repeated round the later line
+    counts.
+    """
+    found, broken = _lines_of(path, KEYS[path.name])
+    noted = {} if journal is None else journal.contents(path.name)
+    found, noted = _up_to(found, last), _up_to(noted, last)
+    if path.name in LONG:
+        changed = {key: line for key, line in found.items() if key in noted and digest_of(line) != noted[key]}
+        kept = {key: line for key, line in found.items() if key not in changed}
+        gone = sorted((noted.keys() - found.keys()) | changed.keys())
+        notes = [f"{_named(path, gone)} changed or lost after they were written, and are left out"] if gone else []
+    else:
+        changed = {key: line for key, line in found.items() if noted.get(key, line) != line}
+        kept = found | noted
+        mended = sorted((noted.keys() - found.keys()) | changed.keys())
+        notes = [f"{_named(path, mended)} changed or lost, and mended from the journal"] if mended else []
+    if broken and not notes:
+        notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read and set aside"]
+    return Recovered(
+        dict(sorted(kept.items())), (*broken.values(), *(line.encode() for line in changed.values())), tuple(notes)
+    )
+
+
+def _named(path: Path, keys: list[int]) -> str:
+    return f"in '{path}': {numbered(KEYS[path.name], keys)}"
+
+
+def _up_to(lines: Mapping[int, str], last: int | None) -> dict[int, str]:
+    return {key: line for key, line in sorted(lines.items()) if last is None or key <= last}
+
+
+def _lines_of(path: Path, name: str) -> tuple[dict[int, str], dict[int, bytes]]:
+    """The lines of a file by the field `name`, and its broken lines by number.
+
+    A broken last line without a line end is neither: a run that was killed while it wrote leaves such a line.
+    """
+    found: dict[int, str] = {}
+    broken: dict[int, bytes] = {}
+    lines = read_bytes(path).split(b"\n")
+    for number, line in enumerate(lines, 1):
+        entry = parse_object(line)
+        key = None if entry is None else entry.get(name)
+        if type(key) is int:
+            found[key] = line.decode()
+        elif line.strip() and number < len(lines):
+            broken[number] = line
+    return found, broken

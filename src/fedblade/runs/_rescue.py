@@ -1,0 +1,82 @@
+"""Saves what can be saved of a run whose folder was removed, renamed or replaced while the run was writing to it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from torch import nn
+
+from fedblade.core.errors import FedbladeError, FolderLost
+from fedblade.results import CONFIG, HISTORY, MODEL, PARTITION, SUMMARY, FolderRecord, RunDirectory, file_digest
+from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._driver import Driver
+from fedblade.runs._model_inputs import model_facts
+from fedblade.runs._setup import Setup
+from fedblade.runs._summary import partition_record
+from fedblade.runs._trained_model import save_model
+
+
+def rescue(
+    error: FolderLost,
+    directory: RunDirectory,
+    setup: Setup,
+    driver: Driver,
+    model: nn.Module | None,
+    summary: Mapping[str, Any],
+) -> FolderLost:
+    """The error with a sentence on where the run is now.
+
+    A folder that was renamed has all up to its last checkpoint. Otherwise a new folder beside the lost one gets the
+    history, the model and, if the run can go on without the states of clients, a checkpoint.
+    """
+    moved = directory.moved_to()
+    if moved is not None and moved != directory.path:
+        return FolderLost(f"{error} It is now '{moved}'. Go on there with --resume --out '{moved}'.")
+    place = _free_place(directory.path)
+    try:
+        goes_on = _write(RunDirectory(place), directory, setup, driver, model, summary)
+    except (OSError, FedbladeError) as failure:
+        return FolderLost(f"{error} Nothing could be saved elsewhere ({failure}).")
+    if goes_on:
+        return FolderLost(
+            f"{error} All {len(driver.history)} rounds are saved in '{place}'. Go on with --resume --out '{place}'."
+        )
+    return FolderLost(
+        f"{error} The history and the model after {len(driver.history)} rounds are saved in '{place}'. The run cannot "
+        f"go on from there, because the states of its clients are lost."
+    )
+
+
+def _free_place(path: Path) -> Path:
+    """A path beside the lost folder that is not used."""
+    number = 1
+    while (place := path.with_name(f"{path.name}-rescued-{number}")).exists():
+        number += 1
+    return place
+
+
+def _write(
+    place: RunDirectory,
+    lost: RunDirectory,
+    setup: Setup,
+    driver: Driver,
+    model: nn.Module | None,
+    summary: Mapping[str, Any],
+) -> bool:
+    """Write a run folder from what is in memory; returns whether the run can go on from it."""
+    place.open(resume=False)
+    try:
+        table = setup.config.table()
+        place.write(CONFIG, tomli_w.dumps(table))
+        place.write_json(PARTITION, partition_record(setup, model))
+        place.begin(FolderRecord(lost.run or "", table, file_digest(place.path / PARTITION) or ""))
+        place.rewrite(HISTORY, driver.history)
+        goes_on = not driver.keeps_client_states
+        if goes_on:
+            driver.save_in(Checkpoints(place))
+        save_model(place.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+        place.write_json(SUMMARY, summary)
+    finally:
+        place.close()
+    return goes_on
