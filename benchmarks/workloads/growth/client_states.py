@@ -55,14 +55,14 @@ def measure(options: Options, clients: int = 1000, rounds: int = 3, repetitions:
 
 
 @contextmanager
-def counted_fsyncs() -> Iterator[Sequence[int]]:
-    """The files and folders that this process waits for, one entry for each call of fsync."""
-    calls: list[int] = []
+def counted_fsyncs() -> Iterator[Sequence[Any]]:
+    """One entry for each call of fsync in this process."""
+    calls: list[Any] = []
     fsync = os.fsync
 
-    def counted(handle: int) -> None:
-        calls.append(handle)
-        fsync(handle)
+    def counted(fd: Any) -> None:
+        calls.append(fd)
+        fsync(fd)
 
     os.fsync = counted
     try:
@@ -74,7 +74,7 @@ def counted_fsyncs() -> Iterator[Sequence[int]]:
 class _Rounds(RunListener):
     """The seconds and the calls of fsync of every round."""
 
-    def __init__(self, calls: Sequence[int]) -> None:
+    def __init__(self, calls: Sequence[Any]) -> None:
         self._calls = calls
         self.seconds: list[float] = []
         self.waits: list[int] = []

@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 import fedblade
+from fedblade.core.tensorfile import read_tensors
+from fedblade.core.tree import tree_digest
+from support.stored_states import newest_states
 
 OWN_METHODS = Path(__file__).parents[2] / "support" / "own_methods.py"
 SCAFFOLD = f"{OWN_METHODS}:scaffold"
@@ -67,20 +70,27 @@ class Outcome:
         assert summary["status"] == "finished"
         assert summary["rounds"] == len(rows(folder))
         history = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows(folder)]
-        return Outcome(history, {name: digest(path) for name, path in tensor_files(folder).items()})
+        files = {path.name: digest(path) for path in result_files(folder)}
+        return Outcome(history, files | {"checkpoint": newest_checkpoint(folder)} | client_states(folder))
 
 
-def tensor_files(folder: Path) -> dict[str, Path]:
-    """The model, the best one, the newest checkpoint, every client's newest state and the lists of diagnostics.
+def result_files(folder: Path) -> list[Path]:
+    """The model, the best one and the lists of diagnostics."""
+    best = (folder / "checkpoints").glob("best.safetensors")
+    return [folder / "model.safetensors", *best, *folder.glob("diagnostics.jsonl")]
 
-    Older ones are left out: a run that was stopped has saved other rounds.
-    """
-    saved = folder / "checkpoints"
-    newest = [max(saved.glob("round-*.safetensors"))]
-    clients = sorted({path.parent for path in (saved / "clients").rglob("*.safetensors")})
-    newest += [max(client.glob("*.safetensors")) for client in clients]
-    paths = [folder / "model.safetensors", *saved.glob("best.safetensors"), *newest, *folder.glob("diagnostics.jsonl")]
-    return {str(path.relative_to(folder)): path for path in paths}
+
+def newest_checkpoint(folder: Path) -> str:
+    """What the newest checkpoint holds, without the names of state files: a run that was stopped begins other files."""
+    path = max((folder / "checkpoints").glob("round-*.safetensors"))
+    tensors, facts = read_tensors(path)
+    return f"{path.name} {tree_digest(tensors)} {json.dumps({**facts, 'states': None})}"
+
+
+def client_states(folder: Path) -> dict[str, str]:
+    """Every client's newest state."""
+    found = newest_states(folder / "checkpoints" / "clients").values()
+    return {f"client {state.client}": f"round {state.round} {state.digest}" for state in found}
 
 
 def digest(path: Path) -> str:
