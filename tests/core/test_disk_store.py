@@ -131,7 +131,11 @@ def test_a_resumed_run_writes_the_files_of_an_undisturbed_run(tmp_path):
     cohorts = [draw.sample(range(40), 4) for _ in range(30)]
 
     def rounds(store, first, end):
-        return [save(store, round_, cohorts[round_]) for round_ in range(first, end)]
+        contents = []
+        for round_ in range(first, end):
+            contents.append(save(store, round_, cohorts[round_]))
+            store.forget_before(round_)
+        return contents
 
     whole = rounds(DiskStore(tmp_path / "whole"), 0, 30)
     store = DiskStore(tmp_path / "cut")
@@ -140,6 +144,7 @@ def test_a_resumed_run_writes_the_files_of_an_undisturbed_run(tmp_path):
     again = DiskStore(tmp_path / "cut")
     again.check(17, contents[-1])
     assert rounds(again, 17, 30) == whole[17:]
+    assert files(tmp_path / "cut") == files(tmp_path / "whole")
 
 
 def test_an_older_kept_checkpoint_stays_usable(tmp_path):

@@ -142,9 +142,12 @@ class DiskStore:
 
     def forget_before(self, round_: int) -> None:
         """Remove the files that only checkpoints before `round_` need."""
-        gone = self._open().forget_before(round_)
+        index = self._open()
+        gone = index.forget_before(round_)
         if self._unused and round_ >= self._unused_from:
-            gone, self._unused = gone + self._unused, []
+            # The run may have written a file of the same name meanwhile.
+            gone += [path for path in self._unused if not index.knows(path.name)]
+            self._unused = []
         if self._writer == 0:
             _remove(gone)
 

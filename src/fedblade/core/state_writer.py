@@ -114,6 +114,7 @@ class StateFileWriter:
             raise cannot_write(self.path, error) from error
         except KeyboardInterrupt:
             # The states of a round that was stopped are saved again.
-            os.truncate(self.path, self._end)
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, self._end)
             raise
         self._end = end

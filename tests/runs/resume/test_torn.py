@@ -119,12 +119,22 @@ def test_personal_momentum_follows_the_checkpoint_too(cut_short, undisturbed, ou
     assert outcome_of(folder) == undisturbed(mine)
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, flip_in_data, flip_in_first_state, Path.unlink])
-def test_damaged_client_states_stop_the_run_rather_than_change_it(cut_short, methods_of_mine, damage):
-    mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0, clients_per_round=8)
+@pytest.mark.parametrize("damage", [truncate, flip_in_data, Path.unlink])
+def test_client_states_that_are_gone_or_damaged_refuse_the_resume(cut_short, methods_of_mine, damage):
+    mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0)
     for path in state_files(folder):
         damage(path)
-    with pytest.raises(CorruptFile) as caught:
+    with pytest.raises(CorruptFile, match="no checkpoint that the run can go on from.*states"):
+        mine.run(folder, resume=True)
+    assert not (folder / "summary.json").exists()
+
+
+def test_a_damaged_client_state_stops_the_run_rather_than_change_it(cut_short, methods_of_mine):
+    """Only the index is read at the start, and a state when its client takes part."""
+    mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0, clients_per_round=8)
+    for path in state_files(folder):
+        flip_in_first_state(path)
+    with pytest.raises(CorruptFile, match=r"the state of client \d is lost") as caught:
         mine.run(folder, resume=True)
     # Without the file the client would silently start from zero, so nobody must be told to delete it.
     assert "Remove it" not in str(caught.value)
