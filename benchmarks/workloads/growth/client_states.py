@@ -20,17 +20,17 @@ MOST_WAITS = 10
 CASE = Case(
     "SCAFFOLD over FedAvg, 1,000 clients a round, on disk",
     "seconds of the rounds after the first, both methods stacked, with a run folder and a checkpoint after every "
-    f"round: 1,000 clients with 20 pictures of 8 × 8 pixels, small CNN, 2 epochs; at most {MOST_WAITS} calls of fsync "
+    f"round: 1,000 clients with 20 pictures of 8 × 8 pixels, small CNN, 3 epochs; at most {MOST_WAITS} calls of fsync "
     "a round",
     at_most(1.5),
 )
 _SETTINGS: Mapping[str, Any] = {
-    "model": "small_cnn", "model.dim": 32, "partition": "iid", "epochs": 2, "batch_size": 20, "lr": 0.02,
+    "model": "small_cnn", "model.dim": 32, "partition": "iid", "epochs": 3, "batch_size": 20, "lr": 0.02,
     "checkpoint.every": 1, "evaluation.metrics": ["accuracy"], "engine": "stacked", "device": "cpu",
 }  # fmt: skip
 
 
-def measure(options: Options, clients: int = 1000, rounds: int = 3, repetitions: int = 2) -> Result:
+def measure(options: Options, clients: int = 1000, rounds: int = 3, repetitions: int = 3) -> Result:
     """Both methods in turns; the note has the largest number of calls of fsync in a round."""
     options.require_cpu()
     waits, pictures = list[int](), _pictures(clients)

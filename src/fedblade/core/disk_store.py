@@ -8,20 +8,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.old_states import convert_old_states
 from fedblade.core.state import flatten, unflatten
 from fedblade.core.state_bytes import TreesOfOneLayout, trees_by_layout
 from fedblade.core.state_file import (
     UNFINISHED,
-    StateFile,
     StoredState,
-    name_order,
     read_state_file,
     read_states,
     state_file_name,
 )
+from fedblade.core.state_folder import remove_files, same_file, state_files
 from fedblade.core.state_index import StateIndex
 from fedblade.core.state_writer import StateFileWriter
 from fedblade.core.tree import State
@@ -32,7 +30,6 @@ _THREADS = 4
 _AT_A_TIME = 64
 _LARGE = 2**20
 """Bytes of a state from which on threads encode and read faster than one thread."""
-_REMEDY = "Put the files back as they were, or start a new run elsewhere."
 
 
 class DiskStore:
@@ -118,15 +115,15 @@ class DiskStore:
         A file that is missing, damaged or another one than the checkpoint was saved with raises `CorruptFile`.
         """
         files = [
-            _same_file(self._folder / name, digest, f"the checkpoint of round {round_}")
+            same_file(self._folder / name, digest, f"the checkpoint of round {round_}")
             for name, digest in contents.items()
         ]
-        self._index = StateIndex(sorted(files, key=lambda file: name_order(file.path) or ()))
+        self._index = StateIndex(files)
         self._index.begin_at(round_)
-        self._unused = [path for path in self._state_files() if path.name not in contents]
+        self._unused = [path for path in state_files(self._folder) if path.name not in contents]
         self._unused_from = round_
         if self._writer == 0:
-            _remove(self._folder.glob(f"*{UNFINISHED}"))
+            remove_files(self._folder.glob(f"*{UNFINISHED}"))
 
     def add_files(self, contents: Mapping[str, str]) -> None:
         """Take in the files, with their digests, that other processes have finished in the same folder."""
@@ -134,7 +131,7 @@ class DiskStore:
         try:
             for name, digest in sorted(contents.items()):
                 if not index.has_all_of(name):
-                    index.add(_same_file(self._folder / name, digest, "another process of the run"))
+                    index.add(same_file(self._folder / name, digest, "another process of the run"))
         except Exception as error:
             # A later call must not take an older state for the newest.
             self._fail(error)
@@ -149,21 +146,16 @@ class DiskStore:
             gone += [path for path in self._unused if not index.knows(path.name)]
             self._unused = []
         if self._writer == 0:
-            _remove(gone)
+            remove_files(gone)
 
     def _open(self) -> StateIndex:
         """The index of the files in the folder, which are read when the store is first used."""
         if self._index is None:
             if self._writer == 0:
                 convert_old_states(self._folder)
-                _remove(self._folder.glob(f"*-{self._writer}-*{UNFINISHED}"))
-            self._index = StateIndex(read_state_file(path) for path in self._state_files())
+                remove_files(self._folder.glob(f"*-{self._writer}-*{UNFINISHED}"))
+            self._index = StateIndex(read_state_file(path) for path in state_files(self._folder))
         return self._index
-
-    def _state_files(self) -> list[Path]:
-        """The finished state files, in the order of their names; files with other names are left alone."""
-        files = [path for path in self._folder.glob("*") if name_order(path) and path.is_file()]
-        return sorted(files, key=lambda path: name_order(path) or ())
 
     def _find(self, clients: Sequence[int], before_round: int) -> list[StoredState | None]:
         self._refuse_failed()
@@ -231,27 +223,7 @@ class DiskStore:
         return self._pool
 
 
-def _same_file(path: Path, digest: str, owner: str) -> StateFile:
-    """The state file at `path`, which must have this digest because `owner` needs it."""
-    try:
-        if name_order(path) is None:
-            raise CorruptFile(f"'{path}' is no name of a file of client states")
-        file = read_state_file(path)
-        if file.digest != digest:
-            raise CorruptFile(f"'{path}' holds other client states")
-    except FileNotFoundError as error:
-        raise CorruptFile(f"'{path}' is gone, and {owner} needs its client states. {_REMEDY}") from error
-    except CorruptFile as error:
-        raise CorruptFile(f"{error} than {owner} needs. {_REMEDY}") from error
-    return file
-
-
 def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
     remaining = iter(items)
     while part := list(islice(remaining, size)):
         yield part
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

@@ -81,6 +81,8 @@ class Checkpoints:
                 f"'{self._directory.path}' has {recorded} rounds and no checkpoint that the run can go on from: {why}. "
                 f"Put the checkpoints back as they were, or start again from round 0 with --restart."
             )
+        # States that an earlier start of the run left are not read.
+        store.check(0, {})
         return Restored(start, {}, (f"no checkpoint was saved yet: {recorded} rounds are done again",) * bool(recorded))
 
     def save_best(self, state: ServerState, accuracy: float) -> None:

@@ -124,7 +124,7 @@ def test_client_states_that_are_gone_or_damaged_refuse_the_resume(cut_short, met
     mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0)
     for path in state_files(folder):
         damage(path)
-    with pytest.raises(CorruptFile, match="no checkpoint that the run can go on from.*states"):
+    with pytest.raises(CorruptFile, match=r"no checkpoint that the run can go on from.*states"):
         mine.run(folder, resume=True)
     assert not (folder / "summary.json").exists()
 
