@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 import fedblade
-from fedblade.core.tensorfile import read_tensors
-from fedblade.core.tree import tree_digest
-from support.stored_states import newest_states
+from support.stored_states import saved_results
 
 OWN_METHODS = Path(__file__).parents[2] / "support" / "own_methods.py"
 SCAFFOLD = f"{OWN_METHODS}:scaffold"
@@ -71,26 +69,13 @@ class Outcome:
         assert summary["rounds"] == len(rows(folder))
         history = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows(folder)]
         files = {path.name: digest(path) for path in result_files(folder)}
-        return Outcome(history, files | {"checkpoint": newest_checkpoint(folder)} | client_states(folder))
+        return Outcome(history, files | saved_results(folder))
 
 
 def result_files(folder: Path) -> list[Path]:
     """The model, the best one and the lists of diagnostics."""
     best = (folder / "checkpoints").glob("best.safetensors")
     return [folder / "model.safetensors", *best, *folder.glob("diagnostics.jsonl")]
-
-
-def newest_checkpoint(folder: Path) -> str:
-    """What the newest checkpoint holds, without the names of state files: a run that was stopped begins other files."""
-    path = max((folder / "checkpoints").glob("round-*.safetensors"))
-    tensors, facts = read_tensors(path)
-    return f"{path.name} {tree_digest(tensors)} {json.dumps({**facts, 'states': None})}"
-
-
-def client_states(folder: Path) -> dict[str, str]:
-    """Every client's newest state."""
-    found = newest_states(folder / "checkpoints" / "clients").values()
-    return {f"client {state.client}": f"round {state.round} {state.digest}" for state in found}
 
 
 def digest(path: Path) -> str:
