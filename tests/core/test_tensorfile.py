@@ -3,7 +3,9 @@ import torch
 from safetensors.torch import save
 
 from fedblade.core.errors import CorruptFile
+from fedblade.core.safetensors_bytes import layout_of
 from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tree import leaf_bytes
 from support.small_federation import assert_same_bits
 
 
@@ -88,3 +90,18 @@ def test_a_file_without_digest_is_refused(tmp_path):
 def test_an_absent_file_is_not_called_corrupt(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_tensors(tmp_path / "absent")
+
+
+def test_the_bytes_are_those_of_the_formats_own_library():
+    """For every type, in any order of the names, and with characters that JSON writes in another way."""
+    types = [
+        torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
+        torch.uint8, torch.bool, torch.complex64, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn,
+        torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+    ]  # fmt: skip
+    tensors = tree() | {f"of {dtype}": torch.ones(3).to(dtype) for dtype in types}
+    tensors |= {"Z": torch.ones(2), "ä": torch.ones(1), 'a"\\\n\x01': torch.ones(1), "𝔸": torch.ones(1)}
+    for metadata in ({"fedblade": '{"names": ["ä\\n"]}'}, {"fedblade": "\x7f\u2028"}):
+        buffers = {name: leaf_bytes(leaf) for name, leaf in tensors.items()}
+        assert layout_of(tensors).file(buffers, metadata) == save(tensors, metadata)
+    assert layout_of({}).file({}, {"fedblade": ""}) == save({}, {"fedblade": ""})

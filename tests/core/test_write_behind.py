@@ -1,16 +1,18 @@
 """States of clients that are written in the background, and states that no round reads."""
 
+import shutil
 import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
-from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.disk_store import DiskStore
+from fedblade.core.errors import CorruptFile, Misconfigured, RunFailed
 from fedblade.core.method import model
 from fedblade.core.phase import Phase
-from fedblade.core.state import DiskStore, MemoryStore
-from fedblade.core.tensorfile import write_tensors
+from fedblade.core.state import MemoryStore
+from fedblade.core.state_writer import StateFileWriter
 from fedblade.core.terms import Term, TermValue
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
@@ -26,31 +28,33 @@ def state(number):
     return {"own": {"w": torch.full((3,), float(number))}}
 
 
-class SlowStore(DiskStore):
-    """Writes nothing before `go` is set."""
+@pytest.fixture
+def go(monkeypatch):
+    """Nothing is written before this event is set."""
+    event, append = threading.Event(), StateFileWriter.append
 
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.go = threading.Event()
+    def slow(self, states):
+        assert event.wait(20)
+        append(self, states)
 
-    def put(self, client, round_, state):
-        assert self.go.wait(20)
-        super().put(client, round_, state)
+    monkeypatch.setattr(StateFileWriter, "append", slow)
+    yield event
+    event.set()
 
 
-def test_put_all_does_not_wait_and_flush_does(tmp_path):
-    store = SlowStore(tmp_path)
+def test_put_all_does_not_wait_and_flush_does(tmp_path, go):
+    store = DiskStore(tmp_path)
     store.put_all(0, {client: state(client) for client in range(6)})
-    assert not list(tmp_path.rglob("*.safetensors"))
-    store.go.set()
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0]
+    go.set()
     store.flush()
-    assert len(list(tmp_path.rglob("*.safetensors"))) == 6
+    assert [store.get(client, 1)["own"]["w"][0] for client in range(6)] == list(range(6))
 
 
-def test_a_state_that_is_being_written_is_waited_for(tmp_path):
-    store = SlowStore(tmp_path)
+def test_a_state_that_is_being_written_is_waited_for(tmp_path, go):
+    store = DiskStore(tmp_path)
     store.put_all(0, {4: state(4)})
-    threading.Timer(0.05, store.go.set).start()
+    threading.Timer(0.05, go.set).start()
     assert torch.equal(store.get(4, 1)["own"]["w"], torch.full((3,), 4.0))
 
 
@@ -62,38 +66,43 @@ def test_many_states_come_in_the_order_asked_for(tmp_path):
     assert [int(found[position]["own"]["w"][0]) for position in (0, 2)] == [3, 1]
 
 
-def test_an_error_of_a_writer_reaches_the_run(tmp_path):
-    """A file stands where the folder of a client should be."""
-    (tmp_path / "0000").write_text("")
-    store = DiskStore(tmp_path)
+def test_an_error_of_a_writer_reaches_the_run_again_and_again(tmp_path):
+    """The folder is gone when the states are written."""
+    store = DiskStore(tmp_path / "clients")
     store.put_all(0, {1: state(1), 2: state(2)})
+    store.flush()
+    shutil.rmtree(tmp_path / "clients")
+    for call in (store.flush, lambda: store.contents(1), lambda: store.get(7, 1)):
+        call()
     for _ in range(2):
-        with pytest.raises(RunFailed, match="--resume"):
-            store.flush()
+        with pytest.raises(CorruptFile, match="removed or renamed"):
+            store.put_all(1, {1: state(1), 2: state(2)})
+    assert not (tmp_path / "clients").exists()
 
 
-def test_a_flush_that_is_interrupted_is_not_the_last(tmp_path, monkeypatch):
-    store = SlowStore(tmp_path)
+def test_a_flush_that_is_interrupted_is_not_the_last(tmp_path, monkeypatch, go):
+    store = DiskStore(tmp_path)
     store.put_all(0, {4: state(4)})
 
     def interrupted(_futures):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedblade.core.state.wait", interrupted)
+        patched.setattr("fedblade.core.disk_store.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.flush()
-    store.go.set()
+    go.set()
     store.flush()
-    assert store.has(4, 0)
+    assert DiskStore(tmp_path).get(4, 1) is not None
 
 
-def test_other_clients_are_read_while_states_are_written(tmp_path):
-    DiskStore(tmp_path).put(7, 0, state(7))
-    store = SlowStore(tmp_path)
+def test_other_clients_are_read_while_states_are_written(tmp_path, go):
+    go.set()
+    store = DiskStore(tmp_path)
+    store.put(7, 0, state(7))
+    go.clear()
     store.put_all(0, {4: state(4)})
     assert [int(found["own"]["w"][0]) for found in store.get_all([7, 7], 1)] == [7, 7]
-    store.go.set()
 
 
 @pytest.mark.parametrize("every", [1, 10])
@@ -105,14 +114,16 @@ def test_no_checkpoint_is_saved_without_its_states(every, tmp_path, monkeypatch)
         execute(config, out=tmp_path / name, dataset=vectors(), **given)
         return (tmp_path / name / "model.safetensors").read_bytes()
 
-    def full(path, tensors, *facts):
-        if path.parent.name == "2" and path.stem == "000001":
+    append = StateFileWriter.append
+
+    def full(self, states):
+        if any((client, round_) == (2, 1) for client, round_, _, _ in states):
             raise RunFailed("no space left")
-        write_tensors(path, tensors, *facts)
+        append(self, states)
 
     expected = run("whole")
     with monkeypatch.context() as patched:
-        patched.setattr("fedblade.core.state.write_tensors", full)
+        patched.setattr(StateFileWriter, "append", full)
         with pytest.raises(RunFailed, match="no space"):
             run("cut")
     assert run("cut", resume=True) == expected

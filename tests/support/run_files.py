@@ -3,6 +3,8 @@
 import hashlib
 import json
 
+from support.stored_states import saved_results
+
 
 def rows(folder):
     """The lines of a history without the clock."""
@@ -20,8 +22,6 @@ def count_rounds(folder):
 def files_of(folder):
     """What two runs must share to be called identical; a client's state may be with one rank or another."""
     assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
-    saved = folder / "checkpoints"
-    clients = {path.parent.name: path for path in sorted(saved.glob("clients*/*/*/*.safetensors"))}
-    files = [folder / "model.safetensors", max(saved.glob("round-*.safetensors")), *folder.glob("diagnostics.jsonl")]
-    named = {path.name: path for path in files} | {f"client {client}": path for client, path in clients.items()}
-    return rows(folder), {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
+    files = [folder / "model.safetensors", *folder.glob("diagnostics.jsonl")]
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return rows(folder), digests | saved_results(folder)

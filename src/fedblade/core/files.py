@@ -48,7 +48,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_file(target: Path, content: bytes | str) -> Path:
@@ -69,7 +69,7 @@ def cannot_write(path: Path, error: OSError) -> RunFailed:
     )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write the folder to disk, so that the new name survives a power cut. Windows needs no such call."""
     if os.name == "nt":
         return

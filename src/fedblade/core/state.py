@@ -1,19 +1,13 @@
 """Server state, and the stores that keep the states of clients between rounds."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from fedblade.core.errors import CorruptFile
-from fedblade.core.files import cannot_write
-from fedblade.core.tensorfile import read_tensors, write_tensors
-from fedblade.core.tree import State, Tree, tree_clone, tree_map
-
-_THREADS = 4
+from fedblade.core.errors import Misconfigured
+from fedblade.core.tree import State, Tree, tree_clone
 
 
 @dataclass(frozen=True)
@@ -106,12 +100,14 @@ class ClientStore(Protocol):
     def flush(self) -> None:
         """Return when every state is saved; an error of `put_all` may appear here."""
 
-    def contents(self) -> dict[str, str]:
-        """Files and digests."""
-        return {}
+    def contents(self, round_: int) -> dict[str, str]:
+        """By name, a digest of every file that a checkpoint of `round_` needs; called after `flush`."""
 
     def check(self, round_: int, contents: Mapping[str, str]) -> None:
-        """Check."""
+        """Go on from the checkpoint of `round_`, which was saved with these `contents`; files must be the same."""
+
+    def add_files(self, contents: Mapping[str, str]) -> None:
+        """Take in the files, with their digests, that other processes of the run have finished in the same folder."""
 
     def forget_before(self, round_: int) -> None:
         """Allow the store to forget states older than the newest one before `round_`."""
@@ -143,102 +139,17 @@ class MemoryStore:
     def flush(self) -> None:
         """Does nothing: `put` has saved every state."""
 
-    def contents(self) -> dict[str, str]:
-        """Files and digests."""
+    def contents(self, round_: int) -> dict[str, str]:  # noqa: ARG002 - no files
+        """Nothing: the store has no files."""
         return {}
 
     def check(self, round_: int, contents: Mapping[str, str]) -> None:
-        """Check."""
+        """Refuse to go on with states of files."""
+        if contents:
+            raise Misconfigured(f"the checkpoint of round {round_} has client states on disk. Resume it in its folder.")
+
+    def add_files(self, contents: Mapping[str, str]) -> None:
+        """Does nothing: other processes keep their states in their own memory."""
 
     def forget_before(self, round_: int) -> None:
         """Does nothing: only the newest state is kept."""
-
-
-class DiskStore:
-    """Client state on disk, one file per client and round that it took part in.
-
-    A run that resumes from round r reads the newest file before r. Files that a killed process wrote later do no harm:
-    they are overwritten with the same tensors. Memory does not grow with the number of clients, and a call lists the
-    folder of one client only. `put_all` writes in the background, because hashing, writing and waiting for the disk
-    can overlap with training; the next `put_all` waits until everything before is written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._keep_from = 0
-        self._pool: ThreadPoolExecutor | None = None
-        self._writing: dict[int, Future[None]] = {}
-
-    def get(self, client: int, before_round: int) -> State | None:
-        """The newest state saved before `before_round`."""
-        if client in self._writing:
-            self._writing[client].result()
-        rounds = [r for r in self._rounds(client) if r < before_round]
-        if not rounds:
-            return None
-        try:
-            tensors, _ = read_tensors(self._path(client, max(rounds)))
-        except CorruptFile as error:
-            raise CorruptFile(
-                f"the state of client {client} is lost: {error}. It cannot be rebuilt; start the run again elsewhere."
-            ) from error
-        return unflatten(tensors)
-
-    def get_all(self, clients: Sequence[int], before_round: int) -> list[State | None]:
-        """The newest states of many clients, read by a few threads."""
-        if len(clients) < 2:
-            return [self.get(client, before_round) for client in clients]
-        with ThreadPoolExecutor(_THREADS) as readers:
-            return list(readers.map(lambda client: self.get(client, before_round), clients))
-
-    def has(self, client: int, round_: int) -> bool:
-        """Whether there is a state that the client saved after exactly this round."""
-        return self._path(client, round_).is_file()
-
-    def put(self, client: int, round_: int, state: State) -> None:
-        """Write the state after `round_`; remove files that no checkpoint needs or that a killed process left."""
-        path = self._path(client, round_)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(path, error) from error
-        write_tensors(path, flatten(state))
-        outdated = [self._path(client, r) for r in self._rounds(client) if r < self._keep_from][:-1]
-        for old in (*outdated, *path.parent.glob(".*.tmp")):
-            old.unlink(missing_ok=True)
-
-    def put_all(self, round_: int, states: Mapping[int, State]) -> None:
-        """Write the states with a few threads in the background. Tensors of a GPU are copied before this returns."""
-        self.flush()
-        for client, state in states.items():
-            copied = {name: tree_map(lambda leaf: leaf.detach().cpu(), tree) for name, tree in state.items()}
-            self._pool = self._pool or ThreadPoolExecutor(_THREADS, "client-states")
-            self._writing[client] = self._pool.submit(self.put, client, round_, copied)
-
-    def flush(self) -> None:
-        """Wait until every state is written; the first error is raised after all writers have ended.
-
-        A state that was not written is not forgotten: every later call raises the error, so no checkpoint is saved.
-        """
-        wait(self._writing.values())
-        for written in self._writing.values():
-            written.result()
-        self._writing.clear()
-
-    def contents(self) -> dict[str, str]:
-        """Files and digests."""
-        return {}
-
-    def check(self, round_: int, contents: Mapping[str, str]) -> None:
-        """Check."""
-
-    def forget_before(self, round_: int) -> None:
-        """Files older than the newest before `round_` are removed when their client next writes."""
-        self._keep_from = round_
-
-    def _path(self, client: int, round_: int) -> Path:
-        return self._folder / f"{client // 1000:04d}" / f"{client}" / f"{round_:06d}.safetensors"
-
-    def _rounds(self, client: int) -> list[int]:
-        folder = self._path(client, 0).parent
-        return sorted(int(p.stem) for p in folder.glob("*.safetensors")) if folder.is_dir() else []

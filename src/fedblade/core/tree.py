@@ -77,9 +77,28 @@ def tree_is_finite(tree: Mapping[str, Tensor]) -> bool:
 
 def tree_digest(tree: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, types, shapes and bytes: equal digests mean bit-identical trees."""
+    return bytes_digest(
+        (leaf_description(name, leaf.dtype, leaf.shape), leaf_bytes(leaf)) for name, leaf in sorted(tree.items())
+    )
+
+
+def bytes_digest(leaves: Iterable[tuple[bytes, memoryview]]) -> str:
+    """The `tree_digest` of leaves that are given by their descriptions and bytes, in the order of their names."""
     digest = hashlib.sha256()
-    for name in sorted(tree):
-        leaf = tree[name].detach().cpu().contiguous()
-        digest.update(f"{name}|{leaf.dtype}|{tuple(leaf.shape)}|".encode())
-        digest.update(leaf.reshape(-1).view(torch.uint8).numpy().tobytes())
+    for description, content in leaves:
+        digest.update(description)
+        digest.update(content)
     return digest.hexdigest()
+
+
+def leaf_description(name: str, dtype: torch.dtype, shape: torch.Size) -> bytes:
+    """What a digest covers besides the bytes of a leaf."""
+    return f"{name}|{dtype}|{tuple(shape)}|".encode()
+
+
+def leaf_bytes(leaf: Tensor) -> memoryview:
+    """The bytes of a tensor, row by row: the tensor's own memory if it is on the CPU and contiguous."""
+    tensor = leaf.detach()
+    if not (tensor.is_cpu and tensor.is_contiguous()):
+        tensor = tensor.cpu().contiguous()
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -142,6 +142,22 @@ class AllRanksStore:
         """Return when every state of rank 0 is saved; other ranks have saved theirs when they answer."""
         self._worker.store.flush()
 
+    def contents(self, round_: int) -> dict[str, str]:
+        """The files of all ranks that a checkpoint of this round needs, as of the last training."""
+        return dict(self._worker.files.contents(round_))
+
+    def check(self, round_: int, contents: Mapping[str, str]) -> None:
+        """Have all ranks check their files, and go on with exactly these."""
+        ranks = self._worker.ranks
+        ranks.busy = True
+        ranks.broadcast({"kind": "check", "round": round_, "contents": dict(contents)})
+        self._worker.files.check(round_, contents)
+        ranks.busy = False
+
+    def add_files(self, contents: Mapping[str, str]) -> None:
+        """Take in files that other processes have finished, on rank 0."""
+        self._worker.store.add_files(contents)
+
     def forget_before(self, round_: int) -> None:
         """Allow all ranks to forget older states; the next request of rank 0 carries this to the other ranks."""
         self.keep_from = round_

@@ -9,21 +9,11 @@ from typing import Any
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
-from fedblade.core.state import DiskStore
+from fedblade.core.single_states import SingleStates
 from fedblade.core.tree import State
 
 _MAX_RUNS = 16
 _RUN_FOLDER = re.compile(r"[0-9a-f]{16}")
-
-
-class _DroppableStore(DiskStore):
-    """States on disk that can be removed round by round."""
-
-    def drop(self, client: int, first: int, end: int) -> None:
-        """Remove the states of a client of rounds from `first` to before `end`."""
-        for round_ in self._rounds(client):
-            if first <= round_ < end:
-                self._path(client, round_).unlink(missing_ok=True)
 
 
 class UsedStates:
@@ -33,13 +23,13 @@ class UsedStates:
     """
 
     def __init__(self, folder: Path, client: int, facts: Mapping[str, Any]) -> None:
-        self._folder, self._store, self._used = folder, _DroppableStore(folder), facts["used"]
+        self._folder, self._states, self._used = folder, SingleStates(folder), facts["used"]
         self._lost = self._kept = False
         round_ = int(facts["round"])
         # Unused states are removed first: of all states older than the limit, the store keeps only the newest.
         last_used = -1 if self._used is None else int(self._used[0])
-        self._store.drop(client, last_used + 1, round_)
-        self._store.forget_before(max(0, round_ - int(facts.get("oldest", 0))))
+        self._states.drop(client, last_used + 1, round_)
+        self._states.forget_before(max(0, round_ - int(facts.get("oldest", 0))))
 
     def get(self, client: int, before_round: int) -> State | None:  # noqa: ARG002 - the request names the round
         """The state after the last round that was used; None before the first such round, or if the state is lost."""
@@ -47,17 +37,17 @@ class UsedStates:
             return None
         round_ = int(self._used[0])
         try:
-            self._lost = not self._store.has(client, round_)
-            return None if self._lost else self._store.get(client, round_ + 1)
+            state = self._states.get(client, round_)
         except CorruptFile:
-            self._lost = True
-            return None
+            state = None
+        self._lost = state is None
+        return state
 
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state after a round."""
         self._kept = True
         make_run_folder(self._folder)
-        self._store.put(client, round_, state)
+        self._states.put(client, round_, state)
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
         """Save the states after a round."""
@@ -70,6 +60,16 @@ class UsedStates:
 
     def flush(self) -> None:
         """Do nothing: `put` has saved every state."""
+
+    def contents(self, round_: int) -> dict[str, str]:  # noqa: ARG002 - no files of the server's
+        """Nothing: the server's checkpoint says which replies were used, and nodes keep the states of these."""
+        return {}
+
+    def check(self, round_: int, contents: Mapping[str, str]) -> None:
+        """Do nothing: every request says which state is used."""
+
+    def add_files(self, contents: Mapping[str, str]) -> None:
+        """Do nothing: a client's states are in the files of its node."""
 
     def forget_before(self, round_: int) -> None:
         """Do nothing: every request says which states may be removed."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.core.state import DiskStore
+from fedblade.core.single_states import SingleStates
 from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
 from fedblade.core.untrusted_text import short_repr
@@ -167,9 +167,9 @@ class Node:
             totals = setup.engine.measure(server, samples, indices, passes)
         return _pack_outcome(RoundOutcome(Sums(totals, dict.fromkeys(totals, "sum"))))
 
-    def _tuned_states(self, facts: Facts) -> DiskStore:
+    def _tuned_states(self, facts: Facts) -> SingleStates:
         """The clients' states after each stage of tuning at the end of a run."""
-        return DiskStore(self._folder(facts) / "tuned")
+        return SingleStates(self._folder(facts) / "tuned")
 
     def _store(self, facts: Facts, client: int) -> UsedStates:
         return UsedStates(self._folder(facts), client, facts)
@@ -191,10 +191,11 @@ def _pack_outcome(outcome: RoundOutcome, store: UsedStates | None = None) -> Ans
     return facts if store is None else store.add_facts(facts), tensors
 
 
-def _personal_state(tuned_states: DiskStore, store: UsedStates, client: int, stage: int) -> State | None:
+def _personal_state(tuned_states: SingleStates, store: UsedStates, client: int, stage: int) -> State | None:
     """The state behind a client's personal model after `stage` stages of tuning."""
     if not stage:
         return store.get(client, 0)
-    if not tuned_states.has(client, stage - 1):
+    state = tuned_states.get(client, stage - 1)
+    if state is None:
         raise RunFailed(f"the model that client {client} tuned is gone from this node's folder.")
-    return tuned_states.get(client, stage)
+    return state

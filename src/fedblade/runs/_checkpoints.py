@@ -48,7 +48,7 @@ class Checkpoints:
         The states of the clients must be on the disk before.
         """
         self._directory.check_held()
-        marks = {_ROUND: state.round, _RUN: self._directory.run, _STATES: store.contents()}
+        marks = {_ROUND: state.round, _RUN: self._directory.run, _STATES: store.contents(state.round)}
         write_tensors(self._path(state.round), state.flat(), {**marks, **facts})
         saved = self._saved()
         for old in saved[:-keep]:
@@ -81,6 +81,8 @@ class Checkpoints:
                 f"'{self._directory.path}' has {recorded} rounds and no checkpoint that the run can go on from: {why}. "
                 f"Put the checkpoints back as they were, or start again from round 0 with --restart."
             )
+        # States that an earlier start of the run left are not read.
+        store.check(0, {})
         return Restored(start, {}, (f"no checkpoint was saved yet: {recorded} rounds are done again",) * bool(recorded))
 
     def save_best(self, state: ServerState, accuracy: float) -> None:

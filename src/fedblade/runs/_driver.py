@@ -7,11 +7,12 @@ import numpy as np
 
 from fedblade import protocols
 from fedblade.core.cohort import Cohort
+from fedblade.core.disk_store import DiskStore
 from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.listener import RoundRecord, RunListener
 from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
-from fedblade.core.state import ClientStore, DiskStore, MemoryStore, ServerState
+from fedblade.core.state import ClientStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
 from fedblade.core.tree import tree_bytes
 from fedblade.engines.base import RoundOutcome

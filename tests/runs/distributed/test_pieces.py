@@ -9,8 +9,9 @@ import torch
 
 from benchmarks.benchmark import Options
 from benchmarks.workloads import scaling
+from fedblade.core.disk_store import DiskStore
 from fedblade.core.errors import Misconfigured, Unsupported
-from fedblade.core.state import DiskStore, MemoryStore
+from fedblade.core.state import MemoryStore
 from fedblade.engines.ranks import _ranks
 from fedblade.results import RunDirectory
 from fedblade.runs.distributed import _shared_run as _distributed
@@ -117,13 +118,18 @@ def test_a_signal_waits_until_all_is_saved():
     assert order == ["saved", "signal", "signal", "alone"]
 
 
-@pytest.mark.parametrize(("store", "name"), [("shared", "clients"), ("rank", "clients-rank1")])
-def test_where_states_are(tmp_path, store, name):
+@pytest.mark.parametrize(
+    ("store", "folder", "name"),
+    [("shared", "clients", "000000-1-0.states"), ("rank", "clients-rank1", "000000-0-0.states")],
+)
+def test_where_states_are(tmp_path, store, folder, name):
     config, directory = configure(**{"distributed.store": store}), RunDirectory(tmp_path)
+    directory.checkpoints.mkdir()
     found = open_store(rank(1), config, directory)
     assert isinstance(found, DiskStore)
     found.put(7, 0, {"c": {"w": torch.ones(2)}})
-    assert len(list((tmp_path / "checkpoints" / name).rglob("*.safetensors"))) == 1
+    found.flush()
+    assert [path.name for path in (tmp_path / "checkpoints" / folder).iterdir()] == [name]
     assert is_per_rank(config, directory) == (store == "rank")
 
 

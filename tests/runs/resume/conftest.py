@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import fedblade
+from support.stored_states import saved_results
 
 OWN_METHODS = Path(__file__).parents[2] / "support" / "own_methods.py"
 SCAFFOLD = f"{OWN_METHODS}:scaffold"
@@ -67,20 +68,14 @@ class Outcome:
         assert summary["status"] == "finished"
         assert summary["rounds"] == len(rows(folder))
         history = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows(folder)]
-        return Outcome(history, {name: digest(path) for name, path in tensor_files(folder).items()})
+        files = {path.name: digest(path) for path in result_files(folder)}
+        return Outcome(history, files | saved_results(folder))
 
 
-def tensor_files(folder: Path) -> dict[str, Path]:
-    """The model, the best one, the newest checkpoint, every client's newest state and the lists of diagnostics.
-
-    Older ones are left out: a run that was stopped has saved other rounds.
-    """
-    saved = folder / "checkpoints"
-    newest = [max(saved.glob("round-*.safetensors"))]
-    clients = sorted({path.parent for path in (saved / "clients").rglob("*.safetensors")})
-    newest += [max(client.glob("*.safetensors")) for client in clients]
-    paths = [folder / "model.safetensors", *saved.glob("best.safetensors"), *newest, *folder.glob("diagnostics.jsonl")]
-    return {str(path.relative_to(folder)): path for path in paths}
+def result_files(folder: Path) -> list[Path]:
+    """The model, the best one and the lists of diagnostics."""
+    best = (folder / "checkpoints").glob("best.safetensors")
+    return [folder / "model.safetensors", *best, *folder.glob("diagnostics.jsonl")]
 
 
 def digest(path: Path) -> str:

@@ -35,7 +35,7 @@ def sizes(job, tmp_path):
         mine.run(folder)
         return {
             "checkpoint": max(p.stat().st_size for p in folder.glob("checkpoints/round-*")),
-            "client": max((p.stat().st_size for p in folder.glob("checkpoints/clients/*/*/*")), default=0),
+            "client": max((p.stat().st_size for p in folder.glob("checkpoints/clients/*.states")), default=0),
             "model": (folder / "model.safetensors").stat().st_size,
             "history": (folder / "history.jsonl").stat().st_size,
             "small": max((folder / n).stat().st_size for n in ("config.toml", "partition.json", "summary.json")),

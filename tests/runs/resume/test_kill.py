@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from fedblade.core.registry import methods, regularisers
+from support.stored_states import state_files
 
 pytestmark = pytest.mark.thorough
 
@@ -37,7 +38,7 @@ def test_client_state_on_disk_survives_kills(job, kill, undisturbed, outcome_of,
     mine, folder = job(**changes), tmp_path / "run"
     for _ in range(2):
         assert kill(mine.start(folder), folder, rng.randint(4, 9), rng.uniform(0, 0.05)) == KILLED
-    assert list((folder / "checkpoints" / "clients").rglob("*.safetensors"))
+    assert state_files(folder)
     finish(mine, folder)
     assert outcome_of(folder) == undisturbed(mine)
 

@@ -18,6 +18,7 @@ import pytest
 from fedblade.core.plan import draw_cohorts
 from fedblade.core.streams import Streams
 from fedblade.runs import RunListener
+from support.stored_states import newest_states
 
 pytestmark = pytest.mark.thorough
 STATE = 4 * (1000 * 32 + 1000 + 4 * 1000 + 4 + 4 * 10 + 10)
@@ -69,8 +70,8 @@ def run(
 
 def take_stock(out) -> tuple[int, int]:
     """How many clients have state in the folder of a run, and the bytes of one; the folder, which is large, goes."""
-    files = list((out / "checkpoints" / "clients").rglob("*.safetensors"))
-    found = len({path.parent for path in files}), files[0].stat().st_size
+    states = newest_states(out / "checkpoints" / "clients")
+    found = len(states), max(state.length for state in states.values())
     shutil.rmtree(out)
     return found
 

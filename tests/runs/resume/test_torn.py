@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from fedblade.core.errors import CorruptFile
 from fedblade.runs import RunListener
+from support.stored_states import state_files
 
 
 class Watch(RunListener):
@@ -52,6 +54,12 @@ def empty(path):
 def flip_in_data(path):
     content = bytearray(path.read_bytes())
     content[-20] ^= 0x10
+    path.write_bytes(content)
+
+
+def flip_in_first_state(path):
+    content = bytearray(path.read_bytes())
+    content[2000] ^= 0x10
     path.write_bytes(content)
 
 
@@ -111,11 +119,22 @@ def test_personal_momentum_follows_the_checkpoint_too(cut_short, undisturbed, ou
     assert outcome_of(folder) == undisturbed(mine)
 
 
-def test_a_damaged_client_file_stops_the_run_rather_than_change_it(cut_short, methods_of_mine):
+@pytest.mark.parametrize("damage", [truncate, flip_in_data, Path.unlink])
+def test_client_states_that_are_gone_or_damaged_refuse_the_resume(cut_short, methods_of_mine, damage):
+    mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0)
+    for path in state_files(folder):
+        damage(path)
+    with pytest.raises(CorruptFile, match=r"no checkpoint that the run can go on from.*states"):
+        mine.run(folder, resume=True)
+    assert not (folder / "summary.json").exists()
+
+
+def test_a_damaged_client_state_stops_the_run_rather_than_change_it(cut_short, methods_of_mine):
+    """Only the index is read at the start, and a state when its client takes part."""
     mine, folder = cut_short(method=methods_of_mine["scaffold"], momentum=0.0, clients_per_round=8)
-    for client in (folder / "checkpoints" / "clients").rglob("*.safetensors"):
-        flip_in_data(client)
-    with pytest.raises(CorruptFile) as caught:
+    for path in state_files(folder):
+        flip_in_first_state(path)
+    with pytest.raises(CorruptFile, match=r"the state of client \d is lost") as caught:
         mine.run(folder, resume=True)
     # Without the file the client would silently start from zero, so nobody must be told to delete it.
     assert "Remove it" not in str(caught.value)
@@ -124,8 +143,7 @@ def test_a_damaged_client_file_stops_the_run_rather_than_change_it(cut_short, me
 
 def test_old_client_files_are_dropped(job, tmp_path, methods_of_mine):
     job(method=methods_of_mine["scaffold"], momentum=0.0, clients_per_round=8, rounds=12).run(tmp_path / "run")
-    files = list((tmp_path / "run" / "checkpoints" / "clients").rglob("*.safetensors"))
-    assert 8 <= len(files) <= 4 * 8
+    assert [path.name for path in state_files(tmp_path)] == ["000010-0-0.states", "000011-0-0.states"]
 
 
 @pytest.mark.parametrize("torn", ['{"round": 8, "clie', '{"round": 8', "{", "\x00\x00\x00", '{"round": 8}\n{"rou'])

@@ -1,7 +1,8 @@
 """A rank's work in a run: its share of the clients, with its own engine and store."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -18,6 +19,7 @@ from fedblade.core.tree import Tree
 from fedblade.engines.base import Engine, OnClient, RoundOutcome
 from fedblade.engines.ranks._bytes import Json, leaves_of
 from fedblade.engines.ranks._errors import describe_error
+from fedblade.engines.ranks._files import FilesOfRanks
 from fedblade.engines.ranks._outcomes import add_by_client, add_over_ranks
 from fedblade.engines.ranks._ranks import Ranks
 from fedblade.engines.ranks._shares import Shares, estimated_costs, owned_shares, share_out
@@ -70,6 +72,11 @@ class RankWorker:
     order: Order = "any"
     owned: bool = False
 
+    @cached_property
+    def files(self) -> FilesOfRanks:
+        """The files of all ranks' stores."""
+        return FilesOfRanks(self.ranks, self.store, owned=self.owned)
+
     def shares(self, cohort: Cohort) -> Shares:
         """The clients of every rank."""
         if self.owned:
@@ -81,7 +88,10 @@ class RankWorker:
         shares: Shares = request["shares"]
         cohort = _StepCountingCohort(self.planner, request["cohort_round"], tuple(shares[self.ranks.rank]))
         job = _Job(request, server, cohort, self._declared(request), self._diagnostics(request), on_client)
-        return self._add_by_client(job) if self.order == "fixed" else self._add_over_ranks(job)
+        outcome = self._add_by_client(job) if self.order == "fixed" else self._add_over_ranks(job)
+        if request["kind"] == "train":
+            self.files.exchange(request["round"])
+        return outcome
 
     @property
     def _device(self) -> torch.device:
@@ -90,7 +100,7 @@ class RankWorker:
 
     def _add_over_ranks(self, job: _Job) -> RoundOutcome:
         try:
-            outcome: RoundOutcome | Exception = self._outcome(job, job.cohort)
+            outcome: RoundOutcome | Exception = self._outcomes(job, [job.cohort])[0]
         except Exception as error:
             outcome = error
         clients = job.cohort.clients if job.request["kind"] == "collect" else job.cohort.stepping
@@ -98,15 +108,22 @@ class RankWorker:
 
     def _add_by_client(self, job: _Job) -> RoundOutcome:
         try:
-            outcomes: dict[int, RoundOutcome] | Exception = {
-                client: self._outcome(job, job.cohort.only([client])) for client in job.cohort.clients
-            }
+            clients = job.cohort.clients
+            single = self._outcomes(job, (job.cohort.only([client]) for client in clients))
+            outcomes: dict[int, RoundOutcome] | Exception = dict(zip(clients, single, strict=True))
         except Exception as error:
             outcomes = error
         return add_by_client(self.ranks, outcomes, job.request["shares"], job.declared, job.diagnostics, self._device)
 
+    def _outcomes(self, job: _Job, cohorts: Iterable[Cohort]) -> list[RoundOutcome]:
+        """The outcome of every cohort of clients of this rank; their states are saved."""
+        outcomes = [self._outcome(job, cohort) for cohort in cohorts]
+        if job.request["kind"] == "train":
+            # Another rank may train the client in the next round.
+            self.store.flush()
+        return outcomes
+
     def _outcome(self, job: _Job, cohort: Cohort) -> RoundOutcome:
-        """The outcome of clients of this rank."""
         request = job.request
         if not cohort.clients:
             return RoundOutcome()
@@ -116,10 +133,7 @@ class RankWorker:
         diagnostics = job.diagnostics
         if diagnostics is not None and request["first"] not in cohort.clients:
             diagnostics = replace(diagnostics, first=())
-        outcome = self.engine.train(job.server, cohort, self.store, request["lr"], job.on_client, diagnostics)
-        # Another rank may train the client in the next round.
-        self.store.flush()
-        return outcome
+        return self.engine.train(job.server, cohort, self.store, request["lr"], job.on_client, diagnostics)
 
     def _declared(self, request: Json) -> tuple[Sum, ...]:
         method = self.problem.method
@@ -137,6 +151,9 @@ def serve(worker: RankWorker, request: Json, tree: Tree) -> None:
     if request["kind"] == "fetch":
         _send_state(worker, request)
         return
+    if request["kind"] == "check":
+        _check_files(worker, request)
+        return
     parts = unflatten(tree)
     start = worker.start
     server = ServerState(
@@ -148,6 +165,15 @@ def serve(worker: RankWorker, request: Json, tree: Tree) -> None:
     )
     try:
         worker.work(request, server)
+    except Exception:
+        if worker.ranks.broken:
+            raise
+
+
+def _check_files(worker: RankWorker, request: Json) -> None:
+    """Check this rank's files; rank 0 gets the error of every rank."""
+    try:
+        worker.files.check(request["round"], request["contents"])
     except Exception:
         if worker.ranks.broken:
             raise

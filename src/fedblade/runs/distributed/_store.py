@@ -5,13 +5,16 @@ import time
 from typing import Any
 
 from fedblade.config.run_config import RunConfig
+from fedblade.core.disk_store import DiskStore
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import cannot_write
-from fedblade.core.state import ClientStore, DiskStore, MemoryStore
+from fedblade.core.old_states import convert_old_states
+from fedblade.core.state import ClientStore, MemoryStore
 from fedblade.engines.ranks import Ranks, describe_error, raise_first_error
 from fedblade.results import CHECKPOINTS, RunDirectory
 
 _RANKS = f"{CHECKPOINTS}/ranks.json"
+_SHARED = "clients"
 _MARK = "rank.txt"
 _LOOK_SECONDS = 10.0
 """How long it may take until a file that another machine wrote becomes visible."""
@@ -26,8 +29,9 @@ def open_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) 
     """The store of this rank."""
     if directory is None:
         return MemoryStore()
-    name = f"clients-rank{ranks.rank}" if is_per_rank(config, directory) else "clients"
-    return DiskStore(directory.checkpoints / name)
+    if is_per_rank(config, directory):
+        return DiskStore(directory.checkpoints / f"clients-rank{ranks.rank}")
+    return DiskStore(directory.checkpoints / _SHARED, writer=ranks.rank)
 
 
 def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) -> dict[str, Any]:
@@ -35,6 +39,7 @@ def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | No
     if directory is None:
         return {}
     if not is_per_rank(config, directory):
+        convert_old_states(directory.checkpoints / _SHARED)
         token = secrets.token_hex(8)
         directory.write(f"{CHECKPOINTS}/.seen-{token}.tmp", token)
         return {"token": token}
