@@ -76,6 +76,7 @@ def main(folder):
         directory.write_json(
             "partition.json", directory.read_json("partition.json") | {"revisions": {"local loop": 99}}
         )
+        (directory.path / "folder.json").unlink()
     found["other revision"] = refused(
         lambda: run(small("fedper", **tuned, **OWN_STATES), out=folder / "own", resume=True)
     )

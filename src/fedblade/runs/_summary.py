@@ -46,14 +46,7 @@ def summarise(
     personal = _personal(protocol, history, clients)
     headline = {"ft": "personal_accuracy", "gapa": "general_accuracy"}.get(protocol)
     return {
-        "method": config.method.name,
-        "dataset": setup.dataset.name,
-        "pictures": pictures(setup),
-        "partition": config.partition.name,
-        "model": config.model.name,
-        "engine": setup.engine.name,
-        "device": str(setup.test_order.device),
-        "seed": config.general.seed,
+        **_parts(setup),
         "rounds": history[-1]["round"] if history else 0,
         "protocol": protocol,
         "accuracy": personal.get(headline) if headline else protocols.headline(history, protocol),
@@ -71,6 +64,21 @@ def summarise(
         "versions": _versions(),
         **({"changes": list(changes)} if changes else {}),
         "status": status,
+    }
+
+
+def _parts(setup: Setup) -> dict[str, Any]:
+    """What the run is made of, and where it was computed."""
+    config = setup.config
+    return {
+        "method": config.method.name,
+        "dataset": setup.dataset.name,
+        "pictures": pictures(setup),
+        "partition": config.partition.name,
+        "model": config.model.name,
+        "engine": setup.engine.name,
+        "device": str(setup.test_order.device),
+        "seed": config.general.seed,
     }
 
 

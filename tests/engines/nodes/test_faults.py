@@ -10,7 +10,7 @@ import pytest
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes import Reply
 from fedblade.flower.app import Deployment
-from fedblade.results import RunDirectory
+from fedblade.results import CONFIG, RunDirectory
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
 
 
@@ -26,6 +26,7 @@ def losing(*lost):
 def opened(config, folder, *, resume):
     directory = RunDirectory(folder / "run")
     directory.open(resume=resume)
+    directory.write(CONFIG, config.to_toml())
     return directory
 
 

@@ -254,6 +254,9 @@ def test_a_round_that_was_measured_but_not_completed_is_nobodys_best(job, same, 
     two = tmp_path / "two"
     job(method="fedper", **OWN | {"rounds": 2}).run(two)
     known = read_tensors(two / "checkpoints" / "round-000002.safetensors")[1]
+    # States of the third round were written already; the checkpoint goes on without them.
+    for facts in (saved, known):
+        del facts["states"]
     assert saved == known
     mine.run(folder, resume=True)
     same(mine, folder)
