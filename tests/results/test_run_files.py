@@ -1,5 +1,6 @@
 """One rule for broken lines, one owner of a folder at a time."""
 
+import json
 import logging
 import os
 import signal
@@ -44,18 +45,28 @@ def test_a_file_that_is_not_there_has_no_lines(tmp_path):
 
 
 def test_a_run_goes_on_from_the_rounds_before_a_broken_one(tmp_path, caplog):
-    (tmp_path / HISTORY).write_text('{"round": 1}\n{"round": 2}\n{"rou\n{"round": 4}\n')
+    one, two, four = ({"round": round_, "seconds": 0.5, "bytes_up": 1, "bytes_down": 1} for round_ in (1, 2, 4))
+    (tmp_path / HISTORY).write_text(f'{json.dumps(one)}\n{json.dumps(two)}\n{{"rou\n{json.dumps(four)}\n')
     directory = RunDirectory(tmp_path)
     with caplog.at_level(logging.WARNING, "fedblade"):
         assert [row["round"] for row in directory.history()] == [1, 2, 4]
     assert f"line 3 of {tmp_path}/{HISTORY}" in caplog.text
     assert directory.rounds_on_record() == 2
     rounds, notes = directory.recover(HISTORY, 2)
-    assert rounds == [{"round": 1}, {"round": 2}]
+    assert rounds == [one, two]
     (note,) = notes
     assert note.startswith(f"line 3 of '{tmp_path}/{HISTORY}' cannot be read and set aside.")
     assert (tmp_path / f"{HISTORY}.set-aside").read_text() == '{"rou\n'
-    assert directory.history() == [{"round": 1}, {"round": 2}]
+    assert directory.history() == [one, two]
+
+
+@pytest.mark.parametrize("changed", [{"seconds": None}, {"bytes_up": "x"}, {"test_accuracy": "x"}, {"test_loss": []}])
+def test_a_line_of_the_history_without_its_numbers_is_broken(tmp_path, changed):
+    row = {"round": 1, "seconds": 0.5, "bytes_up": 1, "bytes_down": 1, "test_accuracy": None}
+    (tmp_path / HISTORY).write_text(f"{json.dumps(row)}\n{json.dumps(row | {'round': 2} | changed)}\n")
+    rounds, notes = RunDirectory(tmp_path).recover(HISTORY)
+    assert rounds == [row]
+    assert "line 2" in notes[0]
 
 
 def test_a_run_is_found_once_it_has_written_more_than_its_configuration(tmp_path):

@@ -3,10 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from fedblade.results._file_names import HISTORY
 from fedblade.results._journal import KEYS, LONG, Journal, digest_of
 from fedblade.results._json_files import parse_object, read_bytes
+from fedblade.results._record import finite_number
 from fedblade.results._unreadable import numbered
+
+_NUMBERS = ("seconds", "bytes_up", "bytes_down")
+_ACCURACIES = ("test_accuracy", "test_loss")
+"""Fields that a line of the history must have, and fields that are numbers where it has them."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,15 @@ def _up_to(lines: Mapping[int, str], last: int | None) -> dict[int, str]:
     return {key: line for key, line in sorted(lines.items()) if last is None or key <= last}
 
 
+def _is_complete(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a line has the numbers that a run needs to go on from it. A JSON null stands for NaN."""
+    needed = _NUMBERS if name == HISTORY else ()
+    optional = _ACCURACIES if name == HISTORY else ()
+    return all(finite_number(entry.get(each)) is not None for each in needed) and all(
+        entry.get(each) is None or finite_number(entry[each]) is not None for each in optional
+    )
+
+
 def _lines_of(path: Path, name: str) -> tuple[dict[int, str], dict[int, bytes]]:
     """The lines of a file by the field `name`, and its broken lines by number.
 
@@ -64,7 +80,7 @@ def _lines_of(path: Path, name: str) -> tuple[dict[int, str], dict[int, bytes]]:
     for number, line in enumerate(lines, 1):
         entry = parse_object(line)
         key = None if entry is None else entry.get(name)
-        if type(key) is int:
+        if entry is not None and type(key) is int and _is_complete(path.name, entry):
             found[key] = line.decode()
         elif line.strip() and number < len(lines):
             broken[number] = line
