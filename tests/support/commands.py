@@ -1,5 +1,6 @@
 """Commands of `fedblade` in processes that are forked from a warmed one."""
 
+import contextlib
 import json
 import os
 import select
@@ -40,7 +41,7 @@ class Command:
 
     def stop(self, number: int) -> None:
         """Send a signal if the command still goes on."""
-        if not self.has_ended():
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def wait(self) -> int:

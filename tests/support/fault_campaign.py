@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import Command, Zygote
-from support.folder_faults import RUN_FOLDER, Sources, inflict, place_of
+from support.folder_faults import NEWEST, Sources, inflict, place_of
 
 RUNNING, STOPPED, FINISHED = "running", "stopped", "finished"
 MOMENTS = (RUNNING, STOPPED, STOPPED, FINISHED)
@@ -80,6 +80,7 @@ class Campaign:
 
     def __init__(self, zygote: Zygote, place: Path, method: str) -> None:
         self._zygote, self._place, self._method = zygote, place, method
+        self._is_stateful = method == "scaffold"
         self._whole = place / "whole"
         self.sources = Sources(place / "other", place / "older")
         for folder, changes in (
@@ -115,7 +116,9 @@ class Campaign:
             if promise == "rescued" and place:
                 return self._end(Path(place[1]), promise, self._resume(Path(place[1]), rng))
             if promise == "rescued":
-                return None if "cannot go on" in answer.err else f"not rescued: {answer}"
+                # A folder that somebody is removing loses the states of clients before it is gone itself.
+                lost = "cannot go on" in answer.err or "the state of client" in answer.err
+                return None if lost and self._is_stateful else f"not rescued: {answer}"
         return self._end(folder, promise, self._resume(folder, rng))
 
     def _stopped(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
@@ -171,7 +174,8 @@ class Campaign:
 
     def _wait_for(self, case: Case, folder: Path, command: Command, rng: random.Random) -> None:
         """Wait until a moment in the run at which the file of the case is there, if it ever is."""
-        rounds, delay = rng.randint(1, ROUNDS - 1), rng.uniform(0, 0.06)
+        # Without a checkpoint before the newest one, nothing is left to go on from.
+        rounds, delay = rng.randint(5 if case.row == NEWEST else 1, ROUNDS - 1), rng.uniform(0, 0.06)
         is_late = case.row in _LATE and not (case.moment == STOPPED and case.row in _AT_END)
         while not command.has_ended():
             history = folder / "history.jsonl"

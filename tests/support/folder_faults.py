@@ -102,14 +102,17 @@ def inflict(fault: str, row: str, folder: Path, sources: Sources, rng: random.Ra
     if path.is_dir():
         _inflict_on_folder(path, source, rng)
         return True
-    before = path.read_bytes()
+    try:
+        before = path.read_bytes()
+    except FileNotFoundError:  # the run has removed it meanwhile
+        return False
     if fault in CHANGES:
         after = CHANGES[fault](rng, before) if before else before
     else:
         after = None if source is None else source.read_bytes()
     if before == after:
         return False
-    path.unlink() if after is None else path.write_bytes(after)
+    path.unlink(missing_ok=True) if after is None else path.write_bytes(after)
     return True
 
 
@@ -117,7 +120,7 @@ def _inflict_on_folder(path: Path, source: Path | None, rng: random.Random) -> N
     """Remove or rename a folder, and put a copy of `source` in its place if there is one."""
     if rng.random() < 0.5:
         path.rename(path.with_name(f"{path.name}-aside"))
-    else:
-        shutil.rmtree(path)
+    while path.exists():  # a run may add files meanwhile
+        shutil.rmtree(path, ignore_errors=True)
     if source is not None:
         shutil.copytree(source, path)

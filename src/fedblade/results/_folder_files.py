@@ -1,11 +1,13 @@
 """Reads and writes the files of a run folder while the run holds the folder."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedblade.core.errors import FolderLost
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
 from fedblade.results._held_folder import HeldFolder
@@ -24,30 +26,41 @@ class FolderFiles:
     """The files of the folder `path`.
 
     If the folder was opened and then removed, renamed or replaced, the next write raises `FolderLost`, and nothing is
-    written elsewhere.
+    written elsewhere. `_written` has the digests of the files as this process has left them, whatever happened to them
+    since.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: tuple[HeldFolder, ...] = ()
         self._journal: Journal | None = None
+        self._written: dict[str, str] = {}
 
     def check_held(self) -> None:
         """Refuse to go on if the folder, or that of the checkpoints, is no longer the one that was opened."""
         for held in self._held:
             held.check()
 
-    def copy_lines_of(self, run: str) -> None:
-        """Copy the lines of the run `run` to the journal from now on."""
-        self._journal = Journal(self.path / JOURNAL, run)
+    def loss(self) -> FolderLost | None:
+        """The error if the folder is lost, which other errors of a write may come from; None if it is there."""
+        try:
+            self.check_held()
+        except FolderLost as error:
+            return error
+        return None
 
-    def write(self, name: str, content: str) -> None:
-        """Write a text file atomically; a full disk stops the run and leaves the old file."""
+    def copy_lines_of(self, run: str, rounds: int) -> None:
+        """Copy the lines of the run `run`, which has so many rounds, to the journal from now on."""
+        self._journal = Journal(self.path / JOURNAL, run, rounds)
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a file atomically; a full disk stops the run and leaves the old file."""
         self.check_held()
         try:
             write_atomic(self.path / name, content)
         except OSError as error:
             raise cannot_write(self.path / name, error) from error
+        self._note_written(name, content)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file; NaN and infinities become null."""
@@ -78,6 +91,7 @@ class FolderFiles:
         """Add a line that is JSON already. `key` is its round or client, for the journal."""
         self.check_held()
         add_line(self.path / name, line, sync=sync)
+        self._written.pop(name, None)
         if self._journal is not None and key is not None:
             self._journal.add(name, key, line)
 
@@ -126,5 +140,10 @@ class FolderFiles:
         path = self.path / name
         if (path.exists() or lines) and (not path.is_file() or path.read_bytes() != content.encode()):
             self.write(name, content)
+        elif lines:
+            self._note_written(name, content)
         if self._journal is not None:
             self._journal.replace(name, lines)
+
+    def _note_written(self, name: str, content: str | bytes) -> None:
+        self._written[name] = hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()

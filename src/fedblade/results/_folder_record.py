@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
-from fedblade.results._file_names import RECORD
+from fedblade.results._file_names import CONFIG, RECORD
 from fedblade.results._json_files import parse_object, read_bytes
 from fedblade.results._line_files import json_safe
 
@@ -36,6 +37,11 @@ class FolderRecord:
     unmarked: int = 0
     changes: Sequence[Mapping[str, Any]] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of the run, 0 if an older version has not stored it."""
+        return int(self.config.get("federation", {}).get("rounds", 0))
 
     def as_json(self) -> str:
         """The text of the file. Its seal is a digest of everything else in it."""
@@ -66,6 +72,31 @@ def file_digest(path: Path) -> str | None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
+        return None
+
+
+def changed_files(folder: Path) -> list[str]:
+    """The files of a finished run that were changed or removed since it ended.
+
+    `config.toml` counts as changed if it does not have the settings of the record, whatever its comments.
+    """
+    record = read_record(folder)
+    if record is None or not record.digests:
+        return []
+    changed = [name for name, digest in record.digests.items() if file_digest(folder / name) != digest]
+    return changed if json_safe(config_table(folder)) == record.config else [CONFIG, *changed]
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration in `config.toml`; an error of the system, of UTF-8 or of TOML if it cannot be read."""
+    return tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def config_table(folder: Path) -> dict[str, Any] | None:
+    """The configuration in `config.toml`, None if it cannot be read."""
+    try:
+        return read_config(folder)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return None
 
 

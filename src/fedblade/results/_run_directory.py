@@ -26,13 +26,20 @@ from fedblade.results._file_names import (
 )
 from fedblade.results._folder_files import FolderFiles
 from fedblade.results._folder_lock import lock_folder
-from fedblade.results._folder_record import FolderRecord, file_digest, read_record
+from fedblade.results._folder_record import (
+    FolderRecord,
+    changed_files,
+    config_table,
+    file_digest,
+    read_config,
+    read_record,
+)
 from fedblade.results._held_folder import HeldFolder
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-_SEALED = (PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
+_SEALED = (PARTITION, METRICS, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
 """The files of a finished run that nobody may change."""
 
 
@@ -42,6 +49,7 @@ class RunDirectory(FolderFiles):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.run: str | None = None
+        self._begun: FolderRecord | None = None
         self._lock: BaseFileLock | None = None
 
     @property
@@ -59,10 +67,14 @@ class RunDirectory(FolderFiles):
         """What the folder says of itself, None if it says nothing or its record was damaged."""
         return read_record(self.path)
 
+    def config_table(self) -> dict[str, Any] | None:
+        """The configuration in `config.toml`, None if that file is gone or damaged."""
+        return config_table(self.path)
+
     def stored_config(self) -> dict[str, Any]:
         """The configuration in `config.toml`, or the recorded one if that file is gone or damaged."""
         try:
-            return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+            return read_config(self.path)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             record = self.record
             if record is not None:
@@ -122,8 +134,9 @@ class RunDirectory(FolderFiles):
 
     def begin(self, record: FolderRecord) -> None:
         """Write what the folder says of itself, if that is new; from now on lines are copied to the journal."""
-        self.run = record.run
-        self.copy_lines_of(record.run)
+        self.run, self._begun = record.run, record
+        self._written[PARTITION] = record.partition
+        self.copy_lines_of(record.run, record.rounds)
         if self.record != record:
             self.write(RECORD, record.as_json())
 
@@ -144,17 +157,18 @@ class RunDirectory(FolderFiles):
         return self.read_json(PARTITION)
 
     def seal(self) -> None:
-        """Record the digests of the files of the finished run."""
-        record = self.record
-        if record is not None:
-            found = {name: file_digest(self.path / name) for name in _SEALED}
-            digests = {name: digest for name, digest in found.items() if digest is not None}
-            self.write(RECORD, replace(record, digests=digests).as_json())
+        """Record the digests of the files of the finished run, as the run has written them."""
+        if self._begun is not None:
+            digests = {name: self._written[name] for name in _SEALED if name in self._written}
+            self.write(RECORD, replace(self._begun, partition=digests[PARTITION], digests=digests).as_json())
 
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""
-        digests = {} if self.record is None else self.record.digests
-        return [name for name, digest in digests.items() if file_digest(self.path / name) != digest]
+        return changed_files(self.path)
+
+    def needs_writing(self, name: str) -> bool:
+        """Whether a file is not, or no longer, as this process has written it."""
+        return file_digest(self.path / name) != self._written[name]
 
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""

@@ -62,6 +62,21 @@ def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
     return changes
 
 
+def stored_table(directory: RunDirectory) -> dict[str, Any]:
+    """The configuration in the folder of a run. A setting that `config.toml` lacks is as the run has it."""
+    table, record = directory.stored_config(), Checkpoints(directory).record()
+    for section, recorded in (record.config if record is not None else {}).items():
+        stored = table.setdefault(section, recorded)
+        # Another part has other knobs.
+        if (
+            isinstance(stored, dict)
+            and isinstance(recorded, Mapping)
+            and stored.get("name", recorded.get("name")) == recorded.get("name")
+        ):
+            table[section] = {**recorded, **stored}
+    return table
+
+
 def changed_table(stored: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
     """A stored configuration with the changes; nothing else is added, so that the digest of the rest stays."""
     table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}

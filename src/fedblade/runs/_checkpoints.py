@@ -96,6 +96,8 @@ class Checkpoints:
         if not (self.folder / _BEST).is_file():
             return None
         tensors, facts = read_tensors(self.folder / _BEST)
+        if not {_ROUND, _ACCURACY} <= facts.keys():
+            raise CorruptFile(f"'{self.folder / _BEST}' is another file than the best model")
         self._check_run(facts, int(facts[_ROUND]))
         return start.restored(tensors, int(facts[_ROUND])), float(facts[_ACCURACY])
 
@@ -110,9 +112,14 @@ class Checkpoints:
         return [run for run in found if isinstance(run, str)]
 
     def record(self) -> FolderRecord | None:
-        """What the folder says of itself; None if it says nothing, or speaks of another run than all checkpoints do."""
+        """What the folder says of itself; None if it says nothing, or does not fit the checkpoints.
+
+        It does not fit if it speaks of another run than all checkpoints do, or is from when the run had fewer rounds.
+        """
         record, found = self._directory.record, self.runs()
-        return record if record is None or not found or record.run in found else None
+        if record is None or (found and record.run not in found) or 0 < record.rounds < self.newest:
+            return None
+        return record
 
     @property
     def newest(self) -> int:

@@ -12,7 +12,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
 from fedblade.results import RunDirectory
-from fedblade.runs._changes import Change, changes_of
+from fedblade.runs._changes import Change, changes_of, stored_table
 from fedblade.runs._reuse import check_code
 
 _TRACKERS = "trackers"
@@ -54,7 +54,7 @@ def requested_config(
     if resume and out is not None and source is None and not where:
         directory = RunDirectory(Path(out))
         if directory.exists:
-            stored = directory.stored_config()
+            stored = stored_table(directory)
             return complete_config(apply_overrides(stored, _without_named_again(overrides, stored)))
         if overrides.keys() <= {_TRACKERS}:
             raise Misconfigured(

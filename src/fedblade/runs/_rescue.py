@@ -8,7 +8,7 @@ import tomli_w
 from torch import nn
 
 from fedblade.core.errors import FedbladeError, FolderLost
-from fedblade.results import CONFIG, HISTORY, MODEL, PARTITION, SUMMARY, FolderRecord, RunDirectory, file_digest
+from fedblade.results import CONFIG, HISTORY, PARTITION, SUMMARY, FolderRecord, RunDirectory, file_digest
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
@@ -75,7 +75,7 @@ def _write(
         goes_on = not driver.keeps_client_states
         if goes_on:
             driver.save_in(Checkpoints(place))
-        save_model(place.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+        save_model(place, driver.evaluated_state, model_facts(setup.dataset))
         place.write_json(SUMMARY, summary)
     finally:
         place.close()

@@ -14,7 +14,7 @@ SEED = os.environ.get("FEDBLADE_FAULT_SEED", "")
 FAULTS_EACH = 100
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def zygote():
     process = Zygote()
     yield process
