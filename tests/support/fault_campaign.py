@@ -1,4 +1,4 @@
-"""A run whose folder suffers one fault, is resumed, and must end as docs/run-folder.md says."""
+"""Run folders that suffer one fault each, and the judgement of how it ends."""
 
 import json
 import random
@@ -6,7 +6,8 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,23 @@ from support.folder_faults import NEWEST, Sources, inflict, place_of
 
 RUNNING, STOPPED, FINISHED = "running", "stopped", "finished"
 MOMENTS = (RUNNING, STOPPED, STOPPED, FINISHED)
+SAME, TOLD, REFUSED = "same", "same or told", "same or refused"
+LINES_LOST, AS_ASKED, RESCUED = "lines lost", "as asked", "rescued"
+OUTCOMES = (SAME, TOLD, REFUSED, LINES_LOST, AS_ASKED, RESCUED)
+_MUST_END = (SAME, TOLD, LINES_LOST)
+STATEFUL = "scaffold"
 ROUNDS, FEWER = 14, 6
-_PERSONAL = {"dataset.test_split": "matched", "evaluation.protocol": "gapa"}
 SETTINGS: dict[str, Any] = {
     "model": "mlp", "hidden": [24], "dim": 16, "norm": "batch", "num_clients": 8, "clients_per_round": 4, "epochs": 1,
-    "momentum": 0.0, "metrics": "accuracy,spectrum,drift", "checkpoint.every": 2, "rounds": ROUNDS, **_PERSONAL,
+    "momentum": 0.0, "metrics": "accuracy,spectrum,drift", "checkpoint.every": 2, "rounds": ROUNDS,
+    "dataset.test_split": "matched", "evaluation.protocol": "gapa",
 }  # fmt: skip
-_AT_END = ("summary.json", "model.safetensors")
+_FILES = (
+    "config.toml", "history.jsonl", "summary.json", "model.safetensors", "clients.jsonl", "diagnostics.jsonl",
+    "partition.json", "metrics.json",
+)  # fmt: skip
 _TIMED = ("history.jsonl", "summary.json")
+_AT_END = ("summary.json", "model.safetensors")
 _LATE = (*_AT_END, "clients.jsonl")
 """Files that are written after the last round."""
 
@@ -40,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """What a command, or a call that stands for it, left behind."""
 
     status: int
     out: str
@@ -56,15 +66,21 @@ class Answer:
 
 
 def results_of(folder: Path) -> dict[str, Any]:
-    """What must be the same whatever happened to the folder, without the clock."""
-    whole = ("model.safetensors", "diagnostics.jsonl", "clients.jsonl", "partition.json", "metrics.json", "config.toml")
-    texts = {name: (folder / name).read_bytes() for name in (*whole, *_TIMED) if (folder / name).is_file()}
-    return {name: [_timeless(part) for part in _parts(name, text)] for name, text in texts.items()}
+    """What must be the same whatever happened to a folder: its files without the clock."""
+    return {name: _contents(folder / name) for name in _FILES if (folder / name).is_file()}
 
 
-def _parts(name: str, text: bytes) -> list[bytes]:
-    """The lines of a file of lines, and the whole of every other file."""
-    return text.splitlines() if name.endswith(".jsonl") else [text]
+def _contents(path: Path) -> Any:
+    """The bytes of a file; of a configuration the settings, of a file with seconds everything else."""
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return None
+    text = path.read_bytes()
+    if path.name not in _TIMED:
+        return text
+    return [_timeless(part) for part in (text.splitlines() if path.suffix == ".jsonl" else [text])]
 
 
 def _timeless(part: bytes) -> Any:
@@ -75,118 +91,120 @@ def _timeless(part: bytes) -> Any:
         return part
 
 
+def trouble_of(folder: Path, whole: Path, promise: str, answer: Answer) -> str | None:
+    """What is wrong with a resumed run, measured by the run `whole` and by what the page promises; None if nothing."""
+    if not answer.is_worded:
+        return f"resumed: {answer}"
+    if answer.status != 0:
+        return f"refused: {answer}" if promise in _MUST_END else None
+    expected, found = results_of(whole), results_of(folder)
+    if promise == TOLD:
+        found["summary.json"][0].pop("changes", None)
+    different = [name for name in expected if found.get(name) != expected[name]]
+    if promise in (LINES_LOST, RESCUED) and "diagnostics.jsonl" in different:
+        different.remove("diagnostics.jsonl")
+    if promise == AS_ASKED and found["summary.json"][0].get("changes"):
+        return None
+    return f"{', '.join(different)} differ: {answer}" if different else None
+
+
+def suffer(
+    case: Case,
+    folder: Path,
+    whole: Path,
+    sources: Sources,
+    promise: str,
+    resume: Callable[[Path], Answer],
+) -> str | None:
+    """Do the fault while nobody uses the folder, and resume; what is wrong, or None.
+
+    What is refused must not be touched: with its files put back, the run ends as if nothing had happened.
+    """
+    rng, backup = random.Random(case.seed), folder.with_name(f"{folder.name}-backup")
+    shutil.copytree(folder, backup)
+    if not any(inflict(case.fault, case.row, folder, sources, rng) for _ in range(20)):
+        return "the fault was not possible"
+    answer = resume(folder)
+    trouble = trouble_of(folder, whole, promise, answer)
+    if trouble is None and answer.status != 0:
+        shutil.copytree(backup, folder, dirs_exist_ok=True)
+        trouble = trouble_of(folder, whole, SAME, resume(folder))
+        trouble = trouble and f"put back after {answer}: {trouble}"
+    return trouble
+
+
 class Campaign:
-    """Runs of one method in `place`: whole ones to compare with, and those that suffer."""
+    """Runs of one method in processes: whole ones to compare with in `place`, and those that suffer."""
 
     def __init__(self, zygote: Zygote, place: Path, method: str) -> None:
         self._zygote, self._place, self._method = zygote, place, method
-        self._is_stateful = method == "scaffold"
-        self._whole = place / "whole"
-        self.sources = Sources(place / "other", place / "older")
+        self._whole, self._sources = place / "whole", Sources(place / "other", place / "older")
         for folder, changes in (
             (self._whole, {}),
-            (self.sources.other, {"seed": 5}),
-            (self.sources.older, {"rounds": FEWER}),
+            (self._sources.other, {"seed": 5}),
+            (self._sources.older, {"rounds": FEWER}),
         ):
             assert self._finish(self._start(folder, changes)).status == 0
-        self._expected = results_of(self._whole)
 
     def failure(self, case: Case, promise: str) -> str | None:
         """Carry out a case; what is wrong with its end, or None."""
-        rng = random.Random(case.seed)
-        folder = self._place / "run"
+        rng, folder = random.Random(case.seed), self._place / "run"
         for left in self._place.glob("run*"):
             shutil.rmtree(left)
-        carry_out = {RUNNING: self._running, STOPPED: self._stopped, FINISHED: self._finished}[case.moment]
-        return carry_out(case, folder, promise, rng)
+        if case.moment == RUNNING:
+            return self._while_running(case, folder, promise, rng)
+        if case.moment == STOPPED:
+            self._stop_somewhere(case, folder, rng)
+        else:
+            shutil.copytree(self._whole, folder)
+        return suffer(case, folder, self._whole, self._sources, promise, lambda place: self._go_on(place, rng))
 
-    def _running(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
+    def _while_running(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
         command = self._start(folder)
         self._wait_for(case, folder, command, rng)
-        done = inflict(case.fault, case.row, folder, self.sources, rng)
+        done = inflict(case.fault, case.row, folder, self._sources, rng)
         answer = self._finish(command)
-        if not done and not inflict(case.fault, case.row, folder, self.sources, rng):
+        if not done and not any(inflict(case.fault, case.row, folder, self._sources, rng) for _ in range(20)):
             return "the fault was not possible"
-        if not answer.is_worded:
+        if not answer.is_worded or (answer.status != 0 and promise in (*_MUST_END, AS_ASKED)):
             return f"the run itself: {answer}"
-        if answer.status != 0:
-            if promise == "same":
-                return f"the run was ended: {answer}"
+        if answer.status != 0 and promise == RESCUED:
             place = re.search(r"--out '([^']*)'", answer.err)
-            if promise == "rescued" and place:
-                return self._end(Path(place[1]), promise, self._resume(Path(place[1]), rng))
-            if promise == "rescued":
+            if place is None:
                 # A folder that somebody is removing loses the states of clients before it is gone itself.
                 lost = "cannot go on" in answer.err or "the state of client" in answer.err
-                return None if lost and self._is_stateful else f"not rescued: {answer}"
-        return self._end(folder, promise, self._resume(folder, rng))
+                return None if lost and self._method == STATEFUL else f"not rescued: {answer}"
+            folder = Path(place[1])
+        return trouble_of(folder, self._whole, promise, self._go_on(folder, rng))
 
-    def _stopped(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
+    def _stop_somewhere(self, case: Case, folder: Path, rng: random.Random) -> None:
+        """Stop a run at a moment at which the file of the case is there, or let it end if that is never so."""
         command = self._start(folder)
         self._wait_for(case, folder, command, rng)
         command.stop(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
         self._finish(command)
         if place_of(case.row, folder) is None:
             assert self._finish(self._start(folder, {}, "--resume")).status == 0
-        return self._suffer(case, folder, promise, rng)
-
-    def _finished(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
-        shutil.copytree(self._whole, folder)
-        return self._suffer(case, folder, promise, rng)
-
-    def _suffer(self, case: Case, folder: Path, promise: str, rng: random.Random) -> str | None:
-        """The fault while nobody uses the folder."""
-        backup = self._place / "run-backup"
-        shutil.copytree(folder, backup)
-        for _ in range(20):
-            if inflict(case.fault, case.row, folder, self.sources, rng):
-                break
-        else:
-            return "the fault was not possible"
-        if rng.random() < 0.25 and not (report := self._finish(self._begin(["report", folder]))).is_worded:
-            return f"report: {report}"
-        answer = self._resume(folder, rng)
-        trouble = self._end(folder, promise, answer)
-        if trouble is None and answer.status != 0:
-            # What was refused was not touched: with the files put back, nothing is lost.
-            for path in backup.rglob("*"):
-                if path.is_file():
-                    (folder / path.relative_to(backup)).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(path, folder / path.relative_to(backup))
-            again = self._resume(folder, rng)
-            wrong = self._end(folder, "same", again)
-            return f"put back after {answer}: {wrong}" if wrong else None
-        return trouble
-
-    def _end(self, folder: Path, promise: str, answer: Answer) -> str | None:
-        """What is wrong with the end of a case, or None."""
-        if not answer.is_worded:
-            return f"resumed: {answer}"
-        if answer.status != 0:
-            return None if promise not in ("same", "lines lost") else f"refused: {answer}"
-        found = results_of(folder)
-        different = [name for name in self._expected if found.get(name) != self._expected[name]]
-        if promise in ("lines lost", "rescued") and "diagnostics.jsonl" in different:
-            different.remove("diagnostics.jsonl")
-        if promise == "as asked" and found["summary.json"][0].get("changes"):
-            return None
-        return f"{', '.join(different)} differ: {answer}" if different else None
 
     def _wait_for(self, case: Case, folder: Path, command: Command, rng: random.Random) -> None:
-        """Wait until a moment in the run at which the file of the case is there, if it ever is."""
+        """Wait until some rounds are done; if the file is written after the last round, until it is there."""
         # Without a checkpoint before the newest one, nothing is left to go on from.
         rounds, delay = rng.randint(5 if case.row == NEWEST else 1, ROUNDS - 1), rng.uniform(0, 0.06)
         is_late = case.row in _LATE and not (case.moment == STOPPED and case.row in _AT_END)
+        history = folder / "history.jsonl"
         while not command.has_ended():
-            history = folder / "history.jsonl"
             begun = history.exists() and history.read_bytes().count(b"\n") >= rounds
             if place_of(case.row, folder) is not None if is_late else begun:
                 break
             time.sleep(0.002)
         time.sleep(delay)
 
-    def _resume(self, folder: Path, rng: random.Random) -> Answer:
-        """Go on: as the folder says, or with all settings named again."""
+    def _go_on(self, folder: Path, rng: random.Random) -> Answer:
+        """Resume as the folder says, or with all settings named again; sometimes a report is made before."""
+        if rng.random() < 0.25:
+            report = self._finish(self._begin(["report", folder]))
+            if not report.is_worded:
+                return report
         if rng.random() < 0.5:
             return self._finish(self._begin(["run", "--resume", "--out", folder]))
         return self._finish(self._start(folder, {}, "--resume"))
