@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import Command, Zygote
-from support.folder_faults import NEWEST, Sources, inflict, place_of
+from support.folder_faults import EARLIER, NEWEST, Sources, inflict, place_of
 
 RUNNING, STOPPED, FINISHED = "running", "stopped", "finished"
 MOMENTS = (RUNNING, STOPPED, STOPPED, FINISHED)
@@ -133,6 +133,17 @@ def suffer(
     return trouble
 
 
+def _least_rounds(case: Case) -> int:
+    """After how many rounds a case may begin.
+
+    Without a checkpoint before the newest one, nothing is left to go on from. An older copy is another file only after
+    more rounds; an older `folder.json` is another one from the start.
+    """
+    if case.fault == "older copy" and case.row != "folder.json":
+        return FEWER + 3
+    return 5 if case.row in (NEWEST, EARLIER) else 1
+
+
 class Campaign:
     """Runs of one method in processes: whole ones to compare with in `place`, and those that suffer."""
 
@@ -188,8 +199,7 @@ class Campaign:
 
     def _wait_for(self, case: Case, folder: Path, command: Command, rng: random.Random) -> None:
         """Wait until some rounds are done; if the file is written after the last round, until it is there."""
-        # Without a checkpoint before the newest one, nothing is left to go on from.
-        rounds, delay = rng.randint(5 if case.row == NEWEST else 1, ROUNDS - 1), rng.uniform(0, 0.06)
+        rounds, delay = rng.randint(_least_rounds(case), ROUNDS - 1), rng.uniform(0, 0.06)
         is_late = case.row in _LATE and not (case.moment == STOPPED and case.row in _AT_END)
         history = folder / "history.jsonl"
         while not command.has_ended():
