@@ -1,6 +1,5 @@
 """Reads and writes the files of a run folder while the run holds the folder."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
 from fedblade.results._held_folder import HeldFolder
 from fedblade.results._journal import KEYS, Journal
 from fedblade.results._json_files import parse_object, read_lines
-from fedblade.results._line_files import add_line, as_line, json_safe
-from fedblade.results._recovery import recover
+from fedblade.results._line_files import add_line, as_line, json_text
+from fedblade.results._recovery import has_lines, recover
 from fedblade.results._unreadable import broken_lines, left_out_sentence
 
 _LOG = logging.getLogger("fedblade")
@@ -49,9 +48,16 @@ class FolderFiles:
         except OSError as error:
             raise cannot_write(self.path / name, error) from error
 
+    def write_if_new(self, name: str, content: str) -> bool:
+        """Write a text file that does not have this content yet; returns whether it was written."""
+        is_new = self.read_text(name) != content
+        if is_new:
+            self.write(name, content)
+        return is_new
+
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file; NaN and infinities become null."""
-        self.write(name, json.dumps(json_safe(value), indent=2) + "\n")
+        self.write(name, json_text(value))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file, None if there is no such file or it is broken."""
@@ -95,6 +101,17 @@ class FolderFiles:
     def rewrite(self, name: str, records: Sequence[Mapping[str, Any]]) -> None:
         """Replace a file of lines, and its copy in the journal."""
         self._replace_lines(name, {record[KEYS[name]]: as_line(record) for record in records})
+
+    def keep_records(self, name: str, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Put a file of lines right if it does not hold exactly these records; returns whether it was changed."""
+        is_changed = (self.read_text(name) or "") != "".join(f"{as_line(record)}\n" for record in records)
+        if is_changed:
+            self.rewrite(name, records)
+        return is_changed
+
+    def is_as_written(self, name: str) -> bool:
+        """Whether a file of long lines has exactly the lines that the journal has noted, in this order."""
+        return self._journal is None or has_lines(self.path / name, self._journal)
 
     def rounds_on_record(self) -> int:
         """The number of rounds before the first one that neither the history nor the journal has."""

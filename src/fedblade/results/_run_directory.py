@@ -28,10 +28,14 @@ from fedblade.results._folder_files import FolderFiles
 from fedblade.results._folder_lock import lock_folder
 from fedblade.results._folder_record import FolderRecord, file_digest, read_record
 from fedblade.results._held_folder import HeldFolder
+from fedblade.results._line_files import json_text
+from fedblade.results._migrations import with_later_settings
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+_NO_CONFIG = (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError)
+"""Errors of a `config.toml` that is gone or damaged."""
 _SEALED = (PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
 """The files of a finished run that nobody may change."""
 
@@ -42,6 +46,7 @@ class RunDirectory(FolderFiles):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.run: str | None = None
+        self._begun: FolderRecord | None = None
         self._lock: BaseFileLock | None = None
 
     @property
@@ -56,14 +61,29 @@ class RunDirectory(FolderFiles):
 
     @property
     def record(self) -> FolderRecord | None:
-        """What the folder says of itself, None if it says nothing or its record was damaged."""
-        return read_record(self.path)
+        """What the folder says of itself, None if it says nothing or its record was damaged.
+
+        While a run goes on in the folder, it is what the run has written, whatever became of the file.
+        """
+        return self._begun or read_record(self.path)
+
+    @property
+    def has_config(self) -> bool:
+        """Whether `config.toml` is there and can be read."""
+        try:
+            self._config_file()
+        except _NO_CONFIG:
+            return False
+        return True
 
     def stored_config(self) -> dict[str, Any]:
-        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged."""
+        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged.
+
+        Settings that came later are as they were when the file was written.
+        """
         try:
-            return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return with_later_settings(self._config_file())
+        except _NO_CONFIG as error:
             record = self.record
             if record is not None:
                 return dict(record.config)
@@ -71,6 +91,9 @@ class RunDirectory(FolderFiles):
                 f"'{self.path / CONFIG}' cannot be read: {error}. Put it back as it was, or start again with --restart "
                 f"and a configuration."
             ) from error
+
+    def _config_file(self) -> dict[str, Any]:
+        return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
 
     def check(self, *, resume: bool) -> None:
         """Refuse a folder that no run can use, or that holds a run already; nothing is changed."""
@@ -110,26 +133,29 @@ class RunDirectory(FolderFiles):
         """Unlock the folder and let it go."""
         for held in self._held:
             held.close()
-        self._held = ()
+        self._held, self._begun = (), None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def moved_to(self) -> Path | None:
-        """Where the opened folder is now, if it was renamed; None if it was removed or nobody can tell."""
-        place = self._held[0].moved_to() if self._held else None
-        return place if place is not None and (place / CONFIG).is_file() else None
+    def moved_to(self) -> tuple[Path, Path] | None:
+        """Which opened folder was renamed (that of the run, or that of its checkpoints), and where it is now.
+
+        None if it was removed, or if nobody can tell.
+        """
+        lost = next((held for held in self._held if not held.is_in_place), None)
+        place = None if lost is None else lost.moved_to()
+        return None if lost is None or place is None or not any(place.iterdir()) else (lost.path, place)
 
     def begin(self, record: FolderRecord) -> None:
         """Write what the folder says of itself, if that is new; from now on lines are copied to the journal."""
-        self.run = record.run
+        self.run, self._begun = record.run, record
         self.copy_lines_of(record.run)
-        if self.record != record:
-            self.write(RECORD, record.as_json())
+        self.write_if_new(RECORD, record.as_json())
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Store the descriptions of the numbers that the run's metrics write."""
-        self.write_json(METRICS, descriptions(fields))
+        self.write_if_new(METRICS, json_text(descriptions(fields)))
 
     def finished_summary(self) -> dict[str, Any] | None:
         """The summary of a run that has finished, None for every other run."""
@@ -149,7 +175,7 @@ class RunDirectory(FolderFiles):
         if record is not None:
             found = {name: file_digest(self.path / name) for name in _SEALED}
             digests = {name: digest for name, digest in found.items() if digest is not None}
-            self.write(RECORD, replace(record, digests=digests).as_json())
+            self.begin(replace(record, digests=digests))
 
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""

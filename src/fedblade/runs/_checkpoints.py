@@ -50,10 +50,12 @@ class Checkpoints:
         self._directory.check_held()
         marks = {_ROUND: state.round, _RUN: self._directory.run, _STATES: store.contents(state.round)}
         write_tensors(self._path(state.round), state.flat(), {**marks, **facts})
+        self._directory.check_held()
         saved = self._saved()
         for old in saved[:-keep]:
             self._path(old).unlink(missing_ok=True)
-        return saved[-keep:][0]
+        # Somebody may have removed the new checkpoint already.
+        return min([state.round, *saved[-keep:]])
 
     def restore(self, start: ServerState, store: ClientStore, interval: int) -> Restored:
         """The newest checkpoint that can be used, or `start` where no checkpoint was due yet.

@@ -60,7 +60,7 @@ def test_a_folder_that_is_removed_stops_the_run_and_the_run_is_saved_beside_it(
     job, undisturbed, outcome_of, tmp_path, what
 ):
     mine, folder = job(rounds=6), tmp_path / "run"
-    with pytest.raises(FolderLost, match=r"All 3 rounds are saved in '.*run-rescued-1'\. Go on with --resume"):
+    with pytest.raises(FolderLost, match=r"All 3 rounds are saved in '.*run-rescued-1'\. Go on there: `fedblade run"):
         mine.run(folder, listener=Watch(3, lambda: shutil.rmtree(tmp_path / what)))
     assert not (tmp_path / what).exists()
     mine.run(tmp_path / "run-rescued-1", resume=True)
@@ -84,7 +84,7 @@ def test_a_folder_that_is_removed_with_the_states_of_clients_leaves_history_and_
 
 def test_a_folder_that_is_renamed_stops_the_run_which_goes_on_there(job, stateful, undisturbed, outcome_of, tmp_path):
     mine, folder, place = job(rounds=6, **stateful), tmp_path / "run", tmp_path / "other place"
-    with pytest.raises(FolderLost, match=re.escape(f"--resume --out '{place}'")):
+    with pytest.raises(FolderLost, match=re.escape(f"`fedblade run --resume --out '{place}'`")):
         mine.run(folder, listener=Watch(3, lambda: folder.rename(place)))
     assert not folder.exists()
     mine.run(place, resume=True)
