@@ -180,12 +180,16 @@ class Campaign:
         if not answer.is_worded or (answer.status != 0 and promise in (*_MUST_END, AS_ASKED)):
             return f"the run itself: {answer}"
         if answer.status != 0 and promise == RESCUED:
-            place = re.search(r"--out '([^']*)'", answer.err)
-            if place is None:
+            advised = re.search(r"--resume --out ([^`]*)`", answer.err)
+            if advised is None:
                 # A folder that somebody is removing loses the states of clients before it is gone itself.
                 lost = "cannot go on" in answer.err or "the state of client" in answer.err
                 return None if lost and self._method == STATEFUL else f"not rescued: {answer}"
-            folder = Path(place[1])
+            folder, promise = Path(advised[1]), LINES_LOST
+            moved = re.search(r"It is now '([^']*)'. Move it back", answer.err)
+            if moved is not None:
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                Path(moved[1]).rename(folder / "checkpoints")
         return trouble_of(folder, self._whole, promise, self._go_on(folder, rng))
 
     def _stop_somewhere(self, case: Case, folder: Path, rng: random.Random) -> None:

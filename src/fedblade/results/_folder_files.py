@@ -1,20 +1,18 @@
 """Reads and writes the files of a run folder while the run holds the folder."""
 
 import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedblade.core.errors import FolderLost
 from fedblade.core.files import cannot_write, write_atomic
 from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
 from fedblade.results._held_folder import HeldFolder
 from fedblade.results._journal import KEYS, Journal
 from fedblade.results._json_files import parse_object, read_lines
-from fedblade.results._line_files import add_line, as_line, json_safe
-from fedblade.results._recovery import recover
+from fedblade.results._line_files import add_line, as_line, json_text
+from fedblade.results._recovery import has_lines, recover
 from fedblade.results._unreadable import broken_lines, left_out_sentence
 
 _LOG = logging.getLogger("fedblade")
@@ -41,14 +39,6 @@ class FolderFiles:
         for held in self._held:
             held.check()
 
-    def loss(self) -> FolderLost | None:
-        """The error if the folder is lost, which other errors of a write may come from; None if it is there."""
-        try:
-            self.check_held()
-        except FolderLost as error:
-            return error
-        return None
-
     def copy_lines_of(self, run: str, rounds: int) -> None:
         """Copy the lines of the run `run`, which has so many rounds, to the journal from now on."""
         self._journal = Journal(self.path / JOURNAL, run, rounds)
@@ -62,9 +52,17 @@ class FolderFiles:
             raise cannot_write(self.path / name, error) from error
         self._note_written(name, content)
 
+    def write_if_new(self, name: str, content: str) -> bool:
+        """Write a text file that does not have this content yet; returns whether it was written."""
+        is_new = self.read_text(name) != content
+        if is_new:
+            self.write(name, content)
+        self._note_written(name, content)
+        return is_new
+
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file; NaN and infinities become null."""
-        self.write(name, json.dumps(json_safe(value), indent=2) + "\n")
+        self.write(name, json_text(value))
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file, None if there is no such file or it is broken."""
@@ -110,10 +108,29 @@ class FolderFiles:
         """Replace a file of lines, and its copy in the journal."""
         self._replace_lines(name, {record[KEYS[name]]: as_line(record) for record in records})
 
+    def keep_records(self, name: str, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Put a file of lines right if it does not hold exactly these records; returns whether it was changed."""
+        content = "".join(f"{as_line(record)}\n" for record in records)
+        is_changed = (self.read_text(name) or "") != content
+        if is_changed:
+            self.rewrite(name, records)
+        elif records:
+            self._note_written(name, content)
+        return is_changed
+
+    def is_as_written(self, name: str) -> bool:
+        """Whether a file of long lines has exactly the lines that the journal has noted, in this order."""
+        return self._journal is None or has_lines(self.path / name, self._journal)
+
     def rounds_on_record(self) -> int:
         """The number of rounds before the first one that neither the history nor the journal has."""
-        known = recover(self.path / HISTORY, self._journal).lines
-        return next(count for count in range(len(known) + 1) if count + 1 not in known)
+        return _rounds_in(recover(self.path / HISTORY, self._journal).lines)
+
+    def rounds_of_this_run(self) -> int:
+        """As `rounds_on_record`, without lines that only the history has, if there is a journal of this run."""
+        if self._journal is None or not self._journal.is_of_this_run:
+            return self.rounds_on_record()
+        return _rounds_in(self._journal.contents(HISTORY))
 
     def recover(self, name: str, last: int | None = None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """Mend a file of lines; returns its records, and what `mend` returns."""
@@ -147,3 +164,8 @@ class FolderFiles:
 
     def _note_written(self, name: str, content: str | bytes) -> None:
         self._written[name] = hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def _rounds_in(lines: Mapping[int, str]) -> int:
+    """The number of rounds before the first one that is missing."""
+    return next(count for count in range(len(lines) + 1) if count + 1 not in lines)

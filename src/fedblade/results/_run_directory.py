@@ -1,7 +1,6 @@
 """The folder of a run. All files are written so that a kill at any moment loses no finished round."""
 
-import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from fedblade.results._file_names import (
 from fedblade.results._folder_files import FolderFiles
 from fedblade.results._folder_lock import lock_folder
 from fedblade.results._folder_record import (
+    NO_CONFIG,
     FolderRecord,
     changed_files,
     config_table,
@@ -35,6 +35,8 @@ from fedblade.results._folder_record import (
     read_record,
 )
 from fedblade.results._held_folder import HeldFolder
+from fedblade.results._line_files import json_text
+from fedblade.results._migrations import with_later_settings
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -64,18 +66,26 @@ class RunDirectory(FolderFiles):
 
     @property
     def record(self) -> FolderRecord | None:
-        """What the folder says of itself, None if it says nothing or its record was damaged."""
-        return read_record(self.path)
+        """What the folder says of itself, None if it says nothing or its record was damaged.
 
-    def config_table(self) -> dict[str, Any] | None:
-        """The configuration in `config.toml`, None if that file is gone or damaged."""
-        return config_table(self.path)
+        While a run goes on in the folder, it is what the run has written, whatever became of the file.
+        """
+        return self._begun or read_record(self.path)
 
-    def stored_config(self) -> dict[str, Any]:
-        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged."""
+    @property
+    def has_config(self) -> bool:
+        """Whether `config.toml` is there and can be read."""
+        return config_table(self.path) is not None
+
+    def stored_config(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged.
+
+        Settings that the file lacks are those of `base`. Settings that came later are as they were when the file was
+        written.
+        """
         try:
-            return read_config(self.path)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return with_later_settings(_filled(read_config(self.path), base or {}))
+        except NO_CONFIG as error:
             record = self.record
             if record is not None:
                 return dict(record.config)
@@ -122,27 +132,30 @@ class RunDirectory(FolderFiles):
         """Unlock the folder and let it go."""
         for held in self._held:
             held.close()
-        self._held = ()
+        self._held, self._begun = (), None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def moved_to(self) -> Path | None:
-        """Where the opened folder is now, if it was renamed; None if it was removed or nobody can tell."""
-        place = self._held[0].moved_to() if self._held else None
-        return place if place is not None and (place / CONFIG).is_file() else None
+    def moved_to(self) -> tuple[Path, Path] | None:
+        """Which opened folder was renamed (that of the run, or that of its checkpoints), and where it is now.
+
+        None if it was removed, or if nobody can tell.
+        """
+        lost = next((held for held in self._held if not held.is_in_place), None)
+        place = None if lost is None else lost.moved_to()
+        return None if lost is None or place is None or not any(place.iterdir()) else (lost.path, place)
 
     def begin(self, record: FolderRecord) -> None:
         """Write what the folder says of itself, if that is new; from now on lines are copied to the journal."""
         self.run, self._begun = record.run, record
         self._written[PARTITION] = record.partition
         self.copy_lines_of(record.run, record.rounds)
-        if self.record != record:
-            self.write(RECORD, record.as_json())
+        self.write_if_new(RECORD, record.as_json())
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Store the descriptions of the numbers that the run's metrics write."""
-        self.write_json(METRICS, descriptions(fields))
+        self.write_if_new(METRICS, json_text(descriptions(fields)))
 
     def finished_summary(self) -> dict[str, Any] | None:
         """The summary of a run that has finished, None for every other run."""
@@ -158,17 +171,15 @@ class RunDirectory(FolderFiles):
 
     def seal(self) -> None:
         """Record the digests of the files of the finished run, as the run has written them."""
-        if self._begun is not None:
-            digests = {name: self._written[name] for name in _SEALED if name in self._written}
-            self.write(RECORD, replace(self._begun, partition=digests[PARTITION], digests=digests).as_json())
+        record = self.record
+        if record is not None:
+            found = {name: self._written.get(name) or file_digest(self.path / name) for name in _SEALED}
+            digests = {name: digest for name, digest in found.items() if digest is not None}
+            self.begin(replace(record, partition=digests[PARTITION], digests=digests))
 
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""
-        return changed_files(self.path)
-
-    def needs_writing(self, name: str) -> bool:
-        """Whether a file is not, or no longer, as this process has written it."""
-        return file_digest(self.path / name) != self._written[name]
+        return changed_files(self.path, self.record)
 
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""
@@ -182,6 +193,20 @@ class RunDirectory(FolderFiles):
         for item in items:
             item.rename(former / item.name)
         return former
+
+
+def _filled(table: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the settings of `base` that it lacks; another part has other knobs, and gets none."""
+    filled = {**base, **table}
+    for section in table.keys() & base.keys():
+        ours, theirs = table[section], base[section]
+        if (
+            isinstance(ours, Mapping)
+            and isinstance(theirs, Mapping)
+            and ours.get("name", theirs.get("name")) == theirs.get("name")
+        ):
+            filled[section] = {**theirs, **ours}
+    return filled
 
 
 def _belongs_to_user(item: Path) -> bool:

@@ -16,14 +16,14 @@ from fedblade.core.timeline import timed
 from fedblade.data import Dataset
 from fedblade.engines.ranks import Ranks
 from fedblade.results import SUMMARY, RunDirectory
-from fedblade.runs._complete import complete, write_descriptions
+from fedblade.runs._completion import put_right, write_descriptions
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import profiled
 from fedblade.runs._request import check_folder
-from fedblade.runs._rescue import rescue
+from fedblade.runs._rescue import lost_folder, rescue
 from fedblade.runs._result import Result, driver_result, finished_notes, received_result, result_message, stored_result
 from fedblade.runs._reuse import ReuseCheck
 from fedblade.runs._settle import settle
@@ -145,7 +145,7 @@ class RunJob:
         """Run the rounds, and write the summary however they end."""
         try:
             driver.run()
-            for note in complete(directory, setup, self.model, driver):
+            for note in put_right(directory, setup, driver, self.model):
                 self.listener.on_note(note)
             save_model(directory, driver.evaluated_state, model_facts(setup.dataset))
             result = driver_result(setup, driver, directory)
@@ -159,8 +159,8 @@ class RunJob:
             status = "failed" if failed else "interrupted"
             summary = summarise(setup, driver.history, status, driver.clients, changes_on_record(directory))
             with signals_delayed(self.ranks):
-                lost = directory.loss()
-                if lost is not None and failed:
+                lost = lost_folder(directory)
+                if lost is not None:
                     raise rescue(lost, directory, setup, driver, self.model, summary) from error
                 with contextlib.suppress(RunFailed):
                     driver.save()

@@ -41,8 +41,7 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
         yield f"going on with {', '.join(str(change) for change in changes if change.is_seen)}."
     table, partition = changed_table(record.config, changes), file_digest(directory.path / PARTITION) or ""
     directory.begin(replace(record, config=table, partition=partition, changes=[*record.changes, *marks], digests={}))
-    if directory.read_text(CONFIG) != (text := tomli_w.dumps(table)):
-        directory.write(CONFIG, text)
+    directory.write_if_new(CONFIG, tomli_w.dumps(table))
 
 
 def _put_former_result_aside(directory: RunDirectory, record: FolderRecord) -> Iterator[str]:

@@ -13,7 +13,7 @@ from fedblade.core.network import Network
 from fedblade.core.state import ServerState
 from fedblade.core.tensorfile import encode_tensors, read_tensors
 from fedblade.core.tree import Tree
-from fedblade.results import CONFIG, MODEL, RunDirectory
+from fedblade.results import CONFIG, MODEL, RunDirectory, resume_command
 from fedblade.runs._model_inputs import as_labels, as_trained
 from fedblade.runs._stored_network import stored_network
 
@@ -95,13 +95,12 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(
-            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume "
-            f"--out {folder}` writes it, if there are checkpoints."
+            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. "
+            f"{resume_command(folder)} writes it, if there are checkpoints."
         )
     if MODEL in RunDirectory(folder).changed_files():
         raise CorruptFile(
-            f"'{folder / MODEL}' is not the model that the run ended with. `fedblade run --resume --out {folder}` "
-            f"makes it again."
+            f"'{folder / MODEL}' is not the model that the run ended with. {resume_command(folder)} makes it again."
         )
     config = complete_config(RunDirectory(folder).stored_config())
     tensors, facts = read_tensors(folder / MODEL)

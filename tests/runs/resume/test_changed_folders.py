@@ -62,7 +62,7 @@ def test_a_folder_that_is_removed_stops_the_run_and_the_run_is_saved_beside_it(
     job, undisturbed, outcome_of, tmp_path, what
 ):
     mine, folder = job(rounds=6), tmp_path / "run"
-    with pytest.raises(FolderLost, match=r"All 3 rounds are saved in '.*run-rescued-1'\. Go on with --resume"):
+    with pytest.raises(FolderLost, match=r"All 3 rounds are saved in '.*run-rescued-1'\. Go on there: `fedblade run"):
         mine.run(folder, listener=Watch(3, lambda: shutil.rmtree(tmp_path / what)))
     assert not (tmp_path / what).exists()
     mine.run(tmp_path / "run-rescued-1", resume=True)
@@ -86,7 +86,7 @@ def test_a_folder_that_is_removed_with_the_states_of_clients_leaves_history_and_
 
 def test_a_folder_that_is_renamed_stops_the_run_which_goes_on_there(job, stateful, undisturbed, outcome_of, tmp_path):
     mine, folder, place = job(rounds=6, **stateful), tmp_path / "run", tmp_path / "other place"
-    with pytest.raises(FolderLost, match=re.escape(f"--resume --out '{place}'")):
+    with pytest.raises(FolderLost, match=re.escape(f"`fedblade run --resume --out '{place}'`")):
         mine.run(folder, listener=Watch(3, lambda: folder.rename(place)))
     assert not folder.exists()
     mine.run(place, resume=True)
@@ -212,6 +212,20 @@ def test_the_newest_checkpoint_of_another_round_or_run_is_not_used(cut_short, un
     assert outcome_of(third) == undisturbed(mine)
 
 
+def test_a_longer_history_of_another_run_does_not_count_as_rounds_without_checkpoints(
+    job, undisturbed, outcome_of, tmp_path
+):
+    settings = {"rounds": 6, "checkpoint.every": 4}
+    mine, folder = job(**settings), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        mine.run(folder, listener=Watch(1, stop))
+    job(**settings, seed=7).run(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "history.jsonl", folder / "history.jsonl")
+    (folder / "checkpoints" / "round-000001.safetensors").unlink()
+    mine.run(folder, resume=True)
+    assert outcome_of(folder) == undisturbed(mine)
+
+
 def test_stray_files_beside_the_checkpoints_are_left_alone(cut_short, undisturbed, outcome_of):
     mine, folder = cut_short()
     stray = folder / "checkpoints" / "round-000004 (copy).safetensors"
@@ -274,7 +288,7 @@ def test_a_history_that_is_changed_while_the_run_goes_on_is_mended(job, undistur
     with pytest.raises(KeyboardInterrupt) if how is stop else contextlib.nullcontext():
         mine.run(folder, listener=watch)
     mine.run(folder, resume=True, listener=watch)
-    assert any("round 2 changed or lost, and mended from the journal" in note for note in watch.notes)
+    assert any("history.jsonl'" in note and "changed or" in note for note in watch.notes)
     assert outcome_of(folder) == undisturbed(mine)
 
 
