@@ -1,11 +1,11 @@
 """The status of a local federation: its SuperLink, its nodes and its runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedblade.core.errors import RunFailed
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
-from fedblade.flower import _processes
+from fedblade.flower import _processes, certificates
 from fedblade.flower._record import ProcessRecord, read_record
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app_folder import AppFolder
@@ -13,13 +13,17 @@ from fedblade.flower.app_folder import AppFolder
 
 @dataclass(frozen=True)
 class Status:
-    """The status. `ready` is whether a run could start now: all processes run and every node is online."""
+    """The status. `ready` is whether a run could start now: all processes run and every node is online.
+
+    `warnings` are what needs care soon, such as a certificate that is about to end.
+    """
 
     ready: bool
     superlink: dict[str, Any]
     nodes: list[dict[str, Any]]
     runs: list[dict[str, Any]]
     problem: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 def status_of(app: AppFolder) -> Status:
@@ -48,7 +52,8 @@ def status_of(app: AppFolder) -> Status:
         _set_states_by_count(nodes, states)
     link = {"state": "running" if superlink_is_up else "not running", **_process_facts(app, record.superlink)}
     ready = not problem and all(node["state"] == "online" for node in nodes)
-    return Status(ready, link, nodes, [_run_facts(run) for run in runs], problem)
+    warnings = certificates.expiry_warnings(app.certificates) if record.secure else []
+    return Status(ready, link, nodes, [_run_facts(run) for run in runs], problem, warnings)
 
 
 def _state(app: AppFolder, node: ProcessRecord, states: dict[str, str]) -> str:
