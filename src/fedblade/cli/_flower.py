@@ -165,12 +165,12 @@ def run(
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
     from fedblade.flower.app_folder import find_app
-    from fedblade.flower.local_federation import require_up
+    from fedblade.flower.local_federation import require_up, trust_app
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
     app = find_app(folder)
-    require_up(app)
+    record = require_up(app)
 
     from rich.console import Console
 
@@ -183,6 +183,7 @@ def run(
     config, _ = read_app(app.path)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
+    trust_app(app, record)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
     with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(app, config, where.resolve(), listener, resume=resume)

@@ -54,7 +54,7 @@ class _Executor:
         finally:
             client.close()
 
-    def _answer(self, client: flower.RuntimeHttpClient) -> str:
+    def _answer(self, client: flower.Client) -> str:
         """Answer the message of a task, or refuse it; the reason of a refusal."""
         given = flower.pull_input(client)
         try:

@@ -17,7 +17,9 @@ from fedblade.flower.digests import digest_of
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
-def carry_out_tasks(runtime: flower.Runtime, secret: Path, kind: flower.Kind, do: Callable[[flower.Task], None]) -> None:
+def carry_out_tasks(
+    runtime: flower.Runtime, secret: Path, kind: flower.Kind, do: Callable[[flower.Task], None]
+) -> None:
     """Acquire tasks of one type and do them, until this process is ended."""
     client = runtime.acquirer(secret.read_bytes())
     pause = _SHORTEST_PAUSE
@@ -37,7 +39,7 @@ def check_app(fab: bytes, pin: str) -> None:
     if found != pin:
         raise Misconfigured(
             f"the app of this run has the digest {found}, and only the app with the digest {pin} may run here. The app "
-            f"was not unpacked. If it is the right one, pin it; 'fedblade flower digest APP' prints the digest of an app."
+            f"was not unpacked. If it is the right app, pin it: 'fedblade flower digest APP' prints its digest."
         )
 
 

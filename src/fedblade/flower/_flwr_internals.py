@@ -5,8 +5,10 @@ a process gets a task, its input and its messages are not documented. They are u
 """
 
 import contextlib
+import functools
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,6 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullAppMessagesRequest,
-    PullAppMessagesResponse,
     PullTaskInputRequest,
     PushTaskOutputRequest,
 )
@@ -31,7 +32,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, pull_objects
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -40,15 +41,20 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.run import Run
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.supernode.runtime.run_clientapp import push_message
-from flwr.superlink.grid import HttpGrid
 
 from fedblade.core.errors import Misconfigured
 from fedblade.flower._own_user import OwnUserOnly
 
+Client = RuntimeHttpClient
+"""The client of a task."""
 Kind = Literal["serverapp", "clientapp"]
 """The type of a task: a run's server or a node's answer to a message."""
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+_PATIENCE: dict[str, Any] = {"initial_backoff": 0.1, "backoff_cap": 1.0, "max_tries_per_object": None}
+"""Flower announces a message before its pieces have arrived, and asks for missing pieces after 1, 2, 4, … seconds. Most
+come within a tenth of a second. The time after which Flower gives up is not changed."""
 _IDLE_SECONDS = 3.0
 """How long Flower's SuperNode waits between two questions for messages."""
 
@@ -88,6 +94,7 @@ class Runtime:
 
     def grid(self, task: Task) -> HttpGrid:
         """The grid of a run's server."""
+        _pull_sooner(http_grid)
         return HttpGrid(self.address, self.authority is None, self._trust, token=task.token)
 
     @property
@@ -132,13 +139,14 @@ def pull_input(client: RuntimeHttpClient) -> TaskInput:
 
 def pull_message(client: RuntimeHttpClient, given: TaskInput) -> Message:
     """The message that a node is to answer."""
-    found = _pull(client)
+    found = client.PullMessages(PullAppMessagesRequest())
     node, tree = Node(node_id=given.context.node_id), found.message_object_trees[0]
     message = pull_and_inflate_object_from_tree(
         tree,
         make_pull_object_fn_protobuf(client.PullObject, node, given.run.run_id),
         make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, given.run.run_id),
         return_type=Message,
+        **_PATIENCE,
     )
     message.metadata.__dict__["_message_id"] = tree.object_id
     return message
@@ -151,7 +159,7 @@ def push_reply(client: RuntimeHttpClient, given: TaskInput, reply: Message) -> N
 
 def refuse_message(client: RuntimeHttpClient, given: TaskInput, reason: str) -> None:
     """Answer the message of a task with an error, without opening it; Flower waits for an answer to each message."""
-    found = _pull(client)
+    found = client.PullMessages(PullAppMessagesRequest())
     message = message_from_proto(found.messages_list[0])
     client.ConfirmMessageReceived(
         ConfirmMessageReceivedRequest(
@@ -185,7 +193,9 @@ def finish_run(grid: HttpGrid, failure: str) -> None:
 def app_bytes(folder: Path) -> bytes:
     """The bytes that `flwr run` sends for the app in a folder: the same for the same files, on every machine."""
     try:
-        return build_fab_from_disk(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Flower uses an old name of a function of pathspec
+            return bytes(build_fab_from_disk(folder))
     except (OSError, ValueError) as error:
         raise Misconfigured(f"'{folder}' cannot be packed as a Flower app: {error}. Correct the folder.") from error
 
@@ -203,7 +213,8 @@ def run_supernode(arguments: Sequence[str]) -> None:
     from flwr.supernode import main, start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    start_client_internal.time = _Pauses()  # type: ignore[assignment]
+    start_client_internal.time = _Pauses()
+    _pull_sooner(start_client_internal)
     _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
 
 
@@ -226,12 +237,13 @@ class _Pauses:
             self._idle = min(self._idle * 1.3, _IDLE_SECONDS)
 
 
+def _pull_sooner(module: Any) -> None:
+    """Have a module of Flower's ask for missing pieces of a message sooner and more often; see `_PATIENCE`."""
+    module.pull_objects = functools.partial(pull_objects, **_PATIENCE)
+
+
 def _run_guarded(module: Any, run: Any, arguments: list[str]) -> None:
     make_app = module.create_app
     module.create_app = lambda *given, **named: OwnUserOnly(make_app(*given, **named))
     sys.argv = arguments
     run()
-
-
-def _pull(client: RuntimeHttpClient) -> PullAppMessagesResponse:
-    return client.PullMessages(PullAppMessagesRequest())

@@ -123,7 +123,7 @@ class _Connection(H11Protocol):
         """Count the connections of the same address."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        same = sum(each.client is not None and each.client[0] == address for each in self.connections)  # type: ignore[union-attr]
+        same = sum(each.client is not None and each.client[0] == address for each in self.connections)
         if same > _MAX_CONNECTIONS_OF_ONE or len(self.connections) > _MAX_CONNECTIONS:
             transport.abort()
             return

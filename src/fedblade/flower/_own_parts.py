@@ -15,7 +15,6 @@ from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fedblade.config.run_config import complete_config
@@ -122,9 +121,7 @@ class _OwnParts(MetaPathFinder):
     def __init__(self, folder: NodeFolder) -> None:
         self._folder = folder
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None  # noqa: ARG002 - Python's API
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         """Where the module is; None for all modules that are no own parts."""
         if fullname == PARTS:
             return ModuleSpec(fullname, None, is_package=True)

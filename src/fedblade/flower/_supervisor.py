@@ -18,11 +18,11 @@ from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.flower import _arguments, _processes
-from fedblade.flower._processes import ProcessFailed, is_open
+from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app_folder import AppFolder, Place
-from fedblade.flower.node_folder import NodeFolder, NodeSettings, read_settings
+from fedblade.flower.node_folder import NodeFolder, read_settings
 
 FEDERATION, NODE = "federation", "node"
 """What is supervised: the first argument of this module as a program; the second is the folder."""
@@ -73,31 +73,28 @@ class _SupervisedProcess:
         return True
 
 
-Groups = Sequence[Sequence[_SupervisedProcess]]
-"""Processes in the order in which they end: the next group ends when the one before has ended."""
-
-
 def supervise_federation(app: AppFolder) -> None:
     """Start the processes of the record, then keep them running until SIGTERM."""
     record = read_record(app)
     if record is None:
         raise Misconfigured(f"'{app.path}' has no record of processes. Start them: fedblade flower up {app.quoted}")
-    superlink = _SupervisedProcess("superlink", _arguments.superlink(app, record), app.home, record.superlink)
-    executor, front = (
-        _SupervisedProcess(name, arguments, app.home, record.helpers.setdefault(name, ProcessRecord(0)))
-        for name, arguments in (
-            ("server-executor", _arguments.server_executor(app, record)),
-            ("front", _arguments.front(app, record)),
-        )
-    )
-    nodes = [each for number in range(1, len(record.nodes) + 1) for each in _node_of(app, record, number)]
-    # Nodes end first, so that they can still sign off at the SuperLink, and runs so that they can report their end.
-    groups = [[executor, *nodes], [front], [superlink]]
-    with _ending(app, groups):
+    superlink, front, executor = coordinator = [
+        _SupervisedProcess("superlink", _arguments.superlink(app, record), app.home, record.superlink),
+        _SupervisedProcess("front", _arguments.front(app, record), app.home, record.helper("front")),
+        _SupervisedProcess(
+            "server-executor", _arguments.server_executor(app, record), app.home, record.helper("server-executor")
+        ),
+    ]
+    nodes: list[_SupervisedProcess] = []
+    for number, node in enumerate(record.nodes, start=1):
+        records = (node, record.helper(f"node-{number}-executor"))
+        nodes += _node_processes(f"node-{number}-", NodeFolder(app.node(number)), records)
+    # Runs and nodes end first, so that they can still sign off at the SuperLink.
+    with _ending(app, [[executor, *nodes], [front], [superlink]]):
         try:
-            _start_coordinator(app, record, superlink, front, executor)
+            _start_coordinator(app, record, coordinator)
             _start_nodes(app, record, nodes)
-            _keep_running(app, groups, lambda: write_record(app, record))
+            _keep_running(app, [*coordinator, *nodes], lambda: write_record(app, record))
         except FedbladeError as error:
             record.phase, record.error = "failed", str(error)
             write_record(app, record)
@@ -106,28 +103,121 @@ def supervise_federation(app: AppFolder) -> None:
 
 def supervise_node(folder: NodeFolder) -> None:
     """Start the processes of a node, then keep them running until SIGTERM."""
-    processes = _node_processes("", folder, read_settings(folder), ProcessRecord(_processes.free_ports(1)[0]))
-    _write_secret(folder.secret)
+    records = (ProcessRecord(_processes.free_ports(1)[0]), ProcessRecord(0))
+    processes = _node_processes("", folder, records)
     with _ending(folder, [processes]):
+        _write_secret(folder.secret)
         for process in processes:
             process.start(folder)
-        _keep_running(folder, [processes], lambda: None)
+        _keep_running(folder, processes, lambda: None)
 
 
-def _node_of(app: AppFolder, record: FederationRecord, number: int) -> list[_SupervisedProcess]:
-    """The processes of a node of a local federation."""
-    folder, name = NodeFolder(app.node(number)), f"node-{number}"
-    executor = record.helpers.setdefault(f"{name}-executor", ProcessRecord(0))
-    return _node_processes(f"{name}-", folder, read_settings(folder), record.nodes[number - 1], executor, name)
-
-
-def _start_coordinator(
-    app: AppFolder,
-    record: FederationRecord,
-    superlink: _SupervisedProcess,
-    front: _SupervisedProcess,
-    executor: _SupervisedProcess,
-) -> None:
+def _start_coordinator(app: AppFolder, record: FederationRecord, processes: Sequence[_SupervisedProcess]) -> None:
+    """Start the SuperLink, the front and the executor, one when the one before listens."""
+    superlink, front, executor = processes
     host, _, port = record.address.rpartition(":")
-    for taken in (is_open(record.superlink.port), is_open(int(port), host)):
-        pass
+    doors = ((superlink, "SuperLink", LOOPBACK, record.superlink.port), (front, "front", host, int(port)))
+    for *_, place, number in doors:
+        if is_open(number, place):
+            raise ProcessFailed(f"port {number} is taken by another program. End it or choose another port")
+    _write_secret(app.secret)
+    for process, name, place, number in doors:
+        process.start(app)
+        write_record(app, record)
+        _wait_open(process, name, place, number)
+    executor.start(app)
+
+
+def _start_nodes(app: AppFolder, record: FederationRecord, processes: Sequence[_SupervisedProcess]) -> None:
+    """Register the nodes of a local federation and start their processes."""
+    if record.secure and record.nodes:
+        with SuperLink(app) as control:
+            for number, node in enumerate(record.nodes, start=1):
+                node.node_id = control.register(NodeFolder(app.node(number)).public_key)
+    for number in range(1, len(record.nodes) + 1):
+        _write_secret(NodeFolder(app.node(number)).secret)
+    for process in processes:
+        process.start(app)
+    record.phase = "started"
+    write_record(app, record)
+
+
+def _node_processes(prefix: str, folder: NodeFolder, records: Sequence[ProcessRecord]) -> list[_SupervisedProcess]:
+    """The SuperNode and the executor of a node; `prefix` comes before the names of their logs."""
+    settings, (supernode, executor) = read_settings(folder), records
+    return [
+        _SupervisedProcess(
+            f"{prefix}supernode", _arguments.supernode(folder, settings, supernode.port), folder.home, supernode
+        ),
+        _SupervisedProcess(
+            f"{prefix}executor", _arguments.client_executor(folder, supernode.port), folder.home, executor
+        ),
+    ]
+
+
+def _keep_running(place: Place, processes: Sequence[_SupervisedProcess], note: Callable[[], None]) -> None:
+    """Start processes again when they end; `note` is called after every change."""
+    while True:
+        time.sleep(_POLL_SECONDS)
+        changed = [process.check(place) for process in processes]
+        if any(changed):
+            note()
+
+
+@contextlib.contextmanager
+def _ending(place: Place, groups: Sequence[Sequence[_SupervisedProcess]]) -> Iterator[None]:
+    """At the end, end the processes, one group after the other, and what they have started."""
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for group in groups:
+            running = [each.process for each in group if each.process is not None]
+            _processes.end(place, [process.pid for process in running], _processes.GRACE_SECONDS)
+            for process in running:
+                process.wait()
+        _processes.end_all(place, _processes.GRACE_SECONDS)
+
+
+def _wait_open(process: _SupervisedProcess, name: str, host: str, port: int) -> None:
+    deadline = time.monotonic() + _OPEN_SECONDS
+    while not is_open(port, host):
+        status = None if process.process is None else process.process.poll()
+        if status is not None:
+            raise ProcessFailed(f"the {name} ended with status {status} before it listened")
+        if time.monotonic() > deadline:
+            raise ProcessFailed(f"the {name} does not listen on port {port} after {_OPEN_SECONDS:.0f} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def _write_secret(path: Path) -> None:
+    """Write a new secret; the mode is set from the start, so that no other user can read it in between."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))
+
+
+def _log(text: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def main() -> None:
+    """Supervise the federation of the app, or the node, in the folder that is given."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _on_signal)
+    kind, folder = sys.argv[1], Path(sys.argv[2])
+    try:
+        supervise_node(NodeFolder(folder)) if kind == NODE else supervise_federation(AppFolder(folder))
+    except _Terminated:
+        _log("ended by a signal")
+    except FedbladeError as error:
+        _log(f"error: {error}")
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -44,6 +44,9 @@ def status_of(app: AppFolder) -> Status:
             problem = str(error)
     else:
         problem = "the SuperLink does not run; its supervisor starts it again"
+    down = [name for name, helper in record.helpers.items() if not helper.is_up(app)]
+    if down and not problem:
+        problem = f"helper processes do not run ({', '.join(down)}); the supervisor starts them again"
     nodes = [
         {"node": number, "clients": node.clients, "state": _state(app, node, states), **_process_facts(app, node)}
         for number, node in enumerate(record.nodes, start=1)

@@ -1,6 +1,7 @@
 """The folder of a node: its key, its settings, the files of own parts, and what its processes write."""
 
 import dataclasses
+import shutil
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import tomli_w
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower.app_folder import PARTS
+from fedblade.flower.certificates import write_node_key
 from fedblade.flower.digests import is_digest
 
 _SETTINGS = "node.toml"
@@ -90,6 +92,16 @@ class NodeSettings:
     data: str | None = None
     device: str = "auto"
     insecure: bool = False
+
+
+def make_node(folder: NodeFolder, settings: NodeSettings, authority: Path | None) -> None:
+    """Make the folder of a node with a key of its own; nobody else may read it. An insecure node has no authority."""
+    folder.own_parts.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.path.chmod(0o700)
+    if authority is not None:
+        shutil.copyfile(authority, folder.authority)
+        write_node_key(folder.key)
+    write_settings(folder, settings)
 
 
 def write_settings(folder: NodeFolder, settings: NodeSettings) -> None:
