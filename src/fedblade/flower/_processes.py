@@ -24,6 +24,8 @@ LOOPBACK = "127.0.0.1"
 _ANY = {"0.0.0.0": LOOPBACK, "::": "::1", "[::]": "::1"}  # noqa: S104 - where a server that listens everywhere is asked
 MARK = "FEDBLADE_FLOWER"
 """Variable in the environment of every process of a federation or node."""
+SUPERVISOR = "fedblade.flower._supervisor"
+"""The module that keeps the other processes running."""
 _FLOWER_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -118,6 +120,14 @@ def is_running(place: Place, process: int) -> bool:
     except OSError:  # the process has ended, or belongs to another user
         return False
     return f"{MARK}={place.local}".encode() in variables
+
+
+def is_supervisor(process: int) -> bool:
+    """Whether a process keeps others running."""
+    try:
+        return SUPERVISOR.encode() in (Path("/proc") / str(process) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def end(place: Place, processes: Sequence[int], grace_seconds: float) -> None:

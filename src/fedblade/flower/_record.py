@@ -34,7 +34,8 @@ class ProcessRecord:
 class FederationRecord:
     """A federation of an app: its coordinator's processes, and its nodes if they are on this machine.
 
-    `secure` means TLS and node keys. Nodes connect to `address`, the front. `helpers` are the front and the executors
+    `secure` means TLS and node keys. Nodes connect to `address`, the front; its certificate is in the
+    folder `certificates`. `helpers` are the front and the executors
     by name. `error` says why the federation did not start.
     """
 
@@ -44,6 +45,7 @@ class FederationRecord:
     phase: Literal["starting", "started", "failed"] = "starting"
     error: str = ""
     address: str = f"{_processes.LOOPBACK}:0"
+    certificates: str = ""
     helpers: dict[str, ProcessRecord] = field(default_factory=dict)
 
     def helper(self, name: str) -> ProcessRecord:

@@ -58,6 +58,11 @@ class AppFolder:
         return self.local / "secret"
 
     @property
+    def service(self) -> Path:
+        """How the coordinator of a deployed federation was started last; a local federation has no such file."""
+        return self.local / "service.json"
+
+    @property
     def certificates(self) -> Path:
         """The authority and the server's certificate."""
         return self.local / "certs"

@@ -26,18 +26,23 @@ _MAX_EARLY_ENDS = 5
 _DOWN_SECONDS = 30.0
 _LOG_LINES = 200
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_SUPERVISOR = "fedblade.flower._supervisor"
 
 
 def up(app: AppFolder, nodes: int | None, *, secure: bool, note: Callable[[str], None]) -> FederationRecord:
     """Start all processes and return when all nodes are online; if that fails, no process is left running."""
     _processes.require_flower()
+    if app.service.exists():
+        raise Misconfigured(
+            f"'{app.path}' holds a deployed federation, and a local federation would replace its keys and its memory. "
+            f"Use another app for a local federation: fedblade flower init DIR"
+        )
     if _processes.running(app):
         raise Misconfigured(f"'{app.path}' is already up. End it first: fedblade flower down {app.quoted}")
     clients = _clients_of_nodes(_num_clients(app), nodes)
     superlink, front, *ports = _processes.free_ports(len(clients) + 2)
     node_records = [ProcessRecord(port, numbers) for port, numbers in zip(ports, clients, strict=True)]
-    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=f"{LOOPBACK}:{front}")
+    address, certs = f"{LOOPBACK}:{front}", str(app.certificates)
+    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=address, certificates=certs)
     try:
         _write_files(app, record)
         arguments = _arguments.module("_supervisor", FEDERATION, str(app.path))
@@ -56,7 +61,7 @@ def down(app: AppFolder) -> bool:
     processes = _processes.running(app)
     if processes:
         # The supervisor ends the other processes in order. Processes that outlive the supervisor are ended here.
-        supervisors = [process for process in processes if _is_supervisor(process)]
+        supervisors = [process for process in processes if _processes.is_supervisor(process)]
         _processes.end(app, supervisors, _DOWN_SECONDS)
         _processes.end_all(app, _processes.GRACE_SECONDS)
     app.record.unlink(missing_ok=True)
@@ -180,10 +185,3 @@ def last_error(log: Path) -> str:
     # Flower writes the exit code first, and its meaning in the two lines that follow.
     line = lines[errors[-1]]
     return " ".join(lines[errors[-1] + 1 :][:2]) or line if "Exit Code" in line else line
-
-
-def _is_supervisor(process: int) -> bool:
-    try:
-        return _SUPERVISOR.encode() in (Path("/proc") / str(process) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False

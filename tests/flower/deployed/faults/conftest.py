@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, local_federation
+from fedblade.flower import _processes
 from fedblade.flower._record import FederationRecord, read_record
 from fedblade.flower.app_folder import AppFolder, find_app
 from support.patched_processes import patching
@@ -145,7 +145,7 @@ class Federation:
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""
         for process in _processes.running(self.app):
-            if local_federation._is_supervisor(process):
+            if _processes.is_supervisor(process):
                 os.kill(process, signal.SIGKILL)
 
     def digest(self, folder: Path | None = None) -> str:

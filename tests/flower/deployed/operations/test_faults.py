@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
-from fedblade.flower import _processes, certificates, local_federation
+from fedblade.flower import _processes, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._record import read_record
 from fedblade.flower._superlink import SuperLink, write_connection
@@ -133,7 +133,7 @@ def test_what_is_up_is_not_started_twice(federation):
 
 def test_down_needs_no_supervisor(federation):
     federation.up(2)
-    (supervisor,) = filter(local_federation._is_supervisor, federation.processes)
+    (supervisor,) = filter(_processes.is_supervisor, federation.processes)
     os.kill(supervisor, signal.SIGKILL)
     assert federation.call("down") == "ended\n"
     assert federation.processes == []
