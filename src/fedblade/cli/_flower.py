@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._flower_admissions import admit, revoke
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ flower = typer.Typer(
     help="Deploy a run with Flower, or try it in a local federation on this machine.",
     no_args_is_help=True,
 )
+flower.command()(admit)
+flower.command()(revoke)
 App = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app, made by `fedblade flower init`.")]
 
 

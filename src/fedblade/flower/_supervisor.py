@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.flower import _processes, certificates
+from fedblade.flower import _processes, admissions, certificates
 from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
@@ -108,7 +108,9 @@ def _start_all(
     if record.secure:
         with SuperLink(app) as control:
             for number, node in enumerate(record.nodes, start=1):
-                node.node_id = control.register(app.certificates / f"{certificates.node_key(number)}.pub")
+                key = app.certificates / f"{certificates.node_key(number)}.pub"
+                clients = [int(client) for client in node.clients.split(",")]
+                node.node_id = admissions.admit_at(control, app, key, clients).node_id
     for process in nodes:
         process.start(app)
     record.phase = "started"

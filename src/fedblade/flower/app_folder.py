@@ -53,6 +53,11 @@ class AppFolder:
         """The SuperLink's memory of nodes and runs."""
         return self.local / "state.db"
 
+    @property
+    def admissions(self) -> Path:
+        """The keys that were admitted, and the clients of each."""
+        return self.local / "admissions.json"
+
     def node(self, number: int) -> Path:
         """Folder of a node, numbered from 1: its configuration, its clients' states, its copy of the app."""
         return self.local / "nodes" / str(number)

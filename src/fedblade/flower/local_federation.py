@@ -98,7 +98,7 @@ def _clients_of_nodes(num_clients: int, nodes: int | None) -> list[str]:
 
 def _write_files(app: AppFolder, record: FederationRecord) -> None:
     """Write keys, the record and the settings of the nodes; old logs, keys and databases are removed."""
-    for old in (app.logs, app.certificates, app.record, *app.local.glob(f"{app.database.name}*")):
+    for old in (app.logs, app.certificates, app.record, app.admissions, *app.local.glob(f"{app.database.name}*")):
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     app.local.mkdir(mode=0o700, exist_ok=True)
     if record.secure:
