@@ -32,13 +32,21 @@ class ProcessRecord:
 
 @dataclass
 class FederationRecord:
-    """A local federation. `secure` means TLS and node keys; `error` says why the federation did not start."""
+    """A local federation. `secure` means TLS and node keys; `error` says why the federation did not start.
+
+    The operator's pages are on `pages_port`.
+    """
 
     secure: bool
     superlink: ProcessRecord
     nodes: list[ProcessRecord] = field(default_factory=list)
     phase: Literal["starting", "started", "failed"] = "starting"
     error: str = ""
+    pages_port: int = 0
+
+    def processes(self) -> dict[str, ProcessRecord]:
+        """All processes by name."""
+        return {"superlink": self.superlink} | {f"node-{number}": node for number, node in enumerate(self.nodes, 1)}
 
 
 def write_record(app: AppFolder, record: FederationRecord) -> None:

@@ -58,6 +58,11 @@ class AppFolder:
         """The keys that were admitted, and the clients of each."""
         return self.local / "admissions.json"
 
+    @property
+    def last_run(self) -> Path:
+        """The settings of the run that was started last, with its folder."""
+        return self.local / "run.toml"
+
     def node(self, number: int) -> Path:
         """Folder of a node, numbered from 1: its configuration, its clients' states, its copy of the app."""
         return self.local / "nodes" / str(number)
