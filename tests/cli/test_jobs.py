@@ -1,8 +1,8 @@
 """Runs side by side as processes: the same files as one after another, whatever is killed or stopped."""
 
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 import sys

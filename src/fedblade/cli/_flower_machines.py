@@ -37,12 +37,12 @@ def join(
     ],
     authority: Annotated[Path, typer.Option("--ca", metavar="FILE", help="The coordinator's ca.crt.")],
     clients: Annotated[str, typer.Option("--client", metavar="N[,M]", help="Clients that the node speaks for.")],
-    pin: Annotated[
-        str, typer.Option("--pin", metavar="SHA256", help="Digest of the only app that the node serves.")
-    ],
+    pin: Annotated[str, typer.Option("--pin", metavar="SHA256", help="Digest of the only app that the node serves.")],
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="SOURCE", help="The node's data: an .npz file, FILE.py:function or module:function."),
+        typer.Option(
+            "--data", metavar="SOURCE", help="The node's data: an .npz file, FILE.py:function or module:function."
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,

@@ -102,8 +102,8 @@ def _call(source: str) -> Any:
     module, colon, function = source.rpartition(":")
     if not colon:
         raise Misconfigured(
-            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them in "
-            f'the node\'s configuration, such as data="/path/to/ward.py:samples".'
+            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them, "
+            f"such as /path/to/ward.py:samples."
         )
     found = _module_in_file(Path(module), source) if module.endswith(".py") else _installed_module(module, source)
     if not hasattr(found, function):
@@ -140,7 +140,6 @@ def _not_found(source: str, why: str) -> Misconfigured:
         f"{DATA} = '{source}' cannot be found ({why}). Give the function's file, such as /path/to/ward.py:samples, or "
         f"install its module on the node."
     )
-
 
 
 def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.flower import _arguments, _processes
+from fedblade.flower import _arguments, _processes, admissions
 from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
@@ -133,7 +133,9 @@ def _start_nodes(app: AppFolder, record: FederationRecord, processes: Sequence[_
     if record.secure and record.nodes:
         with SuperLink(app) as control:
             for number, node in enumerate(record.nodes, start=1):
-                node.node_id = control.register(NodeFolder(app.node(number)).public_key)
+                key = NodeFolder(app.node(number)).public_key
+                clients = [int(client) for client in node.clients.split(",")]
+                node.node_id = admissions.admit_at(control, app, key, clients).node_id
     for number in range(1, len(record.nodes) + 1):
         _write_secret(NodeFolder(app.node(number)).secret)
     for process in processes:

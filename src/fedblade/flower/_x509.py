@@ -9,12 +9,15 @@ from fedblade.core.errors import Misconfigured, MissingExtra
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as error:
     raise MissingExtra("cryptography", "flower", "making certificates") from error
 
+Certificate = x509.Certificate
+PrivateKey = ec.EllipticCurvePrivateKey
 _LOCAL_HOSTS = ("localhost", "127.0.0.1")
 _DAY = datetime.timedelta(days=1)
 
@@ -23,11 +26,11 @@ _DAY = datetime.timedelta(days=1)
 class Authority:
     """A certificate authority: the certificate that everybody trusts, and the private key that signs others."""
 
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    certificate: Certificate
+    key: PrivateKey
 
 
-def new_key() -> ec.EllipticCurvePrivateKey:
+def new_key() -> PrivateKey:
     """A new private key for a certificate."""
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -59,8 +62,8 @@ def new_authority(days: int) -> Authority:
 
 
 def server_certificate(
-    key: ec.EllipticCurvePrivateKey, authority: Authority, names: x509.SubjectAlternativeName, days: int
-) -> x509.Certificate:
+    key: PrivateKey, authority: Authority, names: x509.SubjectAlternativeName, days: int
+) -> Certificate:
     """A certificate for a server that is reached under `names`, signed by the authority."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedblade federation server")])
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -86,7 +89,7 @@ def alternative_names(hosts: Iterable[str]) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName(names)
 
 
-def names_of(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+def names_of(certificate: Certificate) -> x509.SubjectAlternativeName:
     """The names and addresses that a server's certificate lists."""
     return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
@@ -96,11 +99,48 @@ def days_until(end: datetime.datetime) -> float:
     return (end - _now()) / _DAY
 
 
-def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as the content of a file."""
-    return key.private_bytes(
+def pem(part: Certificate | PrivateKey) -> bytes:
+    """A certificate or a private key as the content of a file."""
+    if isinstance(part, Certificate):
+        return part.public_bytes(serialization.Encoding.PEM)
+    return part.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def load_certificate(content: bytes) -> Certificate | None:
+    """The certificate in the content of a file, None if there is none."""
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError:
+        return None
+
+
+def load_key(content: bytes) -> PrivateKey | None:
+    """The private key in the content of a file; None if there is none, or one of another kind, or with a password."""
+    try:
+        key = serialization.load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    return key if isinstance(key, PrivateKey) else None
+
+
+def is_signed_by(certificate: Certificate, authority: Certificate) -> bool:
+    """Whether an authority signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def node_key_pair() -> tuple[bytes, bytes]:
+    """A new private key of a node and its public key: ECDSA over P-384, in the format of OpenSSH."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
+    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
+    public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private, public + b"\n"
 
 
 def _host_name(host: str) -> x509.DNSName:

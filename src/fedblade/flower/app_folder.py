@@ -82,6 +82,16 @@ class AppFolder:
         """The SuperLink's memory of nodes and runs."""
         return self.local / "state.db"
 
+    @property
+    def admissions(self) -> Path:
+        """The keys that were admitted, and the clients of each."""
+        return self.local / "admissions.json"
+
+    @property
+    def last_run(self) -> Path:
+        """The settings of the run that was started last, with its folder."""
+        return self.local / "run.toml"
+
     def node(self, number: int) -> Path:
         """Folder of a node of a local federation, numbered from 1."""
         return self.local / "nodes" / str(number)

@@ -15,16 +15,19 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.files import sync_folder
 from fedblade.flower._x509 import (
     Authority,
+    Certificate,
+    PrivateKey,
     alternative_names,
     days_until,
-    ec,
+    is_signed_by,
+    load_certificate,
+    load_key,
     names_of,
     new_authority,
     new_key,
+    node_key_pair,
     pem,
-    serialization,
     server_certificate,
-    x509,
 )
 
 CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = _FILES = ("ca.crt", "ca.key", "server.crt", "server.key")
@@ -68,9 +71,9 @@ def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, d
     authority, server_key = new_authority(AUTHORITY_DAYS), new_key()
     server = server_certificate(server_key, authority, subject_names, days)
     _make_folder(folder)
-    _write(folder / CA_CERTIFICATE, _text(authority.certificate), _PUBLIC)
+    _write(folder / CA_CERTIFICATE, pem(authority.certificate), _PUBLIC)
     _write(folder / CA_KEY, pem(authority.key), _PRIVATE)
-    _write(folder / SERVER_CERTIFICATE, _text(server), _PUBLIC)
+    _write(folder / SERVER_CERTIFICATE, pem(server), _PUBLIC)
     _write(folder / SERVER_KEY, pem(server_key), _PRIVATE)
     for number in range(1, nodes + 1):
         write_node_key(folder / node_key(number))
@@ -89,7 +92,7 @@ def renew_server_certificate(folder: Path, hosts: Sequence[str] = (), days: int 
     certificate = server_certificate(key, authority, names, days)
     # The certificate comes last, because the next renewal takes the names from it.
     _replace(folder / SERVER_KEY, pem(key), _PRIVATE)
-    _replace(folder / SERVER_CERTIFICATE, _text(certificate), _PUBLIC)
+    _replace(folder / SERVER_CERTIFICATE, pem(certificate), _PUBLIC)
 
 
 def check_server_files(folder: Path) -> None:
@@ -101,13 +104,11 @@ def check_server_files(folder: Path) -> None:
             f"'{folder / SERVER_KEY}' is not the key of {SERVER_CERTIFICATE} beside it. Make both anew: "
             f"{_renewal(folder)}"
         )
-    try:
-        server.verify_directly_issued_by(authority)
-    except Exception as error:
+    if not is_signed_by(server, authority):
         raise Misconfigured(
             f"'{folder / SERVER_CERTIFICATE}' was not signed by the authority of {CA_CERTIFICATE} beside it, which "
             f"nodes trust. Make it anew: {_renewal(folder)}"
-        ) from error
+        )
 
 
 def days_left(folder: Path, name: str) -> float:
@@ -133,11 +134,8 @@ def expiry_warnings(folder: Path) -> list[str]:
 
 def write_node_key(path: Path) -> None:
     """Write a private key and its public key: ECDSA over P-384, in the format of OpenSSH."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
-    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
-    public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    _write(path.with_name(f"{path.name}.pub"), public + b"\n", _PUBLIC)
+    private, public = node_key_pair()
+    _write(path.with_name(f"{path.name}.pub"), public, _PUBLIC)
     _write(path, private, _PRIVATE)
 
 
@@ -165,22 +163,20 @@ def _read_authority(folder: Path) -> Authority:
     return Authority(certificate, key)
 
 
-def _read_certificate(path: Path) -> x509.Certificate:
-    content = _read(path)
-    try:
-        return x509.load_pem_x509_certificate(content)
-    except ValueError as error:
-        raise Misconfigured(f"'{path}' is no certificate in PEM format. {_WHERE_IT_IS[path.name]}") from error
+def _read_certificate(path: Path) -> Certificate:
+    certificate = load_certificate(_read(path))
+    if certificate is None:
+        raise Misconfigured(f"'{path}' is no certificate in PEM format. {_WHERE_IT_IS[path.name]}")
+    return certificate
 
 
-def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    content = _read(path)
-    try:
-        key = serialization.load_pem_private_key(content, None)
-    except (ValueError, TypeError) as error:
-        raise Misconfigured(f"'{path}' is no private key without a password. {_WHERE_IT_IS[path.name]}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise Misconfigured(f"'{path}' is no key for an elliptic curve. {_WHERE_IT_IS[path.name]}")
+def _read_key(path: Path) -> PrivateKey:
+    key = load_key(_read(path))
+    if key is None:
+        raise Misconfigured(
+            f"'{path}' is no private key for an elliptic curve in PEM format without a password. "
+            f"{_WHERE_IT_IS[path.name]}"
+        )
     return key
 
 
@@ -195,10 +191,6 @@ def _read(path: Path) -> bytes:
 
 def _renewal(folder: Path) -> str:
     return f"fedblade flower certs {shlex.quote(str(folder))} --renew"
-
-
-def _text(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _make_folder(folder: Path) -> None:

@@ -31,7 +31,7 @@ _MAX_CHARACTERS = 10_000
 def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, *, resume: bool) -> dict[str, Any]:
     """Start the app's run in the folder `out` and return its summary when it has finished; otherwise raise an error."""
     directory = RunDirectory(out)
-    settings = app.local / "run.toml"
+    settings = app.last_run
     write_atomic(settings, tomli_w.dumps({"run-dir": str(out), "resume": resume}))
     with SuperLink(app) as superlink:
         run_id = superlink.begin(app.path, settings)

@@ -41,8 +41,7 @@ def up(app: AppFolder, nodes: int | None, *, secure: bool, note: Callable[[str],
     clients = _clients_of_nodes(_num_clients(app), nodes)
     superlink, front, *ports = _processes.free_ports(len(clients) + 2)
     node_records = [ProcessRecord(port, numbers) for port, numbers in zip(ports, clients, strict=True)]
-    address, certs = f"{LOOPBACK}:{front}", str(app.certificates)
-    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=address, certificates=certs)
+    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=f"{LOOPBACK}:{front}")
     try:
         _write_files(app, record)
         arguments = _arguments.module("_supervisor", FEDERATION, str(app.path))
@@ -103,7 +102,7 @@ def _clients_of_nodes(num_clients: int, nodes: int | None) -> list[str]:
 
 def _write_files(app: AppFolder, record: FederationRecord) -> None:
     """Write keys, the record and the settings of the nodes; old logs, keys and databases are removed."""
-    for old in (app.logs, app.certificates, app.record, *app.local.glob(f"{app.database.name}*")):
+    for old in (app.logs, app.certificates, app.record, app.admissions, *app.local.glob(f"{app.database.name}*")):
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     app.local.mkdir(mode=0o700, exist_ok=True)
     if record.secure:
