@@ -6,6 +6,7 @@ It answers 404 to everything else.
 """
 
 import asyncio
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -70,7 +71,7 @@ class Front:
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
-        trust: Any = True if self._authority is None else httpx.create_ssl_context(verify=str(self._authority))
+        trust = True if self._authority is None else ssl.create_default_context(cafile=str(self._authority))
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_KEPT_SECONDS)
         async with httpx.AsyncClient(verify=trust, limits=limits, timeout=_ANSWER_SECONDS, trust_env=False) as client:
             self._client = client
