@@ -12,13 +12,11 @@ import pytest
 import tomli_w
 
 pytest.importorskip("flwr")
-from fedblade.core.errors import RunFailed
 from fedblade.flower import _processes, _x509, certificates
 from fedblade.flower._logs import rotate_logs
 from fedblade.flower._operator_pages import operator_pages
 from fedblade.flower._processes import ProcessFailed
 from fedblade.flower._record import FederationRecord, ProcessRecord
-from fedblade.flower._superlink_database import drop_messages, known_nodes
 from fedblade.flower.app_folder import AppFolder
 
 
@@ -169,10 +167,3 @@ def test_a_log_is_put_aside_while_a_process_writes_to_it(app):
     assert sorted(path.name for path in app.logs.iterdir()) == ["node-1.log", "node-1.log.1"]
     assert (app.logs / "node-1.log.1").read_text() == "c" * 70 + "\n"
     assert log.stat().st_size == 0
-
-
-def test_a_database_that_is_none_is_named(app):
-    app.database.write_bytes(b"nothing" * 500)
-    for use in (known_nodes, drop_messages):
-        with pytest.raises(RunFailed, match=r"state\.db' cannot be used: .* Restore it from the backup"):
-            use(app.database)

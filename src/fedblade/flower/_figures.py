@@ -102,7 +102,7 @@ def _certificate_figures(app: AppFolder, record: FederationRecord) -> Iterator[F
 def _run_figures(app: AppFolder) -> Iterator[Figure]:
     """Figures of the run that was started last; its folder is the one that `fedblade flower run` was given."""
     folder = _last_run(app)
-    if folder is None:
+    if folder is None or not folder.is_dir():
         return
     rounds: list[dict[str, Any]] = read_lines(folder / HISTORY, by_round=True).objects
     refused = sum(row.get("count_refused_replies", 0) for row in rounds)
