@@ -168,12 +168,12 @@ def run(
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
     from fedblade.flower.app_folder import find_app
-    from fedblade.flower.local_federation import require_up
+    from fedblade.flower.local_federation import require_up, trust_app
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
     app = find_app(folder)
-    require_up(app)
+    record = require_up(app)
 
     from rich.console import Console
 
@@ -186,6 +186,7 @@ def run(
     config, _ = read_app(app.path)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
+    trust_app(app, record)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
     with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(app, config, where.resolve(), listener, resume=resume)
@@ -211,6 +212,7 @@ def _print(status: "Status") -> None:
     for run in status.runs:
         details = f" ({run['details']})" if run["details"] else ""
         console.print(f"run {run['run']}: {run['status']}{details}", markup=False, highlight=False, soft_wrap=True)
-    for sentence in (*status.warnings, status.problem):
+    pages = f"health and figures: http://127.0.0.1:{status.pages_port}/health and /metrics"
+    for sentence in (pages if status.pages_port else "", *status.warnings, status.problem):
         if sentence:
             console.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -32,9 +32,11 @@ class ProcessRecord:
 
 @dataclass
 class FederationRecord:
-    """A local federation. `secure` means TLS and node keys; `error` says why the federation did not start.
+    """A federation of an app: its coordinator's processes, and its nodes if they are on this machine.
 
-    The operator's pages are on `pages_port`.
+    `secure` means TLS and node keys. Nodes connect to `address`, the front; its certificate is in the folder
+    `certificates`. `helpers` are the front and the executors by name. The operator's pages are on `pages_port`. `error`
+    says why the federation did not start.
     """
 
     secure: bool
@@ -42,11 +44,19 @@ class FederationRecord:
     nodes: list[ProcessRecord] = field(default_factory=list)
     phase: Literal["starting", "started", "failed"] = "starting"
     error: str = ""
+    address: str = f"{_processes.LOOPBACK}:0"
+    certificates: str = ""
+    helpers: dict[str, ProcessRecord] = field(default_factory=dict)
     pages_port: int = 0
+
+    def helper(self, name: str) -> ProcessRecord:
+        """The record of a helper process; a new one if there is none."""
+        return self.helpers.setdefault(name, ProcessRecord(0))
 
     def processes(self) -> dict[str, ProcessRecord]:
         """All processes by name."""
-        return {"superlink": self.superlink} | {f"node-{number}": node for number, node in enumerate(self.nodes, 1)}
+        nodes = {f"node-{number}": node for number, node in enumerate(self.nodes, start=1)}
+        return {"superlink": self.superlink, **nodes, **self.helpers}
 
 
 def write_record(app: AppFolder, record: FederationRecord) -> None:
@@ -59,7 +69,8 @@ def read_record(app: AppFolder) -> FederationRecord | None:
     try:
         raw: dict[str, Any] = json.loads(app.record.read_text(encoding="utf-8"))
         nodes = [ProcessRecord(**node) for node in raw.pop("nodes")]
-        return FederationRecord(superlink=ProcessRecord(**raw.pop("superlink")), nodes=nodes, **raw)
+        helpers = {name: ProcessRecord(**helper) for name, helper in raw.pop("helpers").items()}
+        return FederationRecord(helpers=helpers, superlink=ProcessRecord(**raw.pop("superlink")), nodes=nodes, **raw)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

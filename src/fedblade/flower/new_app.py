@@ -14,12 +14,10 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower._server import check_deployable
 from fedblade.flower.app import TABLE, Deployment, split_tables
-from fedblade.flower.app_folder import CONFIG, LOCAL
+from fedblade.flower.app_folder import CONFIG, LOCAL, PARTS
 from fedblade.presets.catalogue import read_config
 from fedblade.runs import folder_name
 
-PARTS = "own_parts"
-"""Package of an app for the user's own files, such as a method. (Flower does not pack a folder called `parts`.)"""
 _MAX_NAME = 40
 _PYPROJECT = """\
 [project]
