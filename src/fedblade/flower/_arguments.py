@@ -19,7 +19,7 @@ def superlink(app: AppFolder, record: FederationRecord) -> list[str]:
     """The SuperLink, on loopback."""
     security = ["--insecure"]
     if record.secure:
-        folder = Path(record.certificates)
+        folder = app.certificates
         security = ["--enable-supernode-auth", "--ssl-ca-certfile", str(folder / certificates.CA_CERTIFICATE)]
         security += ["--ssl-certfile", str(folder / certificates.SERVER_CERTIFICATE)]
         security += ["--ssl-keyfile", str(folder / certificates.SERVER_KEY)]
@@ -31,12 +31,12 @@ def front(app: AppFolder, record: FederationRecord) -> list[str]:
     """The front, on the address that nodes connect to."""
     host, _, port = record.address.rpartition(":")
     target = f"{'https' if record.secure else 'http'}://{LOOPBACK}:{record.superlink.port}"
-    return module("_front", host.strip("[]"), port, target, record.certificates if record.secure else "")
+    return module("_front", host.strip("[]"), port, target, str(app.certificates) if record.secure else "")
 
 
 def server_executor(app: AppFolder, record: FederationRecord) -> list[str]:
     """The executor that runs the servers of runs."""
-    authority = str(Path(record.certificates) / certificates.CA_CERTIFICATE) if record.secure else ""
+    authority = str(app.certificates / certificates.CA_CERTIFICATE) if record.secure else ""
     address = f"{LOOPBACK}:{record.superlink.port}"
     return module("_server_executor", str(app.path), address, str(app.secret), authority)
 

@@ -32,7 +32,7 @@ def figures(app: AppFolder, record: FederationRecord) -> list[Figure]:
     parts = (
         _process_figures(app, record),
         _client_figures(app),
-        _certificate_figures(record),
+        _certificate_figures(app, record),
         _run_figures(app),
         _space_figures(app),
     )
@@ -45,7 +45,7 @@ def problems(app: AppFolder, record: FederationRecord) -> list[str]:
     found += [f"{name} does not run" for name, process in record.processes().items() if not process.is_up(app)]
     if record.secure:
         try:
-            ended = certificates.days_left(Path(record.certificates), certificates.SERVER_CERTIFICATE) < 0
+            ended = certificates.days_left(app.certificates, certificates.SERVER_CERTIFICATE) < 0
             found += ["the server's certificate has ended"] if ended else []
         except FedbladeError as error:
             found.append(str(error))
@@ -93,9 +93,9 @@ def _client_figures(app: AppFolder) -> Iterator[Figure]:
     )
 
 
-def _certificate_figures(record: FederationRecord) -> Iterator[Figure]:
+def _certificate_figures(app: AppFolder, record: FederationRecord) -> Iterator[Figure]:
     for name in (certificates.SERVER_CERTIFICATE, certificates.CA_CERTIFICATE) if record.secure else ():
-        left = certificates.days_left(Path(record.certificates), name)
+        left = certificates.days_left(app.certificates, name)
         yield Figure("certificate_days_left", "Days until a certificate ends.", left, f'{{file="{name}"}}')
 
 

@@ -102,8 +102,8 @@ def _call(source: str) -> Any:
     module, colon, function = source.rpartition(":")
     if not colon:
         raise Misconfigured(
-            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them in "
-            f'the node\'s configuration, such as data="/path/to/ward.py:samples".'
+            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them, "
+            f"such as /path/to/ward.py:samples."
         )
     found = _module_in_file(Path(module), source) if module.endswith(".py") else _installed_module(module, source)
     if not hasattr(found, function):

@@ -32,11 +32,10 @@ class ProcessRecord:
 
 @dataclass
 class FederationRecord:
-    """A federation of an app: its coordinator's processes, and its nodes if they are on this machine.
+    """A federation of an app: the processes of its coordinator, and its nodes if they are on this machine.
 
-    `secure` means TLS and node keys. Nodes connect to `address`, the front; its certificate is in the folder
-    `certificates`. `helpers` are the front and the executors by name. The operator's pages are on `pages_port`. `error`
-    says why the federation did not start.
+    `secure` means TLS and node keys. Nodes connect to `address`, where the front listens. `helpers` are the front and
+    the executors by name. `error` says why the federation did not start. The operator's pages are on `pages_port`.
     """
 
     secure: bool
@@ -45,7 +44,6 @@ class FederationRecord:
     phase: Literal["starting", "started", "failed"] = "starting"
     error: str = ""
     address: str = f"{_processes.LOOPBACK}:0"
-    certificates: str = ""
     helpers: dict[str, ProcessRecord] = field(default_factory=dict)
     pages_port: int = 0
 
@@ -55,8 +53,8 @@ class FederationRecord:
 
     def processes(self) -> dict[str, ProcessRecord]:
         """All processes by name."""
-        nodes = {f"node-{number}": node for number, node in enumerate(self.nodes, start=1)}
-        return {"superlink": self.superlink, **nodes, **self.helpers}
+        nodes = {f"node-{number}": node for number, node in enumerate(self.nodes, 1)}
+        return {"superlink": self.superlink} | nodes | self.helpers
 
 
 def write_record(app: AppFolder, record: FederationRecord) -> None:

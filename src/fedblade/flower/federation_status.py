@@ -1,7 +1,6 @@
 """The status of a federation: its SuperLink, its nodes and its runs."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import RunFailed
@@ -54,7 +53,7 @@ def status_of(app: AppFolder) -> Status:
     nodes = _local_nodes(app, record, states) if record.nodes else _admitted_nodes(app, states)
     link = {"state": "running" if superlink_is_up else "not running", **_process_facts(app, record.superlink)}
     ready = not problem and bool(nodes) and all(node["state"] == "online" for node in nodes)
-    warnings = certificates.expiry_warnings(Path(record.certificates)) if record.secure else []
+    warnings = certificates.expiry_warnings(app.certificates) if record.secure else []
     return Status(ready, link, nodes, [_run_facts(run) for run in runs], record.pages_port, problem, warnings)
 
 

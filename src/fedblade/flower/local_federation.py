@@ -41,8 +41,7 @@ def up(app: AppFolder, nodes: int | None, *, secure: bool, note: Callable[[str],
     clients = _clients_of_nodes(_num_clients(app), nodes)
     superlink, front, *ports = _processes.free_ports(len(clients) + 2)
     node_records = [ProcessRecord(port, numbers) for port, numbers in zip(ports, clients, strict=True)]
-    address, certs = f"{LOOPBACK}:{front}", str(app.certificates)
-    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=address, certificates=certs)
+    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=f"{LOOPBACK}:{front}")
     try:
         _write_files(app, record)
         arguments = _arguments.module("_supervisor", FEDERATION, str(app.path))

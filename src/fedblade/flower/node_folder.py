@@ -123,7 +123,7 @@ def read_settings(folder: NodeFolder) -> NodeSettings:
     return check_settings(table, folder.settings)
 
 
-def check_settings(table: dict[str, Any], source: Path) -> NodeSettings:
+def check_settings(table: dict[str, Any], source: object) -> NodeSettings:
     """Settings from a table; refuses unknown keys, wrong types and digests that are none."""
     known = {each.name: each for each in dataclasses.fields(NodeSettings)}
     for key, value in table.items():

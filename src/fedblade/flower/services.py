@@ -33,10 +33,11 @@ def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
         )
     certificates.check_server_files(certs)
     app.local.mkdir(mode=0o700, exist_ok=True)
+    _link(app.certificates, certs)
     write_atomic(app.service, json.dumps({"host": host, "port": port, "certs": str(certs)}, indent=2) + "\n")
     superlink = ProcessRecord(_processes.free_ports(1)[0])
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    write_record(app, FederationRecord(True, superlink, address=address, certificates=str(certs)))
+    write_record(app, FederationRecord(True, superlink, address=address))
     write_connection(app, f"{LOOPBACK}:{superlink.port}", certs / certificates.CA_CERTIFICATE)
     _become_supervisor(app, app.home, FEDERATION)
 
@@ -47,6 +48,16 @@ def run_node(folder: NodeFolder) -> NoReturn:
     read_settings(folder)
     _end_leftovers(folder, f"the node in '{folder.path}' runs already. End its process first.")
     _become_supervisor(folder, folder.home, NODE)
+
+
+def _link(link: Path, target: Path) -> None:
+    """Have a link lead to a folder, which may be another one than before."""
+    if link.resolve() == target:
+        return
+    if link.is_dir() and not link.is_symlink():
+        raise Misconfigured(f"'{link}' is a folder, and --certs is '{target}'. Use one of them, and remove the other.")
+    link.unlink(missing_ok=True)
+    link.symlink_to(target, target_is_directory=True)
 
 
 def _end_leftovers(place: Place, if_supervised: str) -> None:
