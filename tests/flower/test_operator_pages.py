@@ -90,6 +90,8 @@ def test_the_figures_of_a_run(app, record, tmp_path):
     assert 3649 < told.pop('fedblade_certificate_days_left{file="ca.crt"}') < 3650.1
     assert 364 < told.pop('fedblade_certificate_days_left{file="server.crt"}') < 365.1
     assert told.pop("fedblade_seconds_since_last_round") < 60
+    memory = told.pop('fedblade_process_memory_bytes{process="superlink"}')
+    assert told.pop("fedblade_memory_bytes") >= memory > 1_000_000
     assert told == {
         'fedblade_process_up{process="superlink"}': 1,
         'fedblade_process_restarts_total{process="superlink"}': 3,
@@ -115,6 +117,7 @@ def test_what_cannot_be_told_is_left_out(app):
         status, said = ask(record.pages_port, "/health")
     assert set(told) == {
         'fedblade_process_up{process="superlink"}', 'fedblade_process_restarts_total{process="superlink"}',
+        'fedblade_process_memory_bytes{process="superlink"}', "fedblade_memory_bytes",
         "fedblade_database_bytes", "fedblade_log_bytes",
     }  # fmt: skip
     assert status == 503

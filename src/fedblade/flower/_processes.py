@@ -130,6 +130,15 @@ def is_supervisor(process: int) -> bool:
         return False
 
 
+def memory(process: int) -> int:
+    """The bytes of memory that a process has; 0 if it has ended."""
+    try:
+        pages = int((Path("/proc") / str(process) / "statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def end(place: Place, processes: Sequence[int], grace_seconds: float) -> None:
     """Send SIGTERM to processes of the federation, and SIGKILL to those that still run after a while."""
     for number, seconds in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, _KILL_SECONDS)):
