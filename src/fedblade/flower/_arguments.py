@@ -31,7 +31,7 @@ def front(app: AppFolder, record: FederationRecord) -> list[str]:
     """The front, on the address that nodes connect to."""
     host, _, port = record.address.rpartition(":")
     target = f"{'https' if record.secure else 'http'}://{LOOPBACK}:{record.superlink.port}"
-    return module("_front", host.strip("[]"), port, target, str(app.certificates) if record.secure else "")
+    return module("_front", str(app.path), host.strip("[]"), port, target)
 
 
 def server_executor(app: AppFolder, record: FederationRecord) -> list[str]:

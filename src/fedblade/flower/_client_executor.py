@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.flower import _flwr_internals as flower
 from fedblade.flower._executor import begin_process, carry_out_tasks, check_app
+from fedblade.flower._flwr_internals import tasks as flower
 from fedblade.flower._node import Node
 from fedblade.flower._own_parts import Approval, serve_own_parts
 from fedblade.flower.client_app import answer

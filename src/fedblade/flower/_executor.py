@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower import _flwr_internals as flower
+from fedblade.flower._flwr_internals import tasks as flower
 from fedblade.flower.digests import digest_of
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

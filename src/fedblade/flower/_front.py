@@ -7,7 +7,7 @@ It answers 404 to everything else.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
+from fedblade.flower._admitted_keys import AdmittedKeys
+from fedblade.flower._flwr_internals.signatures import is_signed
 from fedblade.flower._front_limits import Limits
+from fedblade.flower.app_folder import AppFolder
 
 _CALLS = (
     "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
@@ -40,15 +43,22 @@ _MAX_CONNECTIONS, _MAX_CONNECTIONS_OF_ONE = 1024, 128
 _FIRST_REQUEST_SECONDS = 20.0
 
 
+_NO_KEY = "the call is not signed with a key that the coordinator has admitted, or the clocks differ by minutes"
+
+
 class _TooLarge(Exception):
     """The body of a request is larger than any call of a node."""
 
 
 class Front:
-    """Passes on the calls of nodes to the SuperLink at `target`, such as `https://127.0.0.1:8000`."""
+    """Passes on the calls of nodes to the SuperLink at `target`, such as `https://127.0.0.1:8000`.
 
-    def __init__(self, target: str, authority: Path | None) -> None:
-        self._target, self._authority = target, authority
+    With an authority, the way to the SuperLink is encrypted, and a call must be signed with a key that `is_admitted`.
+    Otherwise nothing is encrypted and nodes have no keys.
+    """
+
+    def __init__(self, target: str, authority: Path | None, is_admitted: Callable[[bytes], bool]) -> None:
+        self._target, self._authority, self._is_admitted = target, authority, is_admitted
         self._limits = Limits()
         self._client: httpx.AsyncClient | None = None
 
@@ -69,7 +79,11 @@ class Front:
     def _handler(self, call: str) -> Any:
         async def handle(request: Request) -> Response:
             async with self._limits.turn(request.client.host if request.client else "") as may_pass:
-                return await self._pass_on(call, request) if may_pass else _refused(503, "too many requests")
+                if not may_pass:
+                    return _refused(503, "too many requests")
+                if self._authority is not None and not is_signed(request.headers, self._is_admitted):
+                    return _refused(401, _NO_KEY)
+                return await self._pass_on(call, request)
 
         return handle
 
@@ -134,17 +148,17 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
 
-def serve(host: str, port: int, target: str, folder: Path | None) -> None:
-    """Serve the front on a port until SIGTERM; without a folder of certificates, unencrypted."""
+def serve(app: AppFolder, host: str, port: int, target: str) -> None:
+    """Serve the front of an app on a port until SIGTERM; encrypted if the SuperLink at `target` is."""
     authority, files = None, {}
-    if folder is not None:
-        authority = folder / certificates.CA_CERTIFICATE
+    if target.startswith("https:"):
+        authority = app.certificates / certificates.CA_CERTIFICATE
         files = {
-            "ssl_certfile": str(folder / certificates.SERVER_CERTIFICATE),
-            "ssl_keyfile": str(folder / certificates.SERVER_KEY),
+            "ssl_certfile": str(app.certificates / certificates.SERVER_CERTIFICATE),
+            "ssl_keyfile": str(app.certificates / certificates.SERVER_KEY),
         }
     uvicorn.run(
-        Front(target, authority).app(),
+        Front(target, authority, AdmittedKeys(app).contains).app(),
         host=host,
         port=port,
         http=_Connection,
@@ -158,9 +172,9 @@ def serve(host: str, port: int, target: str, folder: Path | None) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve with a host, a port, the address of the SuperLink, and the folder of certificates or an empty text."""
-    host, port, target, folder = arguments
-    serve(host, int(port), target, Path(folder) if folder else None)
+    """Serve with the folder of an app, a host, a port and the address of the SuperLink."""
+    folder, host, port, target = arguments
+    serve(AppFolder(Path(folder)), host, int(port), target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Public keys of nodes: files in the format of OpenSSH, and the fingerprints by which people compare keys."""
 
 import base64
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,12 @@ from fedblade.core.errors import Misconfigured, MissingExtra
 try:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_pem_public_key,
+        load_ssh_public_key,
+    )
 except ImportError as error:
     raise MissingExtra("cryptography", "flower", "keys of nodes") from error
 
@@ -51,6 +57,19 @@ def read_public_key(path: Path) -> PublicKey:
             f"'{path}' is no key for an elliptic curve, and Flower takes no other. Let the node make its key with "
             f"`fedblade flower join`."
         )
+    return PublicKey(_fingerprint(key), key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
+@functools.lru_cache(maxsize=1024)
+def fingerprint_of(pem: bytes) -> str | None:
+    """The fingerprint of a public key in PEM format; None if the bytes are no key for an elliptic curve."""
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return _fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else None
+
+
+def _fingerprint(key: ec.EllipticCurvePublicKey) -> str:
     digest = hashlib.sha256(base64.b64decode(key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).split()[1]))
-    fingerprint = f"SHA256:{base64.b64encode(digest.digest()).decode().rstrip('=')}"
-    return PublicKey(fingerprint, key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return f"SHA256:{base64.b64encode(digest.digest()).decode().rstrip('=')}"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.flower import _flwr_internals as flower
 from fedblade.flower._executor import begin_process, carry_out_tasks, check_app
+from fedblade.flower._flwr_internals import tasks as flower
 from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.digests import app_digest
 from fedblade.flower.server_app import RESUME, RUN_DIR, server_app

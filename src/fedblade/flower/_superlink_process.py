@@ -2,7 +2,7 @@
 
 import sys
 
-from fedblade.flower._flwr_internals import run_superlink
+from fedblade.flower._flwr_internals.servers import run_superlink
 
 if __name__ == "__main__":
     run_superlink(sys.argv[1:])

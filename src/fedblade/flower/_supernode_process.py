@@ -2,7 +2,7 @@
 
 import sys
 
-from fedblade.flower._flwr_internals import run_supernode
+from fedblade.flower._flwr_internals.servers import run_supernode
 
 if __name__ == "__main__":
     run_supernode(sys.argv[1:])

@@ -14,7 +14,7 @@ def digest_of(content: bytes) -> str:
 def app_digest(app: AppFolder) -> str:
     """The digest of the app as Flower sends it to the nodes; every file of the app changes it."""
     # Imported here, because loading Flower takes more than a second, and the digests of files do not need it.
-    from fedblade.flower._flwr_internals import app_bytes
+    from fedblade.flower._flwr_internals.apps import app_bytes
 
     return digest_of(app_bytes(app.path))
 

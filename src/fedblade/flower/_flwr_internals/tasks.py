@@ -1,22 +1,14 @@
-"""Everything of this package that depends on the inside of Flower, for one minor version of flwr.
-
-Flower has a documented way to carry out tasks in processes of one's own: `--isolation process`. The calls by which such
-a process gets a task, its input and its messages are not documented. They are used here, and nowhere else.
-"""
+"""The tasks that Flower gives to processes of ours: how such a process gets a task, its input and its messages."""
 
 import contextlib
 import functools
-import sys
-import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import httpx
 from flwr.app import Context, Error, Message
-from flwr.cli.build import build_fab_from_disk
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import context_from_proto, message_from_proto, run_from_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
@@ -44,9 +36,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.supernode.runtime.run_clientapp import push_message
 
-from fedblade.core.errors import Misconfigured
-from fedblade.flower._own_user import OwnUserOnly
-
 Client = RuntimeHttpClient
 """The client of a task."""
 Kind = Literal["serverapp", "clientapp"]
@@ -55,8 +44,6 @@ _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _PATIENCE: dict[str, Any] = {"initial_backoff": 0.1, "backoff_cap": 1.0, "max_tries_per_object": None}
 """Flower announces a message before its pieces have arrived, and asks for missing pieces after 1, 2, 4, … seconds. Most
 come within a tenth of a second. The time after which Flower gives up is not changed."""
-_IDLE_SECONDS = 3.0
-"""How long Flower's SuperNode waits between two questions for messages."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ class Runtime:
 
     def grid(self, task: Task) -> HttpGrid:
         """The grid of a run's server."""
-        _pull_sooner(http_grid)
+        pull_sooner(http_grid)
         return HttpGrid(self.address, self.authority is None, self._trust, token=task.token)
 
     @property
@@ -190,60 +177,6 @@ def finish_run(grid: HttpGrid, failure: str) -> None:
     grid.close()
 
 
-def app_bytes(folder: Path) -> bytes:
-    """The bytes that `flwr run` sends for the app in a folder: the same for the same files, on every machine."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Flower uses an old name of a function of pathspec
-            return bytes(build_fab_from_disk(folder))
-    except (OSError, ValueError) as error:
-        raise Misconfigured(f"'{folder}' cannot be packed as a Flower app: {error}. Correct the folder.") from error
-
-
-def run_superlink(arguments: Sequence[str]) -> None:
-    """Run a SuperLink in this process that answers only processes of this user."""
-    from flwr.superlink import main
-    from flwr.superlink.cli.flower_superlink import flower_superlink
-
-    _run_guarded(main, flower_superlink, ["flower-superlink", *arguments])
-
-
-def run_supernode(arguments: Sequence[str]) -> None:
-    """Run a SuperNode in this process whose own port answers only processes of this user."""
-    from flwr.supernode import main, start_client_internal
-    from flwr.supernode.cli.flower_supernode import flower_supernode
-
-    start_client_internal.time = _Pauses()
-    _pull_sooner(start_client_internal)
-    _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
-
-
-class _Pauses:
-    """Stands for the module `time` in Flower's loop of a SuperNode, which only sleeps.
-
-    Flower asks for messages every three seconds. While messages come, it asks more often here.
-    """
-
-    def __init__(self) -> None:
-        self._idle = _IDLE_SECONDS
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep shorter than asked while there is work to do."""
-        if seconds < _IDLE_SECONDS:  # the reply to a message is awaited
-            self._idle = 0.1
-            time.sleep(min(seconds, 0.05))
-        else:
-            time.sleep(self._idle)
-            self._idle = min(self._idle * 1.3, _IDLE_SECONDS)
-
-
-def _pull_sooner(module: Any) -> None:
+def pull_sooner(module: Any) -> None:
     """Have a module of Flower's ask for missing pieces of a message sooner and more often; see `_PATIENCE`."""
     module.pull_objects = functools.partial(pull_objects, **_PATIENCE)
-
-
-def _run_guarded(module: Any, run: Any, arguments: list[str]) -> None:
-    make_app = module.create_app
-    module.create_app = lambda *given, **named: OwnUserOnly(make_app(*given, **named))
-    sys.argv = arguments
-    run()
