@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.flower import _processes, certificates
+from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._superlink import SuperLink, write_connection
-from fedblade.flower._superlink_database import known_nodes
 from fedblade.flower.admissions import admit, clients_of_nodes, revoke, valid_admissions
 from fedblade.flower.app_folder import AppFolder
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedblade.core.errors import FedbladeError
 from fedblade.flower import _processes, certificates
+from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._record import FederationRecord
-from fedblade.flower._superlink_database import known_nodes
 from fedblade.flower.admissions import valid_admissions
 from fedblade.flower.app_folder import AppFolder
 from fedblade.results import HISTORY, read_lines

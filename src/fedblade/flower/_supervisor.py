@@ -18,12 +18,12 @@ from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.flower import _arguments, _processes, admissions
+from fedblade.flower._flwr_internals.database import drop_messages
 from fedblade.flower._logs import rotate_logs
 from fedblade.flower._operator_pages import operator_pages
 from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
-from fedblade.flower._superlink_database import drop_messages
 from fedblade.flower.app_folder import AppFolder, Place
 from fedblade.flower.node_folder import NodeFolder, client_numbers, read_settings
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.files import write_atomic
+from fedblade.flower._flwr_internals.database import UNREGISTERED, known_nodes
 from fedblade.flower._public_keys import PublicKey, read_public_key
 from fedblade.flower._superlink import SuperLink
-from fedblade.flower._superlink_database import UNREGISTERED, known_nodes
 from fedblade.flower.app_folder import AppFolder
 
 _FORMAT = 1

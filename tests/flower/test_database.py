@@ -10,7 +10,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
 from fedblade.core.errors import RunFailed
-from fedblade.flower._superlink_database import drop_messages, known_nodes
+from fedblade.flower._flwr_internals.database import drop_messages, known_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's own
 
