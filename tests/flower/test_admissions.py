@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.flower import _processes, certificates
+from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._superlink import SuperLink, write_connection
-from fedblade.flower._superlink_database import known_nodes
-from fedblade.flower.admissions import admit, clients_of_nodes, revoke, valid_admissions
+from fedblade.flower.admissions import CurrentAdmissions, admit, revoke, valid_admissions
 from fedblade.flower.app_folder import AppFolder
 
 
@@ -70,7 +70,7 @@ def test_a_client_gets_a_new_key_and_keeps_its_number(app, keys, superlink):
     first = admit(app, keys[0], [0, 2])
     assert admit(app, keys[0], [0, 2]) == first
     second = admit(app, keys[1], [1])
-    may_speak_for = clients_of_nodes(app)
+    may_speak_for = CurrentAdmissions(app).clients_of
     assert may_speak_for(int(first.node_id)) == (0, 2)
     assert may_speak_for(int(second.node_id)) == (1,)
     assert may_speak_for(7) == ()
@@ -103,7 +103,7 @@ def test_what_was_cut_short_is_repeated(app, keys, superlink):
 
 def test_without_a_file_no_admissions_are_kept(app):
     assert valid_admissions(app) is None
-    assert clients_of_nodes(app)(7) is None
+    assert CurrentAdmissions(app).clients_of(7) is None
 
 
 def test_a_key_is_admitted_for_the_same_clients_only(app, keys):
@@ -120,7 +120,7 @@ def test_a_key_is_admitted_for_the_same_clients_only(app, keys):
 def test_a_damaged_file_lets_nobody_in(app, content):
     app.admissions.write_text(content)
     with pytest.raises(RunFailed, match=r"admissions\.json' cannot be read: .* Restore it from the backup"):
-        clients_of_nodes(app)(7)
+        CurrentAdmissions(app).clients_of(7)
 
 
 def test_what_is_no_public_key_is_refused(app, keys, tmp_path):

@@ -12,13 +12,11 @@ import pytest
 import tomli_w
 
 pytest.importorskip("flwr")
-from fedblade.core.errors import RunFailed
 from fedblade.flower import _processes, _x509, certificates
 from fedblade.flower._logs import rotate_logs
 from fedblade.flower._operator_pages import operator_pages
 from fedblade.flower._processes import ProcessFailed
 from fedblade.flower._record import FederationRecord, ProcessRecord
-from fedblade.flower._superlink_database import drop_messages, known_nodes
 from fedblade.flower.app_folder import AppFolder
 
 
@@ -92,6 +90,8 @@ def test_the_figures_of_a_run(app, record, tmp_path):
     assert 3649 < told.pop('fedblade_certificate_days_left{file="ca.crt"}') < 3650.1
     assert 364 < told.pop('fedblade_certificate_days_left{file="server.crt"}') < 365.1
     assert told.pop("fedblade_seconds_since_last_round") < 60
+    memory = told.pop('fedblade_process_memory_bytes{process="superlink"}')
+    assert told.pop("fedblade_memory_bytes") >= memory > 1_000_000
     assert told == {
         'fedblade_process_up{process="superlink"}': 1,
         'fedblade_process_restarts_total{process="superlink"}': 3,
@@ -117,6 +117,7 @@ def test_what_cannot_be_told_is_left_out(app):
         status, said = ask(record.pages_port, "/health")
     assert set(told) == {
         'fedblade_process_up{process="superlink"}', 'fedblade_process_restarts_total{process="superlink"}',
+        'fedblade_process_memory_bytes{process="superlink"}', "fedblade_memory_bytes",
         "fedblade_database_bytes", "fedblade_log_bytes",
     }  # fmt: skip
     assert status == 503
@@ -169,10 +170,3 @@ def test_a_log_is_put_aside_while_a_process_writes_to_it(app):
     assert sorted(path.name for path in app.logs.iterdir()) == ["node-1.log", "node-1.log.1"]
     assert (app.logs / "node-1.log.1").read_text() == "c" * 70 + "\n"
     assert log.stat().st_size == 0
-
-
-def test_a_database_that_is_none_is_named(app):
-    app.database.write_bytes(b"nothing" * 500)
-    for use in (known_nodes, drop_messages):
-        with pytest.raises(RunFailed, match=r"state\.db' cannot be used: .* Restore it from the backup"):
-            use(app.database)

@@ -213,6 +213,7 @@ def _print(status: "Status") -> None:
     for run in status.runs:
         details = f" ({run['details']})" if run["details"] else ""
         console.print(f"run {run['run']}: {run['status']}{details}", markup=False, highlight=False, soft_wrap=True)
-    for sentence in (*status.warnings, status.problem):
+    pages = f"health and figures: http://127.0.0.1:{status.pages_port}/health and /metrics"
+    for sentence in (pages if status.pages_port else "", *status.warnings, status.problem):
         if sentence:
             console.print(sentence, markup=False, highlight=False, soft_wrap=True)

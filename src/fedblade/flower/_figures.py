@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import FedbladeError
-from fedblade.flower import certificates
+from fedblade.flower import _processes, certificates
+from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._record import FederationRecord
-from fedblade.flower._superlink_database import known_nodes
 from fedblade.flower.admissions import valid_admissions
 from fedblade.flower.app_folder import AppFolder
 from fedblade.results import HISTORY, read_lines
@@ -79,6 +79,11 @@ def _process_figures(app: AppFolder, record: FederationRecord) -> Iterator[Figur
     for name, process in record.processes().items():
         label, meaning = f'{{process="{name}"}}', "How often a process was started again."
         yield Figure("process_restarts_total", meaning, process.restarts, label, "counter")
+    for name, process in record.processes().items():
+        size = _processes.memory(process.pid) if process.pid is not None else 0
+        yield Figure("process_memory_bytes", "Memory of a process.", size, f'{{process="{name}"}}')
+    everything = sum(_processes.memory(process) for process in _processes.running(app))
+    yield Figure("memory_bytes", "Memory of all processes, with those of runs.", everything)
 
 
 def _client_figures(app: AppFolder) -> Iterator[Figure]:
@@ -102,7 +107,7 @@ def _certificate_figures(app: AppFolder, record: FederationRecord) -> Iterator[F
 def _run_figures(app: AppFolder) -> Iterator[Figure]:
     """Figures of the run that was started last; its folder is the one that `fedblade flower run` was given."""
     folder = _last_run(app)
-    if folder is None:
+    if folder is None or not folder.is_dir():
         return
     rounds: list[dict[str, Any]] = read_lines(folder / HISTORY, by_round=True).objects
     refused = sum(row.get("count_refused_replies", 0) for row in rounds)

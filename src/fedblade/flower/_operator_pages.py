@@ -30,7 +30,8 @@ def operator_pages(app: AppFolder, record: FederationRecord) -> Iterator[None]:
         server = LoopbackServer({"/health": health, "/metrics": metrics}, record.pages_port)
     except OSError as error:
         raise ProcessFailed(
-            f"the operator's pages cannot be served on port {record.pages_port}: {error.strerror}. Choose another port"
+            f"the operator's pages cannot be served on port {record.pages_port}: {error.strerror}. End the program "
+            f"that uses it, or write another pages_port into '{app.service}'"
         ) from error
     record.pages_port = server.server_port
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -88,8 +88,8 @@ def is_open(port: int, host: str = LOOPBACK) -> bool:
 
 def start(place: Place, arguments: Sequence[str], log: str, home: Path) -> subprocess.Popen[bytes]:
     """Start a process of the federation; it is detached from this terminal and writes to a log file."""
-    place.logs.mkdir(parents=True, exist_ok=True)
-    with (place.logs / log).open("ab") as file:
+    place.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(place.logs / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
         process = subprocess.Popen(  # noqa: S603 - the arguments come from this package
             list(arguments),
             cwd=place.path,
@@ -128,6 +128,15 @@ def is_supervisor(process: int) -> bool:
         return SUPERVISOR.encode() in (Path("/proc") / str(process) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+
+
+def memory(process: int) -> int:
+    """The bytes of memory that a process has; 0 if it has ended."""
+    try:
+        pages = int((Path("/proc") / str(process) / "statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def end(place: Place, processes: Sequence[int], grace_seconds: float) -> None:

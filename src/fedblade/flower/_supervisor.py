@@ -18,11 +18,14 @@ from types import FrameType
 
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.flower import _arguments, _processes, admissions
+from fedblade.flower._flwr_internals.database import drop_messages
+from fedblade.flower._logs import rotate_logs
+from fedblade.flower._operator_pages import operator_pages
 from fedblade.flower._processes import LOOPBACK, ProcessFailed, is_open
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app_folder import AppFolder, Place
-from fedblade.flower.node_folder import NodeFolder, read_settings
+from fedblade.flower.node_folder import NodeFolder, client_numbers, read_settings
 
 FEDERATION, NODE = "federation", "node"
 """What is supervised: the first argument of this module as a program; the second is the folder."""
@@ -31,6 +34,8 @@ _MAX_PAUSE = 5.0
 _STABLE_SECONDS = 20.0
 """A process that ran for this long had started well; the pause before its next start is short again."""
 _OPEN_SECONDS = 60.0
+_LOG_SECONDS = 10.0
+"""Seconds between two looks at the sizes of the logs."""
 
 
 class _Terminated(BaseException):
@@ -92,9 +97,12 @@ def supervise_federation(app: AppFolder) -> None:
     # Runs and nodes end first, so that they can still sign off at the SuperLink.
     with _ending(app, [[executor, *nodes], [front], [superlink]]):
         try:
+            drop_messages(app.database)
             _start_coordinator(app, record, coordinator)
             _start_nodes(app, record, nodes)
-            _keep_running(app, [*coordinator, *nodes], lambda: write_record(app, record))
+            with operator_pages(app, record):
+                write_record(app, record)
+                _keep_running(app, [*coordinator, *nodes], lambda: write_record(app, record))
         except FedbladeError as error:
             record.phase, record.error = "failed", str(error)
             write_record(app, record)
@@ -129,12 +137,12 @@ def _start_coordinator(app: AppFolder, record: FederationRecord, processes: Sequ
 
 
 def _start_nodes(app: AppFolder, record: FederationRecord, processes: Sequence[_SupervisedProcess]) -> None:
-    """Register the nodes of a local federation and start their processes."""
+    """Admit the nodes of a local federation and start their processes."""
     if record.secure and record.nodes:
         with SuperLink(app) as control:
             for number, node in enumerate(record.nodes, start=1):
+                clients = client_numbers(node.clients, "the record")
                 key = NodeFolder(app.node(number)).public_key
-                clients = [int(client) for client in node.clients.split(",")]
                 node.node_id = admissions.admit_at(control, app, key, clients).node_id
     for number in range(1, len(record.nodes) + 1):
         _write_secret(NodeFolder(app.node(number)).secret)
@@ -158,9 +166,13 @@ def _node_processes(prefix: str, folder: NodeFolder, records: Sequence[ProcessRe
 
 
 def _keep_running(place: Place, processes: Sequence[_SupervisedProcess], note: Callable[[], None]) -> None:
-    """Start processes again when they end; `note` is called after every change."""
+    """Start processes again when they end, and keep their logs small; `note` is called after every change."""
+    looked_at_logs = time.monotonic()
     while True:
         time.sleep(_POLL_SECONDS)
+        if time.monotonic() - looked_at_logs > _LOG_SECONDS:
+            rotate_logs(place.logs)
+            looked_at_logs = time.monotonic()
         changed = [process.check(place) for process in processes]
         if any(changed):
             note()
@@ -209,6 +221,8 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Supervise the federation of the app, or the node, in the folder that is given."""
+    # Databases, logs, states and run folders are for this user alone. All processes inherit the mask.
+    os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _on_signal)
     kind, folder = sys.argv[1], Path(sys.argv[2])

@@ -6,7 +6,7 @@ client that gets a new key keeps its number: the old key is revoked, and the new
 
 import datetime
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.files import write_atomic
+from fedblade.flower._flwr_internals.database import UNREGISTERED, known_nodes
 from fedblade.flower._public_keys import PublicKey, read_public_key
 from fedblade.flower._superlink import SuperLink
-from fedblade.flower._superlink_database import UNREGISTERED, known_nodes
 from fedblade.flower.app_folder import AppFolder
 
 _FORMAT = 1
@@ -90,16 +90,31 @@ def valid_admissions(app: AppFolder) -> list[Admission] | None:
     return None if admissions is None else [each for each in admissions if each.revoked_at is None]
 
 
-def clients_of_nodes(app: AppFolder) -> Callable[[int], Collection[int] | None]:
-    """A function that says which clients a node may speak for now; None if no admissions are kept."""
+class CurrentAdmissions:
+    """The keys that are valid now, for a process that asks often: the file is read again when it has changed."""
 
-    def admitted(node: int) -> Collection[int] | None:
-        admissions = valid_admissions(app)
+    def __init__(self, app: AppFolder) -> None:
+        self._app = app
+        self._version: tuple[int, int] | None = None
+        self._valid: list[Admission] | None = None
+
+    def valid(self) -> list[Admission] | None:
+        """The keys that are valid now; None if no admissions are kept."""
+        try:
+            found = self._app.admissions.stat()
+            version = found.st_ino, found.st_mtime_ns
+        except FileNotFoundError:
+            version = None
+        if version != self._version:
+            self._valid, self._version = valid_admissions(self._app), version
+        return self._valid
+
+    def clients_of(self, node: int) -> Collection[int] | None:
+        """The clients that a node may speak for; None if no admissions are kept."""
+        admissions = self.valid()
         if admissions is None:
             return None
         return next((each.clients for each in admissions if each.node_id == str(node)), ())
-
-    return admitted
 
 
 def _admitted_before(app: AppFolder, known: Admission, clients: Sequence[int]) -> Admission:

@@ -18,6 +18,7 @@ from fedblade.flower.node_folder import NodeFolder, read_settings
 
 _MAX_PORT = 65535
 _GRACE_SECONDS = 10.0
+_PAGES = "pages_port"
 
 
 def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
@@ -34,11 +35,14 @@ def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
     certificates.check_server_files(certs)
     app.local.mkdir(mode=0o700, exist_ok=True)
     _link(app.certificates, certs)
-    write_atomic(app.service, json.dumps({"host": host, "port": port, "certs": str(certs)}, indent=2) + "\n")
-    superlink = ProcessRecord(_processes.free_ports(1)[0])
+    app.local.chmod(0o700)
+    superlink, free = _processes.free_ports(2)
+    pages = _pages_port(app) or free
+    service = {"host": host, "port": port, "certs": str(certs), _PAGES: pages}
+    write_atomic(app.service, json.dumps(service, indent=2) + "\n")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    write_record(app, FederationRecord(True, superlink, address=address))
-    write_connection(app, f"{LOOPBACK}:{superlink.port}", certs / certificates.CA_CERTIFICATE)
+    write_record(app, FederationRecord(True, ProcessRecord(superlink), address=address, pages_port=pages))
+    write_connection(app, f"{LOOPBACK}:{superlink}", certs / certificates.CA_CERTIFICATE)
     _become_supervisor(app, app.home, FEDERATION)
 
 
@@ -48,6 +52,16 @@ def run_node(folder: NodeFolder) -> NoReturn:
     read_settings(folder)
     _end_leftovers(folder, f"the node in '{folder.path}' runs already. End its process first.")
     _become_supervisor(folder, folder.home, NODE)
+
+
+def _pages_port(app: AppFolder) -> int:
+    """The port of the operator's pages when the coordinator was started last, so that it stays the same; 0 if none."""
+    try:
+        return int(json.loads(app.service.read_text(encoding="utf-8"))[_PAGES])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misconfigured(f"'{app.service}' cannot be read ({error!r}). Remove the file and start again.") from error
 
 
 def _link(link: Path, target: Path) -> None:

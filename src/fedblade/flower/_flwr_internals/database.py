@@ -1,6 +1,6 @@
 """The SuperLink's database, an SQLite file of flwr 1.41: who is registered, and what can be thrown away.
 
-Only this module knows the tables. It loads nothing of flwr, because the supervisor must stay small.
+This module loads nothing of flwr, because the supervisor must stay small.
 """
 
 import contextlib
