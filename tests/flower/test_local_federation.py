@@ -111,7 +111,7 @@ def test_a_configuration_that_no_local_federation_can_have_is_refused_before_any
 def test_nodes_of_a_local_federation_have_no_data_of_their_own(tmp_path):
     make_app(tmp_path / "app", None, {"flower.data": "nodes", "flower.num_classes": 10})
     app = find_app(tmp_path / "app")
-    said = r'nodes of a local federation have no data.*flower.data = "shares".*flower-supernode --node'
+    said = r'nodes of a local federation have no data.*flower.data = "shares".*flower join --data'
     with pytest.raises(Misconfigured, match=said):
         local_federation.up(app, 2, secure=True, note=print)
     assert not app.local.exists()

@@ -84,8 +84,8 @@ def _num_clients(app: AppFolder) -> int:
     if deployment.data == "nodes":
         raise Misconfigured(
             'flower.data is "nodes", and nodes of a local federation have no data of their own. Set flower.data = '
-            f'"shares" in {CONFIG} to give them shares of dataset.name, or start nodes that have data by hand: '
-            'flower-supernode --node-config \'clients="0" data="/path/to/samples.npz"\', as docs/flower.md shows.'
+            f'"shares" in {CONFIG} to give them shares of dataset.name, or deploy the app to nodes that have data: '
+            "fedblade flower serve, and fedblade flower join --data, as docs/flower.md shows."
         )
     return config.federation.num_clients
 
