@@ -80,8 +80,8 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
 
 @contextlib.contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Python finds the modules of the app in a folder first, as it does where Flower runs the app."""
-    sys.path.insert(0, str(folder))
+    """Python finds the modules of the app in a folder too; they hide no module of the installation."""
+    sys.path.append(str(folder))
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """The client half of a run as Flower's ClientApp: one for every method."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from flwr.app import Context, Message
@@ -9,16 +10,26 @@ from flwr.clientapp import ClientApp
 from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.flower._messages import MESSAGE_TYPE, read_request, reply_message
 from fedblade.flower._node import Node
+from fedblade.flower._node_setup import Facts
 
 app = ClientApp()
 
 
 @app.query(MESSAGE_TYPE.partition(".")[2])  # type: ignore[untyped-decorator]
 def reply(message: Message, context: Context) -> Message:
-    """Do what the server asks with the data of this node; an error is sent as text without data."""
+    """Answer a message under Flower's simulation, where a node is what its configuration says."""
+    return answer(message, lambda: node_of(context), lambda _: None)
+
+
+def answer(message: Message, make_node: Callable[[], Node], check: Callable[[Facts], None]) -> Message:
+    """Do what the server asks with the data of this node; an error is sent as text without data.
+
+    `check` refuses the facts of a request by raising an error; it comes before everything else.
+    """
     try:
         kind, facts, tensors = read_request(message)
-        return reply_message(message, *node_of(context).answer(kind, facts, tensors))
+        check(facts)
+        return reply_message(message, *make_node().answer(kind, facts, tensors))
     except FedbladeError as error:
         logging.getLogger(__name__).warning("request refused", exc_info=True)
         return reply_message(message, {"error": str(error)}, {})

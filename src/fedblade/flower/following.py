@@ -23,7 +23,7 @@ _POLL_SECONDS = 1.0
 _LOST_SECONDS = 60.0
 """How long a SuperLink may be unreachable; its supervisor starts it again within seconds."""
 _STOP_SECONDS = 20.0
-_FINISHED = "finished"
+_FINISHED, _STOPPED = "finished", "finished:stopped"
 _MAX_CHARACTERS = 10_000
 """Characters of an event or of a failure that are shown."""
 
@@ -31,7 +31,7 @@ _MAX_CHARACTERS = 10_000
 def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, *, resume: bool) -> dict[str, Any]:
     """Start the app's run in the folder `out` and return its summary when it has finished; otherwise raise an error."""
     directory = RunDirectory(out)
-    settings = app.local / "run.toml"
+    settings = app.last_run
     write_atomic(settings, tomli_w.dumps({"run-dir": str(out), "resume": resume}))
     with SuperLink(app) as superlink:
         run_id = superlink.begin(app.path, settings)
@@ -41,7 +41,8 @@ def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, 
     summary = directory.finished_summary()
     if summary is not None and final["status"] == "finished:completed":
         return summary
-    raise RunFailed(_failure(final, out))
+    ended = "was stopped" if final["status"] == _STOPPED else f"failed: {_reason(final)}"
+    raise RunFailed(f"the run in '{out}' {ended}. To go on with it, add --resume --out {shlex.quote(str(out))}")
 
 
 def _show_until_end(
@@ -98,9 +99,10 @@ def _stopping(app: AppFolder, run_id: str) -> Iterator[None]:
         raise
 
 
-def _failure(run: dict[str, Any], out: Path) -> str:
+def _reason(run: dict[str, Any]) -> str:
+    """Why a run failed."""
     details = " ".join(str(run.get("status-details") or "").split())
     reason = printable(details.removeprefix("ServerApp failed with exception: "), _MAX_CHARACTERS).rstrip(".")
-    if not reason or reason == "N/A":
-        reason = f"Flower says '{run['status']}', and the run's summary does not say that it finished"
-    return f"the run in '{out}' failed: {reason}. To go on with it, add --resume --out {shlex.quote(str(out))}"
+    if reason and reason != "N/A":
+        return reason
+    return f"Flower says '{run['status']}', and the run's summary does not say that it finished"
