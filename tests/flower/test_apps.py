@@ -16,6 +16,7 @@ from fedblade.flower import client_app, server_app
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
 from fedblade.flower.app import Deployment
+from fedblade.results import CONFIG, RunDirectory
 from fedblade.runs import load_config
 
 
@@ -94,24 +95,73 @@ def test_clients_of_a_node(config, clients):
     assert client_app.node_of(context(config)).clients == clients
 
 
+def server_run(folder, *, resume=False):
+    """Have the app's server carry out the run in `folder / "run"`; Flower's own wrapper asks for a task."""
+    given = SimpleNamespace(run_config={"run-dir": str(folder / "run"), "resume": resume})
+    server_app.server_app(folder)(None, given)
+
+
+def events(folder):
+    return [json.loads(line) for line in (folder / "run" / "deployment.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """The server of a small run, with a set-up that the test decides."""
+
+    def begin(make_setup):
+        monkeypatch.setattr(server_app, "read_app", lambda _: (load_config(None, {})[0], Deployment()))
+        monkeypatch.setattr(server_app, "deployed_setup", make_setup)
+
+    return begin
+
+
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "ends"),
     [
-        (RunFailed("round 3: nobody answered."), "round 3: nobody answered."),
-        (KeyError("patient 7"), "a KeyError; Flower's log of the run says more"),
+        (RunFailed("no node came."), {"event": "failed", "reason": "no node came."}),
+        (KeyError("patient 7"), {"event": "failed", "reason": "a KeyError; Flower's log of the run says more"}),
+        (KeyboardInterrupt(), {"event": "stopped"}),
     ],
 )
-def test_every_failure_of_a_run_is_put_down(error, reason, monkeypatch, tmp_path):
-    def fails(*_, **__):
+def test_the_journal_has_each_start_of_a_run_and_how_it_ended(error, ends, server, tmp_path):
+    def fails(*given):
+        given[-1]({"event": "refused node", "node": "7"})
         raise error
 
-    config = load_config(None, {})[0]
-    monkeypatch.setattr(server_app, "read_app", lambda _: (config, Deployment()))
-    monkeypatch.setattr(server_app.RunJob, "execute", fails)
-    # Flower's own wrapper asks for a task that it runs in.
-    app = server_app.server_app(tmp_path)
-    given = SimpleNamespace(run_config={"run-dir": str(tmp_path), "resume": False})
-    with pytest.raises(type(error)):
-        app(None, given)
-    event = json.loads((tmp_path / "deployment.jsonl").read_text())
-    assert (event["event"], event["reason"]) == ("failed", reason)
+    server(fails)
+    for _ in range(2):
+        # The folder of a run that found no nodes holds the journal alone, and the same command starts it again.
+        with pytest.raises(type(error)):
+            server_run(tmp_path)
+    found = [{key: value for key, value in event.items() if key != "time_seconds"} for event in events(tmp_path)]
+    refused = {"event": "refused node", "node": "7"}
+    assert found == [{"event": "started", "start": 1}, refused, ends, {"event": "started", "start": 2}, refused, ends]
+
+
+def test_a_start_after_a_kill_notes_the_kill(server, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "deployment.jsonl").write_text('{"event": "started", "start": 1}\n{"event": "lost"}\n')
+
+    def fails(*_):
+        raise RunFailed("no node came.")
+
+    server(fails)
+    with pytest.raises(RunFailed):
+        server_run(tmp_path, resume=True)
+    assert [event["event"] for event in events(tmp_path)] == ["started", "lost", "killed", "started", "failed"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_coordinator_that_is_refused_the_folder_leaves_the_journal_alone(resume, server, tmp_path):
+    live = RunDirectory(tmp_path / "run")
+    live.open(resume=False)
+    live.write(CONFIG, load_config(None, {})[0].to_toml())
+    (tmp_path / "run" / "deployment.jsonl").write_text('{"event": "started", "start": 1}\n')
+    server(lambda *_: pytest.fail("it was set up"))
+    try:
+        with pytest.raises(Misconfigured, match="in use by another process" if resume else "already holds a run"):
+            server_run(tmp_path, resume=resume)
+    finally:
+        live.close()
+    assert [event["event"] for event in events(tmp_path)] == ["started"]

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster,
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
-from fedblade.results import DEPLOYMENT, EVENTS
+from fedblade.results import DEPLOYMENT
 from fedblade.runs import Setup, prepare
 
 _PLACEHOLDERS = 2
@@ -141,17 +140,3 @@ def _check_scaling(test_set: Dataset | None, clients: Mapping[int, ClientDescrip
             f"inputs x are scaled as {', '.join(shown)}; expected one way. Store them in one type, bytes or real "
             f"numbers, on all nodes."
         )
-
-
-def journal_of(folder: Path) -> Journal:
-    """A journal that appends events to `deployment.jsonl` in the folder of the run, as soon as the folder exists."""
-    pending: list[str] = []
-
-    def note(event: Mapping[str, Any]) -> None:
-        pending.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
-        if folder.is_dir():
-            with (folder / EVENTS).open("a", encoding="utf-8") as file:
-                file.writelines(pending)
-            pending.clear()
-
-    return note
