@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from torch.utils.data import ConcatDataset
 
+from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
 from fedblade.flower._node import Node
 from fedblade.flower._node_data import own_clients, own_dataset
 from fedblade.flower.app import split_tables
+from fedblade.flower.new_app import app_config
+from fedblade.runs import prepare
 from fedblade.runs._model_inputs import model_facts
+from fedblade.runs._summary import summarise
 from support.node_runs import Far, config_of, digest, trained
 from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
 
@@ -246,6 +250,21 @@ def test_recipes_of_named_data_sets_are_refused_before_anything_starts():
         split_tables(table | {"flower": terms})
     with pytest.raises(Misconfigured, match=r"flower.num_classes is 0"):
         split_tables(table | {"flower": {"data": "nodes"}})
+
+
+@pytest.mark.parametrize("partition", [None, {"name": "dirichlet", "alpha": 0.1}])
+def test_data_on_nodes_need_no_partition_and_results_name_none(partition, tmp_path):
+    table = config_of("fedavg", rounds=1, **CHANGES).table()
+    del table["partition"]
+    given = {} if partition is None else {"partition": partition}
+    config, _ = split_tables(table | given | {"flower": {"data": "nodes", "num_classes": 10}})
+    run = apart(tmp_path, saved(tmp_path / "data", [ward(k) for k in range(3)]), config=config)
+    setup = run.setup()
+    assert summarise(setup, trained(setup).history, "finished")["partition"] == "nodes"
+    assert complete_config(config.table()) == config
+    assert app_config(None, {"flower.data": "nodes", "flower.num_classes": 10, "partition.seed": 1})[0]
+    with pytest.raises(Misconfigured, match=r"partition 'nodes' is for deployed runs"):
+        prepare(config)
 
 
 def test_a_node_knows_of_its_own_client_alone(tmp_path):
