@@ -10,11 +10,12 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
 from fedblade.engines.nodes import Request, SizeLimit
 from fedblade.flower import client_app, server_app
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
+from fedblade.flower._node_errors import TEXTS, NodeError
 from fedblade.flower.app import Deployment
 from fedblade.results import CONFIG, RunDirectory
 from fedblade.runs import load_config
@@ -46,28 +47,37 @@ def test_what_other_code_says_stays_on_the_node(monkeypatch, caplog):
 
     monkeypatch.setattr(Node, "answer", fails)
     reply = answered(request(), {"clients": "0"})
-    assert reply.error == "the node failed with a ValueError. Its log says more."
+    assert reply.error == "it failed. The log of the node says more"
     assert "John Doe" in caplog.text
 
 
-def test_our_own_errors_are_told_as_they_are(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RunFailed("'/home/john/x' is full."), "it cannot do what it was asked. The log of the node says more"),
+        (NodeError("disk", "'/home/john/x' is full."), "it cannot write to its folder. The log of the node says more"),
+        (NonFinite("john's loss is NaN"), "a loss or a parameter of its client became NaN or infinite"),
+        (NodeError("protocol", "john"), "it failed with the code 'protocol', which this coordinator does not know"),
+    ],
+)
+def test_our_own_errors_are_told_as_codes_and_their_words_stay_on_the_node(error, said, monkeypatch, caplog):
     def fails(*_):
-        raise RunFailed("the disk is full.")
+        raise error
 
     monkeypatch.setattr(Node, "answer", fails)
-    assert answered(request(), {"clients": "0"}).error == "the disk is full."
-    assert "the disk is full" in caplog.text
+    assert answered(request(), {"clients": "0"}).error == said
+    assert "john" in caplog.text
 
 
 def test_what_cannot_be_sent_is_no_end_of_the_node(monkeypatch):
     monkeypatch.setattr(Node, "answer", lambda *_: ({"x": object()}, {}))
-    assert answered(request(), {"clients": "0"}).error == "the node failed with a TypeError. Its log says more."
+    assert answered(request(), {"clients": "0"}).error == "it failed. The log of the node says more"
 
 
 def test_a_request_that_cannot_be_read_is_answered():
     message = request()
     message.content["facts"] = ConfigRecord({"json": "{"})
-    assert answered(message, {"clients": "0"}).error == "the node failed with a JSONDecodeError. Its log says more."
+    assert answered(message, {"clients": "0"}).error == "it failed. The log of the node says more"
 
 
 @pytest.mark.parametrize(
@@ -81,10 +91,11 @@ def test_a_request_that_cannot_be_read_is_answered():
         ({"partition-id": "x"}, "has partition-id = 'x'; expected"),
     ],
 )
-def test_a_node_without_clients_says_what_to_configure(config, said):
+def test_a_node_without_clients_says_what_to_configure(config, said, caplog):
     with pytest.raises(Misconfigured, match="the node's configuration"):
         client_app.node_of(context(config))
-    assert said in (answered(request(), config).error or "")
+    assert answered(request(), config).error == TEXTS["clients"]
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(

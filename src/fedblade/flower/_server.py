@@ -14,12 +14,12 @@ from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.core.files import write_atomic
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
-from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport
+from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport, own_protocol
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
 from fedblade.results import DEPLOYMENT
-from fedblade.runs import Setup, prepare
+from fedblade.runs import Setup, prepare, revisions_of
 
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
@@ -36,7 +36,13 @@ def deployed_setup(
 ) -> Setup:
     """Wait for the nodes of all clients, then set up the run on the server."""
     check_deployable(config)
-    greeting = {"config": config.table(), "num_classes": deployment.num_classes, "data": deployment.data}
+    greeting = {
+        **own_protocol(),
+        "config": config.table(),
+        "num_classes": deployment.num_classes,
+        "data": deployment.data,
+        "revisions": revisions_of(config),
+    }
     roster = Roster(transport, greeting, config.federation.num_clients, journal)
     roster.gather(deployment.wait_seconds)
     shares = deployment.data == "shares"

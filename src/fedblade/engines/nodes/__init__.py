@@ -2,6 +2,7 @@
 
 from fedblade.engines.nodes._descriptions import ClientDescription
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
+from fedblade.engines.nodes._protocol import own_protocol, protocol_difference
 from fedblade.engines.nodes._roster import Journal, Roster
 from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
 
@@ -15,4 +16,6 @@ __all__ = [
     "SizeLimit",
     "Terms",
     "Transport",
+    "own_protocol",
+    "protocol_difference",
 ]
