@@ -1,5 +1,6 @@
 """Which node speaks for which client."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ _GREETING_SECONDS, _REPEATED_GREETING_SECONDS = 120.0, 10.0
 _GREETING_LIMIT = SizeLimit(0, 0, facts=10_000_000)
 """The longest answers to a greeting have the class counts of many clients."""
 _PAUSE = 0.5
+_log = logging.getLogger(__name__)
 _MAX_LISTED = 8
 """Clients or nodes that a message lists."""
 
@@ -142,6 +144,7 @@ class Roster:
         if (node or 0, shown) not in self._refusals:
             self._refusals[node or 0, shown] = None
             self._journal({"event": "refused node", "node": str(node), "client": client, "reason": shown})
+            _log.warning("node %s was refused: %s", node, shown)
 
 
 def _listed(clients: list[int]) -> str:
