@@ -66,6 +66,7 @@ def deployed_setup(
     roster.gather(deployment.wait_seconds, deployment.min_clients or num_clients)
     shares = deployment.data == "shares"
     setup = _shares_setup(config, members) if shares else _nodes_setup(config, deployment, members)
+    members.save()
 
     def common_facts() -> dict[str, Any]:
         return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}
