@@ -18,6 +18,7 @@ PROTOCOL = "protocol"
 _logger = logging.getLogger("fedblade.flower")
 _LOG = "The log of the node says more"
 TEXTS: Mapping[str, str] = {
+    "not pinned": "its operator has pinned an app with another configuration",
     "clients": f"its configuration does not say for which clients it speaks. {_LOG}",
     "outside": "it speaks for a client that the run does not have",
     "foreign": "it does not speak for the client that was asked",
