@@ -26,6 +26,8 @@ MARK = "FEDBLADE_FLOWER"
 """Variable in the environment of every process of a federation or node."""
 SUPERVISOR = "fedblade.flower._supervisor"
 """The module that keeps the other processes running."""
+PRIVATE_MASK = 0o077
+"""The umask of all processes: databases, logs, states and run folders are for their own user alone."""
 _FLOWER_SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

@@ -221,8 +221,7 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Supervise the federation of the app, or the node, in the folder that is given."""
-    # Databases, logs, states and run folders are for this user alone. All processes inherit the mask.
-    os.umask(0o077)
+    os.umask(_processes.PRIVATE_MASK)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _on_signal)
     kind, folder = sys.argv[1], Path(sys.argv[2])

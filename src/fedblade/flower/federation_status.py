@@ -14,7 +14,7 @@ from fedblade.flower.app_folder import AppFolder
 
 @dataclass(frozen=True)
 class Status:
-    """The status. `ready` is whether a run could start now: all processes run and every node is online.
+    """The status. `ready` is whether a run could start now: all processes run and every admitted node is online.
 
     The operator's pages are on `pages_port`. `warnings` are what needs care soon, such as a certificate that is about
     to end.
@@ -52,7 +52,7 @@ def status_of(app: AppFolder) -> Status:
         problem = f"helper processes do not run ({', '.join(down)}); the supervisor starts them again"
     nodes = _local_nodes(app, record, states) if record.nodes else _admitted_nodes(app, states)
     link = {"state": "running" if superlink_is_up else "not running", **_process_facts(app, record.superlink)}
-    ready = not problem and bool(nodes) and all(node["state"] == "online" for node in nodes)
+    ready = not problem and all(node["state"] == "online" for node in nodes)
     warnings = certificates.expiry_warnings(app.certificates) if record.secure else []
     return Status(ready, link, nodes, [_run_facts(run) for run in runs], record.pages_port, problem, warnings)
 

@@ -24,6 +24,7 @@ _PAGES = "pages_port"
 def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
     """Become the process that keeps a coordinator running: the SuperLink, its executor and the front on the port."""
     _processes.require_flower()
+    os.umask(_processes.PRIVATE_MASK)
     if not 0 < port <= _MAX_PORT:
         raise Misconfigured(f"--port {port} is not between 1 and {_MAX_PORT}. Give the port that nodes connect to.")
     _end_leftovers(app, f"'{app.path}' is already up. End it first: fedblade flower down {app.quoted}")
@@ -49,6 +50,7 @@ def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
 def run_node(folder: NodeFolder) -> NoReturn:
     """Become the process that keeps a node running: the SuperNode and its executor."""
     _processes.require_flower()
+    os.umask(_processes.PRIVATE_MASK)
     read_settings(folder)
     _end_leftovers(folder, f"the node in '{folder.path}' runs already. End its process first.")
     _become_supervisor(folder, folder.home, NODE)

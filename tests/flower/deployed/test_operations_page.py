@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,9 @@ def test_the_commands_work_as_written(tmp_path: Path):
     assert status == 0, (tmp_path / "printed").read_text()[-3000:]
     rounds = [json.loads(line)["round"] for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert rounds == list(range(1, 13))
-    readable = [path for path in (tmp_path / "app" / ".flower").rglob("*") if path.stat().st_mode & 0o077]
-    assert all(path.name in ("ca.crt", "server.crt") for path in readable if path.is_file()), readable
-    assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+    with tarfile.open(tmp_path / "backup.tar") as backup:
+        summary = json.load(backup.extractfile("run/summary.json"))
+    assert (summary["status"], summary["rounds"] >= 5) == ("interrupted", True)
+    state = tmp_path / "app" / ".flower"
+    private = [state, tmp_path / "run", state / "service.json", *state.glob("state.db*"), *(state / "logs").iterdir()]
+    assert [path for path in private if path.stat().st_mode & 0o077] == []
