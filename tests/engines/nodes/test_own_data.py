@@ -128,7 +128,7 @@ def test_a_ward_may_see_one_class_alone_or_few_samples(tmp_path):
         assert digest(run.trained()) == digest(together(parts, config))
 
 
-def test_data_may_come_from_a_function(tmp_path, monkeypatch):
+def test_data_may_come_from_a_function(tmp_path):
     config = config_of("fedavg", rounds=1, **CHANGES)
     parts = [ward(k) for k in range(3)]
     files = saved(tmp_path / "data", parts)
@@ -138,8 +138,7 @@ def test_data_may_come_from_a_function(tmp_path, monkeypatch):
         f"    with np.load({files[1]!r}) as file:\n"
         "        return tuple(file[name] for name in ('x_train', 'y_train', 'x_test', 'y_test'))\n"
     )
-    monkeypatch.chdir(tmp_path)
-    run = apart(tmp_path, [files[0], "wards:second", files[2]], config=config)
+    run = apart(tmp_path, [files[0], f"{tmp_path / 'wards.py'}:second", files[2]], config=config)
     assert digest(run.trained()) == digest(together(parts, config))
 
 
@@ -190,13 +189,13 @@ def test_mistakes_of_a_node_are_for_its_own_log_and_the_server_learns_that_it_ma
         assert reason not in told
 
 
-def test_a_function_that_fails_is_told_without_its_data(tmp_path, monkeypatch, caplog):
-    (tmp_path / "failing_ward.py").write_text("def samples():\n    raise ZeroDivisionError('patient 7')\n")
-    monkeypatch.chdir(tmp_path)
-    run = apart(tmp_path, source("failing_ward:samples")(tmp_path / "data"), config=config_of("fedavg", **CHANGES))
+def test_a_function_that_fails_is_told_without_its_data(tmp_path, caplog):
+    file = tmp_path / "failing_ward.py"
+    file.write_text("def samples():\n    raise ZeroDivisionError('patient 7')\n")
+    run = apart(tmp_path, source(f"{file}:samples")(tmp_path / "data"), config=config_of("fedavg", **CHANGES))
     with pytest.raises(RunFailed) as failed:
         run.setup()
-    assert "'failing_ward:samples' failed with a ZeroDivisionError" in caplog.text
+    assert "failing_ward.py:samples' failed with a ZeroDivisionError" in caplog.text
     assert "failing_ward" not in str(failed.value)
     assert "patient" not in str(failed.value)
 
@@ -221,14 +220,14 @@ def test_wards_that_scale_their_inputs_in_different_ways_are_named(tmp_path):
         run.setup()
 
 
-def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "numbering_ward.py").write_text(
+def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path):
+    file = tmp_path / "numbering_ward.py"
+    file.write_text(
         "import numpy as np\nfrom fedblade.data import as_dataset\n"
         "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
     )
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(Misconfigured, match=r"renumbered by the classes of this node alone; expected .* 0 to 9"):
-        own_dataset("numbering_ward:samples", 10)
+        own_dataset(f"{file}:samples", 10)
 
 
 def test_a_test_set_of_another_shape_is_refused(tmp_path):
