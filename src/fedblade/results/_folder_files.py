@@ -74,7 +74,7 @@ class FolderFiles:
     def read_text(self, name: str) -> str | None:
         """The text of a file, None if there is no such file or it is not text."""
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            return (self.path / name).read_bytes().decode()
         except (OSError, UnicodeDecodeError):
             return None
 
