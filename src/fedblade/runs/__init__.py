@@ -1,8 +1,8 @@
 """Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models.
 
-- A whole run: `run`, `execute`, `RunJob`, `follow_run`, and what it gives: `Result`, `TrainedModel`, `load`.
+- A whole run: `run`, `execute`, `RunJob`, and what it gives: `Result`, `TrainedModel`, `load`.
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
-- Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
+- Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `folder_name`,
   `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
   `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
   `STARTED_ENGINES`).
@@ -21,10 +21,10 @@ from fedblade.runs._evaluation import measured_client
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
 from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
-from fedblade.runs._request import check_folder, folder_name, load_config, next_run_folder, requested_config
+from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary
 from fedblade.runs._reuse import ReuseCheck, code_difference
-from fedblade.runs._run import execute, follow_run, run
+from fedblade.runs._run import execute, run
 from fedblade.runs._setup import Setup, plan_phases, prepare
 from fedblade.runs._split import split_clients, split_training_data, training_split
 from fedblade.runs._threads import compute_settings
@@ -41,6 +41,7 @@ __all__ = [
     "RoundRecord",
     "RunJob",
     "RunListener",
+    "RunRequest",
     "Setup",
     "TrainedModel",
     "UniqueNotes",
@@ -56,7 +57,6 @@ __all__ = [
     "find_device",
     "finished_summary",
     "folder_name",
-    "follow_run",
     "guess_work",
     "load",
     "load_config",
@@ -66,7 +66,6 @@ __all__ = [
     "plan_phases",
     "prepare",
     "progress_listener",
-    "requested_config",
     "round_facts",
     "run",
     "split_clients",

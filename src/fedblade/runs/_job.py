@@ -29,7 +29,7 @@ from fedblade.runs._settle import settle
 from fedblade.runs._setup import Setup, prepare
 from fedblade.runs._summary import changes_on_record, summarise
 from fedblade.runs._trained_model import save_model
-from fedblade.runs.distributed._process import ending_together, signals_delayed, threads_for
+from fedblade.runs.distributed._process import announce_end, ending_together, signals_delayed, threads_for
 from fedblade.runs.distributed._shared_run import lead_setup, lead_store, refuse_ranks, serve_rank_0
 from fedblade.trackers import attached_trackers, check_installed
 
@@ -149,6 +149,7 @@ class RunJob:
             directory.write_json(SUMMARY, result.summary)
             directory.seal()
         except BaseException as error:
+            announce_end(self.ranks)
             if not driver.has_started:
                 raise
             # A failure, Ctrl-C, SIGTERM or a bug: complete rounds are kept. A full disk must not hide the first error.

@@ -1,6 +1,7 @@
 """The configuration that is asked for, and the check that a folder can take the run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
-from fedblade.presets.catalogue import read_config
+from fedblade.presets.catalogue import is_known, read_config
 from fedblade.results import RunDirectory
 from fedblade.runs._changes import Change, changes_of
 from fedblade.runs._reuse import check_code
@@ -38,28 +39,57 @@ def load_config(
     return config, [config.general.seed] if seeds is None else _check_seeds(seeds)
 
 
-def requested_config(
-    source: str | Path | None,
-    overrides: Mapping[str, Any],
-    where: Sequence[str] = (),
-    *,
-    out: str | Path | None,
-    resume: bool,
-) -> RunConfig:
-    """The configuration that is asked for.
+@dataclass(frozen=True)
+class RunRequest:
+    """What one process is asked to run, by `fedblade run` or by a call of `fedblade.run`.
 
-    If a run is resumed without a preset or file, the overrides change the configuration in its folder.
+    If a run is resumed or restarted without a `source`, the overrides change the configuration in its folder.
     """
-    if resume and out is not None and source is None and not where:
-        directory = RunDirectory(Path(out))
-        if directory.exists:
-            return complete_config(apply_overrides(directory.stored_config(), overrides))
-        if overrides.keys() <= {_TRACKERS}:
-            raise Misconfigured(
-                f"there is no run in '{out}' to go on with. Check the folder, or name what to start there: a preset, "
-                f"a configuration or settings, such as `fedblade run quickstart --resume --out {out}`."
-            )
-    return load_config(source, overrides, where)[0]
+
+    source: str | Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    where: Sequence[str] = ()
+    out: Path | None = None
+    resume: bool = False
+    restart: bool = False
+
+    def config(self) -> RunConfig:
+        """The configuration that is asked for."""
+        if (self.resume or self.restart) and self.out is None:
+            option = "--resume" if self.resume else "--restart"
+            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
+        if self._directory is not None:
+            if self._directory.exists:
+                return complete_config(apply_overrides(self._directory.stored_config(), self.overrides))
+            if self.overrides.keys() <= {_TRACKERS}:
+                raise Misconfigured(
+                    f"there is no run in '{self.out}' to go on with. Check the folder, or name what to start there: a "
+                    f"preset, a configuration or settings, such as `fedblade run quickstart --resume --out {self.out}`."
+                )
+        return load_config(self.source, self.overrides, self.where)[0]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the file or the run folder that the request names is on this machine."""
+        if self._directory is not None:
+            return self._directory.exists
+        return self.source is None or is_known(self.source)
+
+    def options(self) -> dict[str, Any]:
+        """The options of the command. Every process may have its own folder, if the others have one too."""
+        folder = "not given" if self.out is None else "given"
+        return {"resume": self.resume, "restart": self.restart, "out": folder}
+
+    def as_given(self) -> dict[str, str]:
+        """The request as texts, for processes that cannot read what it names."""
+        named = {"the preset or file": str(self.source or "not given"), "where": ", ".join(self.where)}
+        return named | {key: str(value) for key, value in self.overrides.items()}
+
+    @property
+    def _directory(self) -> RunDirectory | None:
+        """The folder whose configuration counts."""
+        goes_on = (self.resume or self.restart) and self.source is None and not self.where
+        return RunDirectory(self.out) if goes_on and self.out is not None else None
 
 
 def _check_seeds(seeds: Any) -> list[int]:

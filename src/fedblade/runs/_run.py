@@ -1,4 +1,4 @@
-"""A run from Python: with names and objects (`run`), with a checked configuration (`execute`), or behind rank 0."""
+"""A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -10,13 +10,12 @@ from torch import nn
 from fedblade.config.run_config import FROM_PYTHON, RunConfig
 from fedblade.core.listener import RunListener
 from fedblade.data import Dataset, as_dataset
-from fedblade.engines.ranks import Ranks
 from fedblade.models import user_module
 from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
-from fedblade.runs._request import requested_config
+from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
-from fedblade.runs.distributed._agreement import agreed_config, received_config, received_folder
+from fedblade.runs.distributed._agreement import agreed_config
 from fedblade.runs.distributed._shared_run import join_ranks
 
 
@@ -57,8 +56,9 @@ def run(
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
-    checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume or restart))
     folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
+    asked = RunRequest(config, overrides, out=folder, resume=resume, restart=restart)
+    checked = agreed_config(ranks, asked)
     return RunJob(checked, folder, resume, restart, listener, profile, dataset, model, ranks).execute()
 
 
@@ -89,12 +89,6 @@ def execute(
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
     return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
-
-
-def follow_run(ranks: Ranks, out: Path | None) -> Result:
-    """Take part in a run that rank 0 leads. Rank 0 reads the configuration, and chooses the folder if `out` is None."""
-    config = received_config(ranks)
-    return RunJob(config, out or received_folder(ranks), ranks=ranks).execute()
 
 
 def _take_object(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
