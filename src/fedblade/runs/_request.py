@@ -8,6 +8,7 @@ from typing import Any
 
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig, complete_config
+from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import is_known, read_config
@@ -60,7 +61,8 @@ class RunRequest:
             raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
         if self._directory is not None:
             if self._directory.exists:
-                return complete_config(apply_overrides(self._directory.stored_config(), self.overrides))
+                stored = self._directory.stored_config()
+                return complete_config(apply_overrides(stored, _without_named_again(self.overrides, stored)))
             if self.overrides.keys() <= {_TRACKERS}:
                 raise Misconfigured(
                     f"there is no run in '{self.out}' to go on with. Check the folder, or name what to start there: a "
@@ -90,6 +92,12 @@ class RunRequest:
         """The folder whose configuration counts."""
         goes_on = (self.resume or self.restart) and self.source is None and not self.where
         return RunDirectory(self.out) if goes_on and self.out is not None else None
+
+
+def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides without parts that the run has already: to name a part again must not lose its knobs."""
+    same = {key: stored.get(kind, {}).get("name") for kind in NAMED for key in (kind, f"{kind}.name")}
+    return {key: value for key, value in overrides.items() if key not in same or value != same[key]}
 
 
 def _check_seeds(seeds: Any) -> list[int]:
