@@ -23,6 +23,7 @@ def run(
     restart: Annotated[
         bool, typer.Option("--restart", help="Move what is in --out aside and start again from round 0.")
     ] = False,
+    from_round: opt.FromRound = None,
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
@@ -35,16 +36,19 @@ def run(
     """
     from rich.console import Console
 
-    from fedblade.runs import RunJob, RunRequest, next_run_folder, progress_listener
+    from fedblade.runs import RunJob, RunRequest, progress_listener
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     ranks = join_ranks()
     follows = ranks is not None and not ranks.is_rank_0
     with _one_rank_speaks(ranks):
-        config = agreed_config(ranks, RunRequest(source, changes, where or (), out, resume, restart))
-        folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
-        again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
+        asked = RunRequest(source, changes, where or (), out, resume, restart, from_round)
+        config = agreed_config(ranks, asked)
+        folder = agreed_folder(ranks, asked, config)
+        instead = () if from_round is None else ("run", "--resume")
+        options = () if resume else ("--resume",)
+        again = resumable(folder, given=out is not None, options=options, command=instead)
         with again, progress_listener(Console(), quiet=quiet or follows) as listener, _lost_rank_before_signal():
             job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
             result = job.execute()

@@ -53,7 +53,7 @@ def deployed_setup(
     )
 
     def common_facts() -> dict[str, Any]:
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)}
+        return greeting | {"mean_samples": setup.planner.mean_samples, **run_names(folder)}
 
     engine = DeployedEngine(
         ENGINE,
@@ -66,18 +66,23 @@ def deployed_setup(
     return replace(setup, engine=engine)
 
 
-def run_token(folder: Path) -> str:
-    """The name by which nodes know the run; a resumed run has the same name."""
+def run_names(folder: Path) -> dict[str, Any]:
+    """The name by which nodes know the run (`token`); a resumed run has the same name.
+
+    A run that went back to a round of another run has names of before (`earlier`), the newest first, each with the
+    round before which clients saved their states under that name.
+    """
     path = folder / DEPLOYMENT
     if path.is_file():
         try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["token"])
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            return {"token": str(stored["token"]), "earlier": stored.get("earlier", [])}
         except (ValueError, KeyError, OSError) as error:
             raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run in another folder.") from error
     token = secrets.token_hex(8)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps({"token": token}))
-    return token
+    return {"token": token, "earlier": []}
 
 
 def _shares_setup(config: RunConfig, clients: Mapping[int, ClientDescription]) -> Setup:

@@ -120,6 +120,11 @@ class FolderFiles:
         kept = f" Odd lines are kept in '{name}{_SET_ASIDE}'." if found.odd else ""
         return tuple(f"{note}.{kept}" for note in found.notes)
 
+    def take_lines(self, name: str, source: "FolderFiles", run: str, last: int) -> None:
+        """Take over another folder's lines of the same run up to the round `last`, as far as its journal mends them."""
+        self.copy_lines_of(run)
+        self._replace_lines(name, recover(source.path / name, Journal(source.path / JOURNAL, run), last).lines)
+
     def _replace_lines(self, name: str, lines: Mapping[int, str]) -> None:
         """Make `lines`, by round or client, the whole of a file; an absent file stays absent if there are none."""
         content = "".join(f"{line}\n" for line in lines.values())

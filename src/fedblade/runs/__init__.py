@@ -2,12 +2,12 @@
 
 - A whole run: `run`, `execute`, `RunJob`, and what it gives: `Result`, `TrainedModel`, `load`.
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
-- Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `folder_name`,
-  `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
-  `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
-  `STARTED_ENGINES`).
+- Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `chosen_folder`,
+  `folder_name`, `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work
+  (`Work`, `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines
+  (`engine_summaries`, `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
-- Runs on disk: `ReuseCheck`, `code_difference`, `finished_summary`.
+- Runs on disk: `ReuseCheck`, `code_difference`, `finished_summary`, `origin_notes`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
   `diagnostic_request`, `measured_client`, `download_bytes`.
 """
@@ -24,9 +24,11 @@ from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
 from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary
 from fedblade.runs._reuse import ReuseCheck, code_difference
+from fedblade.runs._roll_back import chosen_folder
 from fedblade.runs._run import execute, run
 from fedblade.runs._setup import Setup, plan_phases, prepare
 from fedblade.runs._split import split_clients, split_training_data, training_split
+from fedblade.runs._summary import origin_notes
 from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import download_bytes
 from fedblade.runs._trained_model import TrainedModel, load
@@ -47,6 +49,7 @@ __all__ = [
     "UniqueNotes",
     "Work",
     "check_folder",
+    "chosen_folder",
     "code_difference",
     "compute_settings",
     "count_work",
@@ -62,6 +65,7 @@ __all__ = [
     "load_config",
     "measured_client",
     "next_run_folder",
+    "origin_notes",
     "overview_of",
     "plan_phases",
     "prepare",

@@ -27,7 +27,7 @@ from fedblade.runs._result import Result, driver_result, finished_notes, receive
 from fedblade.runs._reuse import ReuseCheck
 from fedblade.runs._settle import settle
 from fedblade.runs._setup import Setup, prepare
-from fedblade.runs._summary import changes_on_record, summarise
+from fedblade.runs._summary import origin_notes, past_on_record, summarise
 from fedblade.runs._trained_model import save_model
 from fedblade.runs.distributed._process import announce_end, ending_together, signals_delayed, threads_for
 from fedblade.runs.distributed._shared_run import lead_setup, lead_store, refuse_ranks, serve_rank_0
@@ -88,7 +88,7 @@ class RunJob:
         if self.restart:
             self._put_former_run_aside(directory)
         changes = check_folder(directory, config, resume=self.resume)
-        for note in check_module(directory, config, self.model):
+        for note in (*origin_notes(directory), *check_module(directory, config, self.model)):
             self.listener.on_note(note)
         finished = stored_result(directory, config, self.model)
         if finished is not None:
@@ -155,7 +155,7 @@ class RunJob:
             # A failure, Ctrl-C, SIGTERM or a bug: complete rounds are kept. A full disk must not hide the first error.
             failed = isinstance(error, Exception)
             status = "failed" if failed else "interrupted"
-            summary = summarise(setup, driver.history, status, driver.clients, changes_on_record(directory))
+            summary = summarise(setup, driver.history, status, driver.clients, past_on_record(directory))
             with signals_delayed(self.ranks):
                 if isinstance(error, FolderLost):
                     raise rescue(error, directory, setup, driver, self.model, summary) from error

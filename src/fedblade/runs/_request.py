@@ -44,7 +44,8 @@ def load_config(
 class RunRequest:
     """What one process is asked to run, by `fedblade run` or by a call of `fedblade.run`.
 
-    If a run is resumed or restarted without a `source`, the overrides change the configuration in its folder.
+    If a run is resumed or restarted without a `source`, the overrides change the configuration in its folder. With
+    `from_round` the run in `out` is resumed from that round in a new folder.
     """
 
     source: str | Path | None = None
@@ -53,12 +54,11 @@ class RunRequest:
     out: Path | None = None
     resume: bool = False
     restart: bool = False
+    from_round: int | None = None
 
     def config(self) -> RunConfig:
         """The configuration that is asked for."""
-        if (self.resume or self.restart) and self.out is None:
-            option = "--resume" if self.resume else "--restart"
-            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
+        self.check_options()
         if self._directory is not None:
             if self._directory.exists:
                 stored = self._directory.stored_config()
@@ -70,6 +70,17 @@ class RunRequest:
                 )
         return load_config(self.source, self.overrides, self.where)[0]
 
+    def check_options(self) -> None:
+        """Refuse options that do not go together."""
+        if (self.resume or self.restart) and self.out is None:
+            option = "--resume" if self.resume else "--restart"
+            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
+        if self.from_round is not None and (self.restart or not self.resume):
+            raise Misconfigured(
+                "--from-round goes on with a run from an earlier round, in a new folder. It needs the folder of that "
+                "run: --resume --out DIR."
+            )
+
     @property
     def is_readable(self) -> bool:
         """Whether the file or the run folder that the request names is on this machine."""
@@ -80,7 +91,7 @@ class RunRequest:
     def options(self) -> dict[str, Any]:
         """The options of the command. Every process may have its own folder, if the others have one too."""
         folder = "not given" if self.out is None else "given"
-        return {"resume": self.resume, "restart": self.restart, "out": folder}
+        return {"resume": self.resume, "restart": self.restart, "from_round": self.from_round, "out": folder}
 
     def as_given(self) -> dict[str, str]:
         """The request as texts, for processes that cannot read what it names."""

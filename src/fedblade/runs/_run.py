@@ -15,7 +15,7 @@ from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
 from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
-from fedblade.runs.distributed._agreement import agreed_config
+from fedblade.runs.distributed._agreement import agreed_config, agreed_folder
 from fedblade.runs.distributed._shared_run import join_ranks
 
 
@@ -25,6 +25,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     restart: bool = False,
+    from_round: int | None = None,
     listener: RunListener | None = None,
     profile: bool = False,
     **overrides: Any,
@@ -48,7 +49,8 @@ def run(
 
     Without `out` nothing is written. `resume=True` goes on with the run in `out`. If no preset or file is given, the
     keys change its configuration as far as it may change (docs/run-folder.md). `restart=True` moves what is in `out`
-    aside and starts again. `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and
+    aside and starts again. `resume=True, from_round=N` goes on from the checkpoint of an earlier round in a new folder
+    beside `out` (`Result.path`). `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and
     `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
     the run and get the same result.
     """
@@ -56,9 +58,11 @@ def run(
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
-    folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
-    asked = RunRequest(config, overrides, out=folder, resume=resume, restart=restart)
+    listener = NoteLogger() if listener is None else listener
+    given = None if out is None else Path(out)
+    asked = RunRequest(config, overrides, out=given, resume=resume, restart=restart, from_round=from_round)
     checked = agreed_config(ranks, asked)
+    folder = None if given is None else agreed_folder(ranks, asked, checked)
     return RunJob(checked, folder, resume, restart, listener, profile, dataset, model, ranks).execute()
 
 

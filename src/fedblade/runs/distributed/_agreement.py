@@ -18,6 +18,7 @@ from fedblade.core.nested import dotted
 from fedblade.core.words import listing
 from fedblade.engines.ranks import Ranks, describe_error, raise_described_error, raise_first_error
 from fedblade.runs._request import RunRequest
+from fedblade.runs._roll_back import chosen_folder
 
 _DEVICE = "device"
 _OWN = frozenset({_DEVICE, "trackers"})
@@ -56,12 +57,12 @@ def agreed_config(ranks: Ranks | None, request: RunRequest) -> RunConfig:
         return config
 
 
-def agreed_folder(ranks: Ranks | None, make: Callable[[], Path]) -> Path:
-    """The folder that rank 0 chooses, on every rank."""
-    if ranks is None:
-        return make()
+def agreed_folder(ranks: Ranks | None, request: RunRequest, config: RunConfig) -> Path:
+    """The folder of the run: that of the rank's own --out, or a new one that rank 0 chooses."""
+    if ranks is None or (request.out is not None and request.from_round is None):
+        return chosen_folder(request, config)
     with _rank_0_first(ranks):
-        return Path(_from_rank_0(ranks, lambda: str(make())))
+        return Path(_from_rank_0(ranks, lambda: str(chosen_folder(request, config))))
 
 
 def _from_rank_0(ranks: Ranks, make: Callable[[], Any]) -> Any:
