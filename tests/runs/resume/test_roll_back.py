@@ -132,7 +132,7 @@ def test_going_back_is_a_way_of_going_on(finished, options):
 
 def test_settings_change_as_when_a_run_goes_on(finished, tmp_path):
     """Fewer rounds than the run has done are allowed, because the new run has not done them."""
-    mine, folder = finished
+    _, folder = finished
     with pytest.raises(Misconfigured, match="may not change"):
         fedblade.run(out=folder, resume=True, from_round=2, **{"optimizer.lr": 0.5})
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -143,7 +143,7 @@ def test_settings_change_as_when_a_run_goes_on(finished, tmp_path):
 
 
 def test_a_change_of_a_later_round_counts_from_the_round_that_the_run_goes_on_from(finished):
-    mine, folder = finished
+    _, folder = finished
     fedblade.run(out=folder, resume=True, rounds=8)
     assert [change["round"] for change in read(folder / "folder.json")["changes"]] == [6]
     result = fedblade.run(out=folder, resume=True, from_round=4)
