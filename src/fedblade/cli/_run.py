@@ -49,7 +49,7 @@ def run(
         instead = () if from_round is None else ("run", "--resume")
         options = () if resume else ("--resume",)
         again = resumable(folder, given=out is not None, options=options, command=instead)
-        with again, progress_listener(Console(), quiet=quiet or follows) as listener, _lost_rank_before_signal():
+        with again, progress_listener(Console(), quiet=quiet or follows) as listener:
             job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
             result = job.execute()
     if not quiet and result.profile is not None:
@@ -63,30 +63,30 @@ def run(
 @contextmanager
 def _one_rank_speaks(ranks: "Ranks | None") -> "Iterator[None]":
     """Rank 0 prints everything; the other ranks end in silence. Only if rank 0 cannot speak any more, rank 1 does."""
-    if ranks is None or ranks.is_rank_0:
-        yield
-        return
     from fedblade.core.errors import FedbladeError
-    from fedblade.runs.distributed import must_say_why
+    from fedblade.runs.distributed import announce_end, must_say_why
 
     try:
-        yield
+        with _error_before_signal():
+            yield
     except (FedbladeError, Stopped) as error:
-        if must_say_why(ranks):
+        announce_end(ranks)
+        if ranks is None or ranks.is_rank_0 or must_say_why(ranks):
             raise
         raise typer.Exit(128 + error.number if isinstance(error, Stopped) else error.exit_status) from error
-    raise typer.Exit
+    if ranks is not None and not ranks.is_rank_0:
+        raise typer.Exit
 
 
 @contextmanager
-def _lost_rank_before_signal() -> "Iterator[None]":
-    """Report a lost rank and not the signal that torchrun sends because of it."""
-    from fedblade.core.errors import RunFailed
+def _error_before_signal() -> "Iterator[None]":
+    """Report an error, such as a lost rank, and not the signal that torchrun sends because another rank had it too."""
+    from fedblade.core.errors import FedbladeError
 
     try:
         yield
     except Stopped as stopped:
-        if isinstance(stopped.__context__, RunFailed):
+        if isinstance(stopped.__context__, FedbladeError):
             raise stopped.__context__ from None
         raise
 

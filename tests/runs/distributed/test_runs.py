@@ -92,7 +92,7 @@ def test_rank_1_says_how_to_go_on_if_a_signal_reaches_it_before_the_broken_conne
 @pytest.mark.thorough
 def test_ranks_with_other_settings_end_alike_and_rank_0_says_why(torchrun, job, tmp_path):
     fedblade_run = shlex.join([sys.executable, *map(str, command(job(), "run"))])
-    script = f"{fedblade_run} --set lr=0.$((RANK + 1)); echo $? > status-$RANK; exit $(cat status-$RANK)"
+    script = f"trap '' TERM; {fedblade_run} --set lr=0.$((RANK + 1)); echo $? > status-$RANK; exit $(cat status-$RANK)"
     launch = torchrun(2, "--no-python", "sh", "-c", script).end()
     assert launch.status == 1
     assert launch.err.count("error: the ranks were asked for different runs: rank 1 on ") == 1

@@ -37,13 +37,11 @@ def announce_end(ranks: Ranks | None) -> None:
 def must_say_why(ranks: Ranks) -> bool:
     """Whether this rank must say why the run ends: rank 1 must if rank 0 cannot, because it was killed or hangs.
 
-    No signal ends the wait for rank 0: torchrun sends one to all ranks that are left when a rank is lost.
+    From now on signals change nothing: torchrun sends one to all ranks that are left when the first one has ended.
     """
-    if ranks.rank != 1:
-        return False
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    return not ranks.notices.appears(_SAYS_WHY, _RANK_0_SECONDS)
+    return ranks.rank == 1 and not ranks.notices.appears(_SAYS_WHY, _RANK_0_SECONDS)
 
 
 def _release_ranks(ranks: Ranks, error: BaseException) -> None:
