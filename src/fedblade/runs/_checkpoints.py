@@ -130,7 +130,7 @@ class Checkpoints:
         best = self.folder / _BEST
         return int(read_facts(best)[_ROUND]) if best.is_file() else 0
 
-    def files(self, round_: int) -> list[Path]:
+    def files_of(self, round_: int) -> list[Path]:
         """The files of a checkpoint without the states of clients."""
         return [self._path(round_), *self.folder.glob(_BEST)]
 

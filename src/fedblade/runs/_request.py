@@ -51,7 +51,7 @@ class RunRequest:
     source: str | Path | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     where: Sequence[str] = ()
-    out: Path | None = None
+    out: str | Path | None = None
     resume: bool = False
     restart: bool = False
     from_round: int | None = None
@@ -102,7 +102,7 @@ class RunRequest:
     def _directory(self) -> RunDirectory | None:
         """The folder whose configuration counts."""
         goes_on = (self.resume or self.restart) and self.source is None and not self.where
-        return RunDirectory(self.out) if goes_on and self.out is not None else None
+        return RunDirectory(Path(self.out)) if goes_on and self.out is not None else None
 
 
 def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def chosen_folder(request: RunRequest, config: RunConfig) -> Path:
     if request.out is None:
         return next_run_folder(config.method.name)
     if request.from_round is None:
-        return request.out
-    return roll_back(RunDirectory(request.out), request.from_round, config)
+        return Path(request.out)
+    return roll_back(RunDirectory(Path(request.out)), request.from_round, config)
 
 
 def _checked_record(source: RunDirectory, round_: int) -> FolderRecord:
@@ -99,7 +99,7 @@ def _copy(source: RunDirectory, target: RunDirectory, record: FolderRecord, roun
     """Copy what the run had after a round. `folder.json` and `config.toml` come last: without them there is no run."""
     checkpoints = Checkpoints(source)
     states = checkpoints.states(round_)
-    files = [*checkpoints.files(round_), *(source.path / name for name in (PARTITION, METRICS))]
+    files = [*checkpoints.files_of(round_), *(source.path / name for name in (PARTITION, METRICS))]
     files += files_of_ranks(source)
     if states is None:
         # An earlier version has saved this checkpoint, which does not say which files it needs.

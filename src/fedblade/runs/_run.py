@@ -44,26 +44,21 @@ def run(
     `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
     new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
 
-    The `listener` gets a note about every assumption before the first round. Without a listener, the notes are logged
-    as warnings of the logger `fedblade`.
-
-    Without `out` nothing is written. `resume=True` goes on with the run in `out`. If no preset or file is given, the
-    keys change its configuration as far as it may change (docs/run-folder.md). `restart=True` moves what is in `out`
-    aside and starts again. `resume=True, from_round=N` goes on from the checkpoint of an earlier round in a new folder
-    beside `out` (`Result.path`). `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and
-    `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
-    the run and get the same result.
+    The `listener` gets notes on all assumptions; without one, the logger `fedblade` warns. `trackers=["tensorboard"]`
+    lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the time goes. In a script that
+    torchrun starts, all processes share the run and get the same result. Without `out` nothing is written.
+    `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
+    as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
+    beside `out`. `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
-    listener = NoteLogger() if listener is None else listener
-    given = None if out is None else Path(out)
-    asked = RunRequest(config, overrides, out=given, resume=resume, restart=restart, from_round=from_round)
+    asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
-    folder = None if given is None else agreed_folder(ranks, asked, checked)
-    return RunJob(checked, folder, resume, restart, listener, profile, dataset, model, ranks).execute()
+    folder = None if out is None else agreed_folder(ranks, asked, checked)
+    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
