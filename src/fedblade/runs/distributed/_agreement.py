@@ -99,6 +99,11 @@ def leave_after_rank_0() -> None:
 
 def _agree_on_versions(ranks: Ranks) -> list[str]:
     """Refuse ranks with other versions, before anything travels whose form they may not share; the hosts of all."""
+    # A script may start several runs. The other ranks wait for the next one as long as rank 0 likes.
+    if ranks.is_rank_0:
+        ranks.broadcast({"kind": "agree"})
+    else:
+        ranks.receive_broadcast()
     everyone = ranks.gather({"host": socket.gethostname(), "fedblade": __version__, "torch": torch.__version__})
     for rank, theirs in enumerate(everyone):
         for name in ("fedblade", "torch"):
