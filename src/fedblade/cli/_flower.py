@@ -154,7 +154,7 @@ def run(
     from fedblade.cli._run import result_sentence
     from fedblade.flower.app import read_app
     from fedblade.flower.following import follow
-    from fedblade.results import RunDirectory
+    from fedblade.results import RunDirectory, report_command
 
     config, _ = read_app(app.path)
     where = chosen_folder(asked, config)
@@ -168,7 +168,7 @@ def run(
         summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(result_sentence(summary))
-        typer.echo(f"report: fedblade report {where}")
+        typer.echo(f"report: {report_command(where)}")
     typer.echo(str(where))
 
 

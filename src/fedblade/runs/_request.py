@@ -1,5 +1,6 @@
 """The configuration that is asked for, and the check that a folder can take the run."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -12,8 +13,8 @@ from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import is_known, read_config
-from fedblade.results import RunDirectory
-from fedblade.runs._changes import Change, changes_of
+from fedblade.results import CONFIG, RunDirectory
+from fedblade.runs._changes import Change, changes_of, stored_table
 from fedblade.runs._reuse import check_code
 
 _TRACKERS = "trackers"
@@ -61,12 +62,13 @@ class RunRequest:
         self.check_options()
         if self._directory is not None:
             if self._directory.exists:
-                stored = self._directory.stored_config()
+                stored = _checked_config(self._directory)
                 return complete_config(apply_overrides(stored, _without_named_again(self.overrides, stored)))
             if self.overrides.keys() <= {_TRACKERS}:
+                example = f"`fedblade run quickstart --resume --out {shlex.quote(str(self.out))}`"
                 raise Misconfigured(
                     f"there is no run in '{self.out}' to go on with. Check the folder, or name what to start there: a "
-                    f"preset, a configuration or settings, such as `fedblade run quickstart --resume --out {self.out}`."
+                    f"preset, a configuration or settings, such as {example}."
                 )
         return load_config(self.source, self.overrides, self.where)[0]
 
@@ -103,6 +105,21 @@ class RunRequest:
         """The folder whose configuration counts."""
         goes_on = (self.resume or self.restart) and self.source is None and not self.where
         return RunDirectory(Path(self.out)) if goes_on and self.out is not None else None
+
+
+def _checked_config(directory: RunDirectory) -> dict[str, Any]:
+    """The configuration in a folder. One that was edited and cannot be used is named, with a way out."""
+    stored, record = stored_table(directory), directory.record
+    try:
+        complete_config(stored)
+    except Misconfigured as error:
+        if record is None or stored == record.config:
+            raise
+        raise Misconfigured(
+            f"'{directory.path / CONFIG}' was edited: {error} Correct it, or remove this file to go on with the "
+            f"settings that the run has."
+        ) from error
+    return stored
 
 
 def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,8 +108,9 @@ def _copy(source: RunDirectory, target: RunDirectory, record: FolderRecord, roun
         _copy_file(file, target.path / file.relative_to(source.path))
     for name, digest in (states or {}).items():
         same_file(state_file(target, name), digest, f"the checkpoint of round {round_}")
+    target.copy_lines_of(record.run, record.rounds)
     for lines in (HISTORY, DIAGNOSTICS):
-        target.take_lines(lines, source, record.run, round_)
+        target.take_lines(lines, source.path, round_)
     deployment = source.read_json(DEPLOYMENT)
     if deployment is not None:
         target.write_json(DEPLOYMENT, _renamed(deployment, round_))
