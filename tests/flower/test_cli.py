@@ -68,6 +68,7 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("down", "nowhere"), "'nowhere' holds no Flower app"),
         (("run", "app"), "is not up. Start it: fedblade flower up"),
         (("run", "app", "--resume"), "--resume needs the folder of the run"),
+        (("run", "app", "--from-round", "3"), "It needs the folder of that run: --resume --out DIR"),
         (("up", "app", "--nodes", "3"), "--nodes 3 is more than there are clients (2)"),
         (("init", "app"), "'app' is not an empty folder"),
         (("init", "new", "nothing"), "nothing"),

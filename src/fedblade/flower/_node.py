@@ -192,11 +192,16 @@ class Node:
         return SingleStates(self._folder(facts) / "tuned")
 
     def _store(self, facts: Facts, client: int) -> UsedStates:
-        return UsedStates(self._folder(facts), client, facts)
+        earlier = [(self._run_folder(token), int(end)) for token, end in facts.get("earlier", ())]
+        return UsedStates(self._folder(facts), client, facts, earlier)
 
     def _folder(self, facts: Facts) -> Path:
-        """Folder of the clients' states in a run."""
-        token = str(facts["token"])
+        """Folder of the clients' states in the run."""
+        return self._run_folder(facts["token"])
+
+    def _run_folder(self, name: object) -> Path:
+        """Folder of the clients' states in the run of this name."""
+        token = str(name)
         if not token.isalnum():
             raise NodeError("refused", f"the server names the run {short_repr(token)}; expected letters and digits.")
         return self.folder / token

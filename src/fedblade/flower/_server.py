@@ -69,7 +69,7 @@ def deployed_setup(
     members.save()
 
     def common_facts() -> dict[str, Any]:
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}
+        return greeting | {"mean_samples": setup.planner.mean_samples, **members.names}
 
     engine = DeployedEngine(
         ENGINE,

@@ -151,6 +151,14 @@ class FolderFiles:
         kept = f" Odd lines are kept in '{name}{_SET_ASIDE}'." if found.odd else ""
         return tuple(f"{note}.{kept}" for note in found.notes)
 
+    def take_lines(self, name: str, folder: Path, last: int) -> None:
+        """Take over a file of lines from another folder up to the round `last`, as far as the journal there mends it.
+
+        That folder is of the same run.
+        """
+        journal = None if self._journal is None else self._journal.at(folder / JOURNAL)
+        self._replace_lines(name, recover(folder / name, journal, last).lines)
+
     def _replace_lines(self, name: str, lines: Mapping[int, str]) -> None:
         """Make `lines`, by round or client, the whole of a file; an absent file stays absent if there are none."""
         content = "".join(f"{line}\n" for line in lines.values())

@@ -19,7 +19,7 @@ from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._setup import Setup
-from fedblade.runs._summary import changes_on_record, summarise
+from fedblade.runs._summary import past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import ClientRecord
 
@@ -58,7 +58,7 @@ def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) 
     """The result of a run that just ended."""
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
-    summary = summarise(setup, driver.history, "finished", driver.clients, changes_on_record(directory))
+    summary = summarise(setup, driver.history, "finished", driver.clients, past_on_record(directory))
     return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=driver.diagnostics.records)
 
 
