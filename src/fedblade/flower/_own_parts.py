@@ -19,6 +19,7 @@ from typing import Any
 
 from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured
+from fedblade.flower._node_errors import NodeError
 from fedblade.flower._node_setup import Facts
 from fedblade.flower.app import split_tables
 from fedblade.flower.app_folder import CONFIG, PARTS
@@ -47,9 +48,10 @@ class Approval:
         # A configuration with other references is not even completed, because that imports what it names.
         known = terms == self._terms and self._references.issuperset(_references(config))
         if not known or complete_config(dict(config)).table() != self._config:
-            raise Misconfigured(
+            raise NodeError(
+                "not pinned",
                 "the configuration of this request is not the one in the app that this node has pinned. Start the run "
-                "with the pinned app, or pin the new app on all nodes."
+                "with the pinned app, or pin the new app on all nodes.",
             )
         self._approved.append((config, terms))
 
