@@ -42,7 +42,10 @@ def digest(driver):
 
 @dataclass
 class Far:
-    """A run on nodes of its own: the transport, the journal and where everything is."""
+    """A run on nodes of its own: the transport, the journal and where everything is.
+
+    The lengths of updates are noted in every round; they are in `updates`, all other events in `events`.
+    """
 
     config: Any
     folder: Path
@@ -51,13 +54,17 @@ class Far:
     order: Any = list
     there: Any = None
     events: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self):
         given = nodes(self.folder, self.config.federation.num_clients) if self.there is None else self.there
         self.transport = LocalTransport(given, order=self.order, tamper=self.tamper)
 
     def setup(self):
-        return deployed_setup(self.config, self.deployment, self.transport, self.folder / "run", self.events.append)
+        return deployed_setup(self.config, self.deployment, self.transport, self.folder / "run", self._note)
+
+    def _note(self, event):
+        (self.updates if event["event"] == "updates" else self.events).append(event)
 
     def trained(self, directory=None):
         return trained(self.setup(), directory)

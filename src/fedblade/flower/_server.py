@@ -1,7 +1,6 @@
 """The server of a deployed run: it waits for the nodes, then runs the rounds like every other run."""
 
 import json
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,15 +11,15 @@ import numpy as np
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
-from fedblade.core.files import write_atomic
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
 from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport
 from fedblade.engines.sequential import SequentialEngine
+from fedblade.flower._deployment_record import read_record, record_clients
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
-from fedblade.results import DEPLOYMENT, EVENTS
-from fedblade.runs import Setup, prepare
+from fedblade.results import EVENTS
+from fedblade.runs import Claims, Setup, prepare
 
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
@@ -38,9 +37,12 @@ def deployed_setup(
     """Wait for the nodes of all clients, then set up the run on the server."""
     check_deployable(config)
     greeting = {"config": config.table(), "num_classes": deployment.num_classes, "data": deployment.data}
-    roster = Roster(transport, greeting, config.federation.num_clients, journal)
+    former = read_record(folder)
+    digests = {} if former is None else former.digests
+    roster = Roster(transport, greeting, config.federation.num_clients, journal, digests)
     roster.gather(deployment.wait_seconds)
     shares = deployment.data == "shares"
+    has_test_set = shares or bool(deployment.test)
     setup = _shares_setup(config, roster.clients) if shares else _nodes_setup(config, deployment, roster.clients)
     terms = Terms(
         round_seconds=deployment.round_seconds,
@@ -53,7 +55,9 @@ def deployed_setup(
     )
 
     def common_facts() -> dict[str, Any]:
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)}
+        # This is first called after the folder is locked, so that no run writes into the folder of another one.
+        token = record_clients(folder, roster.clients).token
+        return greeting | {"mean_samples": setup.planner.mean_samples, "token": token}
 
     engine = DeployedEngine(
         ENGINE,
@@ -61,23 +65,15 @@ def deployed_setup(
         SequentialEngine(setup.problem),
         Dispatch(transport, roster, terms, common_facts, journal, setup.method.sent, setup.start),
         folder / "checkpoints" / "waiting",
-        setup.test if shares or deployment.test else None,
+        setup.test if has_test_set else None,
     )
-    return replace(setup, engine=engine)
+    return replace(setup, engine=engine, claims=_claims(roster.clients, has_test_set=has_test_set))
 
 
-def run_token(folder: Path) -> str:
-    """The name by which nodes know the run; a resumed run has the same name."""
-    path = folder / DEPLOYMENT
-    if path.is_file():
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["token"])
-        except (ValueError, KeyError, OSError) as error:
-            raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run in another folder.") from error
-    token = secrets.token_hex(8)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"token": token}))
-    return token
+def _claims(clients: Mapping[int, ClientDescription], *, has_test_set: bool) -> Claims:
+    """Nodes measure the personal models, and the global model too if the server has no test set."""
+    samples = {client: description.test_samples for client, description in clients.items()}
+    return Claims(frozenset({"personal"}) if has_test_set else frozenset({"global", "personal"}), samples)
 
 
 def _shares_setup(config: RunConfig, clients: Mapping[int, ClientDescription]) -> Setup:

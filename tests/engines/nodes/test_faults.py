@@ -42,7 +42,10 @@ def test_a_straggler_is_left_out_of_a_round_and_takes_part_in_the_next(method, t
     # Its state of the rounds that were not used is not used either.
     assert digest(far) == digest(alone(config, {1: [2], 2: [2]}))
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 1, 0]
-    assert run.refused() == []
+    whole, without = [0, 1, 2, 3, 4], [0, 1, 3, 4]
+    assert [row["contributors"] for row in far.history] == [whole, without, without, whole]
+    late = {"event": "late", "kind": "train", "client": 2, "node": "102", "seconds": QUICK.round_seconds}
+    assert run.events == [late | {"round": 2}, late | {"round": 3}]
 
 
 def test_states_of_unused_rounds_do_not_push_the_used_one_out(tmp_path):
@@ -92,7 +95,8 @@ def test_below_the_quorum_only_the_missing_are_asked_again(tmp_path):
     run = Far(config, tmp_path, tamper=tamper)
     far = run.trained()
     assert digest(far) == digest(alone(config))
-    (event,) = run.events
+    *late, event = run.events
+    assert [(each["event"], each["round"], each["client"]) for each in late] == [("late", 2, k) for k in (0, 2, 4)]
     assert (event["event"], event["round"], event["replies"], event["wanted"]) == ("too few replies", 2, 2, 3)
     again = [r.facts["client"] for r in run.transport.asked if r.kind == "train" and r.facts["attempt"] == 1]
     assert again == [0, 2, 4]
@@ -125,7 +129,7 @@ def test_without_a_quorum_the_run_stops_and_can_be_resumed_to_the_undisturbed_mo
         run.trained(directory)
     directory.close()
     assert not (tmp_path / "run" / "checkpoints" / "waiting").exists()
-    assert [event["event"] for event in run.events] == ["too few replies"] * 3
+    assert [event["event"] for event in run.events] == ["late", "late", "late", "too few replies"] * 3
     run.transport.tamper = None
     directory = opened(config, tmp_path, resume=True)
     far = run.trained(directory)

@@ -1,6 +1,6 @@
 """The parts of the deployed engine: requests to nodes, the checks of their replies, and the sum of the replies."""
 
-from fedblade.engines.nodes._descriptions import ClientDescription
+from fedblade.engines.nodes._descriptions import ClientDescription, digests_differ
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
 from fedblade.engines.nodes._roster import Journal, Roster
 from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
@@ -15,4 +15,5 @@ __all__ = [
     "SizeLimit",
     "Terms",
     "Transport",
+    "digests_differ",
 ]

@@ -89,6 +89,10 @@ class Dispatch:
         """All clients that hold samples, in ascending id."""
         return [client for client, description in sorted(self._roster.clients.items()) if any(description.counts)]
 
+    def test_samples(self, client: int) -> int:
+        """The number of test samples that a client's node declared."""
+        return self._roster.clients[client].test_samples
+
     def refresh(self) -> None:
         """Greet nodes that are new or have come back."""
         self._roster.refresh(self.terms.round_seconds)
@@ -126,8 +130,15 @@ class Dispatch:
             return None
         self._asked[client] = self._transport.nodes().get(node)
         self._lost.pop(client, None)
-        all_facts = {**self._common_facts, **facts, "client": client, "round": round_}
-        if self._made_by_nodes and self._roster.clients[client].fixed == self._digest:
+        described = self._roster.clients[client]
+        all_facts = {
+            **self._common_facts,
+            **facts,
+            "client": client,
+            "round": round_,
+            "salted_digest": described.salted_digest,
+        }
+        if self._made_by_nodes and described.fixed == self._digest:
             all_facts["fixed"] = self._digest
             tensors = {name: leaf for name, leaf in tensors.items() if name not in self._made_by_nodes}
         return Request(kind, node, all_facts, tensors)
@@ -137,24 +148,29 @@ class Dispatch:
     ) -> Iterator[tuple[Request | None, Reply | None]]:
         """Each request with its reply, as replies arrive; the reply is None if it is refused.
 
-        A lost node is noted in the journal and gives no pair.
+        A client whose node is lost, or that has not replied when the time is over, is noted in the journal and gives
+        no pair.
         """
-        limit = SizeLimit.of(template.tensors)
+        limit, unanswered = SizeLimit.of(template.tensors), {id(request): request for request in requests}
         for request, reply in replies(self._transport, requests, self.terms.round_seconds, limit):
             if request is None:
                 self._refuse(kind, round_, None, reply.node, reply.error or "")
                 yield None, None
                 continue
             client = int(request.facts["client"])
+            unanswered.pop(id(request), None)
             if reply.node is None:
                 self._lost[client] = self._asked.get(client)
                 self.note("lost", kind, round_, client=client, node=str(request.node), reason=reply.error or "")
                 continue
             to_repeat = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": kind}
-            reason = template.refusal(reply, to_repeat)
+            reason = template.refusal(reply, to_repeat, request.facts.get("test_samples"))
             if reason is not None:
                 self._refuse(kind, round_, client, request.node, reason)
             yield request, reply if reason is None else None
+        for request in unanswered.values():
+            facts = {"client": int(request.facts["client"]), "node": str(request.node)}
+            self.note("late", kind, round_, **facts, seconds=self.terms.round_seconds)
 
     def _refuse(self, kind: Kind, round_: int, client: int | None, node: int | None, reason: str) -> None:
         shown = printable(reason, REASON_CHARACTERS)

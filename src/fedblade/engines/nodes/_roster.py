@@ -2,11 +2,17 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fedblade.core.errors import RunFailed
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
-from fedblade.engines.nodes._descriptions import ClientDescription, InvalidDescription, read_descriptions
+from fedblade.engines.nodes._descriptions import (
+    ClientDescription,
+    InvalidDescription,
+    digests_differ,
+    read_descriptions,
+)
 from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport, replies
 
 Journal = Callable[[Mapping[str, Any]], None]
@@ -23,11 +29,20 @@ class Roster:
 
     A client belongs to the first node that claims it. Another node can take the client over only when the first node is
     gone, and only with the same samples once the run has begun. A node that comes back with other samples no longer
-    speaks for the client. `greeting` are the facts that every node needs for its answer.
+    speaks for the client. `greeting` are the facts that every node needs for its answer. `digests` are the salted
+    digests of the clients' samples when the run began, if the run goes on.
     """
 
-    def __init__(self, transport: Transport, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        greeting: Mapping[str, Any],
+        num_clients: int,
+        journal: Journal,
+        digests: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._transport, self._greeting, self._num_clients, self._journal = transport, greeting, num_clients, journal
+        self._digests_at_start = digests
         self._greeted: dict[int, str] = {}
         self._nodes: dict[int, int] = {}
         self._refusals: dict[tuple[int, str], None] = {}
@@ -121,13 +136,30 @@ class Roster:
             if owner is not None and owner != node and owner in there:
                 conflicts.append(f"node {node} claims client {client}, for which node {owner} speaks")
                 self._refuse(node, conflicts[-1], client)
-            elif self._begun and description != self.clients[client]:
+            elif self._holds_other_samples(client, description):
                 self._refuse(node, f"client {client} holds other samples than when the run began", client)
                 self._release(node, [client])
             else:
                 self._nodes[client] = node
+                self._note_new_salt(node, client, description.salted_digest)
                 self.clients[client] = description
         return conflicts
+
+    def _holds_other_samples(self, client: int, description: ClientDescription) -> bool:
+        """Whether a client's samples are not those with which the run began, by their counts or digests."""
+        if self._begun and description != self.clients[client]:
+            return True
+        return digests_differ(self._known_digest(client), description.salted_digest)
+
+    def _note_new_salt(self, node: int, client: int, digest: str) -> None:
+        """Write to the journal that samples cannot be compared, because the node has another salt than before."""
+        if self._known_digest(client) not in ("", digest):
+            self._journal({"event": "new salt", "node": str(node), "client": client})
+
+    def _known_digest(self, client: int) -> str:
+        """The salted digest of a client's samples in this run; empty if it is not known yet."""
+        described = self.clients.get(client) if self._begun else None
+        return self._digests_at_start.get(client, "") if described is None else described.salted_digest
 
     def _release(self, node: int, clients: Iterable[int]) -> None:
         """Take these clients away from a node, as far as the node speaks for them."""
