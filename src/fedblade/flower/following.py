@@ -64,7 +64,8 @@ def _show_until_end(
                 raise
         events = read_lines(journal).objects
         for event in events[num_told:]:
-            if event.get("event") != "failed":  # the run's last error says it
+            # The run's last error says why it failed; lengths of updates are for the report.
+            if event.get("event") not in ("failed", "updates"):
                 listener.on_note(_event_text(event))
         num_told = len(events)
         for record in directory.history():

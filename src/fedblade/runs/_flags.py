@@ -1,7 +1,6 @@
 """Warnings for a reader of the results: divergence, chance, health counters, idle rounds and missing clients."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from fedblade import protocols
 from fedblade.core.plan import IntArray
 from fedblade.core.words import listing, plural
 from fedblade.partitions import Reported
+from fedblade.results import count_contributions
 from fedblade.runs._setup import Setup
 from fedblade.runs._untrained import untrained_rounds
 
@@ -114,15 +114,11 @@ def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
 
     Rounds of an earlier version have no `contributors` and say nothing.
     """
-    asked, missing = Counter[int](), Counter[int]()
-    for record in history:
-        if (contributors := record.get("contributors")) is not None:
-            asked.update(record["clients"])
-            missing.update(set(record["clients"]).difference(contributors))
-    often = [client for client in missing if missing[client] > _OFTEN_MISSING * asked[client]]
-    often.sort(key=lambda client: (-missing[client] / asked[client], -missing[client], client))
+    rounds = [(record["clients"], record["contributors"]) for record in history if "contributors" in record]
+    often = [found for found in count_contributions(rounds) if found.missing > _OFTEN_MISSING * found.asked]
+    often.sort(key=lambda found: (-found.missing / found.asked, -found.missing, found.client))
     if not often:
         return []
-    shown = [f"client {client} in {missing[client]} of {asked[client]}" for client in often[:_MOST_NAMED]]
+    shown = [f"client {found.client} in {found.missing} of {found.asked}" for found in often[:_MOST_NAMED]]
     shown += [f"{len(often) - _MOST_NAMED} more"] if len(often) > _MOST_NAMED else []
     return [f"missing in more than a tenth of the rounds that asked them: {listing(shown)}"]
