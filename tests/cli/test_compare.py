@@ -122,6 +122,7 @@ def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, 
     rows = [json.loads(line) | {"test_accuracy": 99.0} for line in (run / "history.jsonl").read_text().splitlines()]
     for better in (tmp_path / "c/other-seed1", tmp_path / "c/other-seed2"):
         shutil.copytree(run, better)
+        (better / "folder.json").unlink()
         (better / "config.toml").write_text((run / "config.toml").read_text().replace('"fedavg"', '"fedprox"'))
         (better / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -87,9 +87,11 @@ def test_a_copy_beside_the_checkpoints_is_no_checkpoint(cli, small, tmp_path):
     assert json.loads((tmp_path / "mine" / "summary.json").read_text())["status"] == "finished"
 
 
-def test_the_configuration_of_a_run_that_is_no_text_is_named(cli, small, tmp_path):
+def test_a_configuration_that_is_no_text_is_read_from_the_record_or_named(cli, small, tmp_path):
     cli("run", *small, "--out", "mine").done()
     (tmp_path / "mine" / "config.toml").write_bytes(b"seed = 1 # \xff\n")
+    assert "is already finished" in cli("run", "--resume", "--out", "mine").done().out
+    (tmp_path / "mine" / "folder.json").unlink()
     answer = cli("run", "--resume", "--out", "mine")
     assert answer.status in (1, 2)
     assert answer.err.startswith("error: 'mine/config.toml' cannot be read: 'utf-8' codec can't decode")

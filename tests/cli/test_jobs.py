@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,8 +65,9 @@ def test_runs_side_by_side_give_the_files_of_one_run_after_another(cli, small, o
     assert last == alone.err.splitlines()[-1]
     assert "error: 2 of 6 runs failed: the server's parameters became non-finite" in last
     assert len([line for line in warning if "UserWarning: a warning of the method" in line]) == 1
-    for label in ("fedavg seed 1 (1/6)", "scaffold seed 1 (3/6)"):
-        assert f"[{label}] round 3/3" in shared.out
+    for label in ("fedavg seed 1", "scaffold seed 1"):
+        # The number says when the run was started, and that depends on how fast the others were.
+        assert re.search(rf"\[{label} \([1-6]/6\)\] round 3/3", shared.out)
     assert "6 of 6 runs ended" in shared.out
     assert folders(tmp_path / "alone") == [tmp_path / "alone" / run.name for run in folders(tmp_path / "shared")]
     for run in folders(tmp_path / "shared"):

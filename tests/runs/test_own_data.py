@@ -118,6 +118,7 @@ def test_models_of_older_versions_predict_as_before(small_run, digits, tmp_path)
     tensors, facts = read_tensors(path)
     old = {key: facts[key] for key in ("input_shape", "num_classes", "unit", "mean", "std", "class_names")}
     write_tensors(path, tensors, old)
+    (tmp_path / "run" / "folder.json").unlink()
     model = fedblade.load(tmp_path / "run")
     assert torch.equal(model.predict(digits[2]), result.model.predict(digits[2]))
     with pytest.raises(Misconfigured, match="from 0 to 255"):

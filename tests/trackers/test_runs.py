@@ -116,7 +116,7 @@ def test_a_run_goes_on_with_other_trackers(tmp_path, before, after, spelled_out)
     result = fedblade.run(trackers=after, out=out, resume=True, listener=listener, **(SMALL if spelled_out else {}))
     assert len(result.history) == 3
     assert [note.split()[0] for note in listener.notes if "stopped" in note] == after
-    assert tomllib.loads((out / "config.toml").read_text())["trackers"] == before
+    assert tomllib.loads((out / "config.toml").read_text())["trackers"] == after
 
 
 @pytest.mark.usefixtures("broken")
@@ -135,8 +135,8 @@ def test_a_folder_from_before_there_were_trackers_can_go_on(tmp_path):
     config = (out / "config.toml").read_text()
     (out / "config.toml").write_text(config.replace("trackers = []\n", ""))
     assert len(fedblade.run(out=out, resume=True, **SMALL).history) == 3
-    with pytest.raises(Misconfigured, match=r"federation\.rounds"):
-        fedblade.run(out=out, resume=True, **{**SMALL, "rounds": 4})
+    with pytest.raises(Misconfigured, match=r"optimizer\.lr"):
+        fedblade.run(out=out, resume=True, **{**SMALL, "lr": 0.3})
 
 
 def test_a_finished_run_is_read_back_without_its_trackers(tmp_path, monkeypatch):

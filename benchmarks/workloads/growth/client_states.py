@@ -18,7 +18,7 @@ from fedblade.core.listener import RoundRecord, RunListener
 
 MOST_WAITS = 10
 CASE = Case(
-    "SCAFFOLD over FedAvg, 1,000 clients a round, on disk",
+    "SCAFFOLD over FedAvg, on disk",
     "seconds of the rounds after the first, both methods stacked, with a run folder and a checkpoint after every "
     f"round: 1,000 clients with 20 pictures of 8 × 8 pixels, small CNN, 3 epochs; at most {MOST_WAITS} calls of fsync "
     "a round",

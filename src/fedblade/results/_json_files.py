@@ -53,7 +53,7 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file, empty where there is none."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
         raise Misconfigured(f"'{path}' cannot be read ({error.strerror}). Check its permissions.") from error

@@ -86,7 +86,7 @@ def _read_run(folder: Path) -> RunRecord:
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*broken_files, *broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
-        changed=_changed_files(folder),
+        changed=tuple(file for file in _changed_files(folder) if file not in broken_files),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
         stored_fields=fields,

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig, complete_config
+from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
@@ -53,13 +54,20 @@ def requested_config(
     if resume and out is not None and source is None and not where:
         directory = RunDirectory(Path(out))
         if directory.exists:
-            return complete_config(apply_overrides(directory.stored_config(), overrides))
+            stored = directory.stored_config()
+            return complete_config(apply_overrides(stored, _without_named_again(overrides, stored)))
         if overrides.keys() <= {_TRACKERS}:
             raise Misconfigured(
                 f"there is no run in '{out}' to go on with. Check the folder, or name what to start there: a preset, "
                 f"a configuration or settings, such as `fedblade run quickstart --resume --out {out}`."
             )
     return load_config(source, overrides, where)[0]
+
+
+def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides without parts that the run has already: to name a part again must not lose its knobs."""
+    same = {key: stored.get(kind, {}).get("name") for kind in NAMED for key in (kind, f"{kind}.name")}
+    return {key: value for key, value in overrides.items() if key not in same or value != same[key]}
 
 
 def _check_seeds(seeds: Any) -> list[int]:
