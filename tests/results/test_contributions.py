@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from fedblade.flower._server import deployed_setup, journal_of
+from fedblade.flower._journal import RunJournal
+from fedblade.flower._server import deployed_setup
 from fedblade.report import build_report
 from fedblade.results import CLAIMED_NOTE, comparison_rows, comparison_table, contributions, latex, markdown, read_runs
 from fedblade.runs import RunJob
@@ -23,12 +24,13 @@ def executed(folder, **terms):
     run.transport.tamper = lambda request, reply: (
         [] if late.items() <= ({"kind": request.kind} | dict(request.facts)).items() else [reply]
     )
-    journal = journal_of(folder / "run")
-    return RunJob(
-        config,
-        folder / "run",
-        make_setup=lambda: deployed_setup(config, run.deployment, run.transport, folder / "run", journal),
-    ).execute()
+    journal = RunJournal(folder / "run")
+
+    def make_setup():
+        journal.begin()
+        return deployed_setup(config, run.deployment, run.transport, folder / "run", journal)
+
+    return RunJob(config, folder / "run", make_setup=make_setup).execute()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_clone
 from fedblade.engines.nodes import Reply, Request, SizeLimit
 from fedblade.flower._node import Node
+from fedblade.flower._node_errors import error_facts, error_text
 
 Tamper = Callable[[Request, Reply], Sequence[Reply]]
 
@@ -61,5 +62,6 @@ class LocalTransport:
         try:
             facts, tensors = self.there[request.node].answer(request.kind, request.facts, request.tensors)
         except FedbladeError as error:
-            return Reply(id_, request.node, error=str(error))
-        return Reply(id_, request.node, json.loads(json.dumps(facts)), tensors)
+            facts, tensors = error_facts(error), {}
+        facts = json.loads(json.dumps(facts))
+        return Reply(id_, request.node, facts, tensors, error_text(facts) if "error" in facts else None)

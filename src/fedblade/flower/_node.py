@@ -1,21 +1,21 @@
 """A node: answers the server's requests by training and measuring with the sequential engine."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedblade._version import __version__
-from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.single_states import SingleStates
 from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
-from fedblade.core.untrusted_text import short_repr
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable, short_repr
 from fedblade.engines.base import RoundOutcome
-from fedblade.engines.nodes import digests_differ
+from fedblade.engines.nodes import digests_differ, own_protocol, protocol_difference
 from fedblade.engines.packing import pack
 from fedblade.flower._client_states import UsedStates, make_run_folder
+from fedblade.flower._node_errors import PROTOCOL, NodeError, failing_with
 from fedblade.flower._node_setup import (
     Facts,
     OwnData,
@@ -32,11 +32,13 @@ from fedblade.runs import (
     compute_settings,
     measured_client,
     plan_phases,
+    revisions_of,
     tuning_stages,
 )
 
 Answer = tuple[dict[str, Any], Tree]
 """The facts and the tensors of a reply."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,19 @@ class Node:
 
     def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
         """The answer to a request; raises an error if the request cannot be carried out."""
+        difference = protocol_difference(facts, "the coordinator", "this node")
+        if difference is not None:
+            raise NodeError(PROTOCOL, f"{difference}. Install a release of fedblade with the coordinator's protocol.")
+        if kind == "refused":
+            reason = printable(str(facts.get("reason")), REASON_CHARACTERS)
+            _log.error("the coordinator has refused this node: %s", reason)
+            return {}, {}
         self._check(facts["config"]["federation"]["num_clients"], facts["data"])
         if kind == "hello":
             return {"clients": {str(client): self._description(client, facts) for client in self.clients}}, {}
         client = int(facts["client"])
         if client not in self.clients:
-            raise Misconfigured(f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
+            raise NodeError("foreign", f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
         handlers: Mapping[str, Callable[[Setup, int, Facts, Tree], Answer]] = {
             "train": self._train,
             "collect": self._collect,
@@ -67,7 +76,7 @@ class Node:
         }
         setup = self._setup(facts, client)
         self._check_samples(facts, client)
-        with compute_settings(setup):
+        with compute_settings(setup), failing_with("refused"):
             answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
         return answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
@@ -76,24 +85,28 @@ class Node:
         """Refuse clients that the run does not have, data that it does not expect, and data that two clients share."""
         outside = [client for client in self.clients if not 0 <= client < num_clients]
         if outside:
-            raise Misconfigured(
+            raise NodeError(
+                "outside",
                 f"this node speaks for client {outside[0]}, but the run has clients 0 to {num_clients - 1}. "
-                f"Correct `clients` in the node's configuration."
+                f"Correct `clients` in the node's configuration.",
             )
         if data == "nodes" and self.data is None:
-            raise Misconfigured(
+            raise NodeError(
+                "no data",
                 'this node has no data of its own, and the run expects them (flower.data = "nodes"). Give the node '
-                '`data` in its configuration, such as data="/path/to/samples.npz".'
+                '`data` in its configuration, such as data="/path/to/samples.npz".',
             )
         if data != "nodes" and self.data is not None:
-            raise Misconfigured(
+            raise NodeError(
+                "own data",
                 f"this node has data of its own, and the run gives every client a share of its data set (flower.data = "
-                f'"{data}"). Set flower.data = "nodes" in the app, or leave `data` out of the node\'s configuration.'
+                f'"{data}"). Set flower.data = "nodes" in the app, or leave `data` out of the node\'s configuration.',
             )
         if self.data is not None and len(self.clients) > 1:
-            raise Misconfigured(
+            raise NodeError(
+                "shared data",
                 f"this node has data of its own and speaks for clients {list(self.clients)}, who would all train on "
-                f"them. Start a node for each client."
+                f"them. Start a node for each client.",
             )
 
     def _description(self, client: int, facts: Facts) -> dict[str, Any]:
@@ -108,7 +121,8 @@ class Node:
             "given_shape": list(setup.dataset.given_shape or ()),
             "test_samples": 0 if self.data is None else len(setup.test_order),
             "salted_digest": self._salted_digest(facts, client),
-            "version": __version__,
+            "revisions": revisions_of(setup.config),
+            **own_protocol(),
             "fixed": tree_digest(setup.start.fixed),
         }
 
@@ -116,7 +130,9 @@ class Node:
         return node_setup(*self._setup_key(facts, client))
 
     def _salted_digest(self, facts: Facts, client: int) -> str:
-        return salted_digest(self.folder, samples_digest(*self._setup_key(facts, client)))
+        digest = samples_digest(*self._setup_key(facts, client))
+        with failing_with("disk"):
+            return salted_digest(self.folder, digest)
 
     def _setup_key(self, facts: Facts, client: int) -> tuple[str, int, OwnData | None, str]:
         """What the set-up of a run on this node depends on."""
@@ -127,9 +143,10 @@ class Node:
     def _check_samples(self, facts: Facts, client: int) -> None:
         """Refuse to work on other samples than those that the node described when it was greeted."""
         if digests_differ(str(facts.get("salted_digest", "")), self._salted_digest(facts, client)):
-            raise Misconfigured(
+            raise NodeError(
+                "other samples",
                 f"the samples of client {client} have changed since the run began. Put the former samples back, or "
-                f"start a new run with the new ones."
+                f"start a new run with the new ones.",
             )
 
     def _train(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
@@ -149,7 +166,7 @@ class Node:
         store, names = self._store(facts, client), list(facts["sums"])
         chosen = [exchange.sums for exchange in setup.method.exchanges if [s.name for s in exchange.sums] == names]
         if not chosen:
-            raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
+            raise NodeError("unknown exchange", f"method '{setup.config.method.name}' has no exchange of {names}.")
         server, cohort = server_state(setup, facts, tensors), one_client_cohort(setup, client, facts)
         outcome = setup.engine.collect(server, cohort, store, chosen[0])
         return _pack_outcome(outcome, store)
@@ -158,8 +175,8 @@ class Node:
         """Train the client's personal model on the next stage of the protocol, and save it."""
         stages, stage = tuning_stages(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
         if stage >= len(stages):
-            raise Misconfigured(
-                f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
+            raise NodeError(
+                "refused", f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
             )
         phases, tuned_states = stages[stage], self._tuned_states(facts)
         state = _personal_state(tuned_states, self._store(facts, client), client, stage)
@@ -170,8 +187,9 @@ class Node:
         )
         server = server_state(setup, facts, tensors)
         ((_, tuned),) = setup.engine.adapt(server, cohort, lambda _: state, facts["lr"], phases)
-        make_run_folder(self._folder(facts))
-        tuned_states.put(client, stage, tuned)
+        with failing_with("disk"):
+            make_run_folder(self._folder(facts))
+            tuned_states.put(client, stage, tuned)
         return _pack_outcome(RoundOutcome())
 
     def _measure(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
@@ -201,10 +219,7 @@ class Node:
         """Folder of the clients' states in a run."""
         token = str(facts["token"])
         if not token.isalnum():
-            raise Misconfigured(
-                f"the server names the run {short_repr(token)}; expected letters and digits. Use one version of "
-                f"fedblade everywhere."
-            )
+            raise NodeError("refused", f"the server names the run {short_repr(token)}; expected letters and digits.")
         return self.folder / token
 
 
@@ -220,5 +235,5 @@ def _personal_state(tuned_states: SingleStates, store: UsedStates, client: int, 
         return store.get(client, 0)
     state = tuned_states.get(client, stage - 1)
     if state is None:
-        raise RunFailed(f"the model that client {client} tuned is gone from this node's folder.")
+        raise NodeError("lost model", f"the model that client {client} tuned is gone from this node's folder.")
     return state

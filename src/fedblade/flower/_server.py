@@ -1,7 +1,5 @@
 """The server of a deployed run: it waits for the nodes, then runs the rounds like every other run."""
 
-import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +11,12 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
-from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport
+from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport, own_protocol
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._deployment_record import read_record, record_clients
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
-from fedblade.results import EVENTS
-from fedblade.runs import Claims, Setup, prepare
+from fedblade.runs import Claims, Setup, prepare, revisions_of
 
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
@@ -36,7 +33,7 @@ def deployed_setup(
 ) -> Setup:
     """Wait for the nodes of all clients, then set up the run on the server."""
     check_deployable(config)
-    greeting = {"config": config.table(), "num_classes": deployment.num_classes, "data": deployment.data}
+    greeting = _greeting(config, deployment)
     former = read_record(folder)
     digests = {} if former is None else former.digests
     roster = Roster(transport, greeting, config.federation.num_clients, journal, digests)
@@ -68,6 +65,17 @@ def deployed_setup(
         setup.test if has_test_set else None,
     )
     return replace(setup, engine=engine, claims=_claims(roster.clients, has_test_set=has_test_set))
+
+
+def _greeting(config: RunConfig, deployment: Deployment) -> dict[str, Any]:
+    """The facts with which every node is greeted."""
+    return {
+        **own_protocol(),
+        "config": config.table(),
+        "num_classes": deployment.num_classes,
+        "data": deployment.data,
+        "revisions": revisions_of(config),
+    }
 
 
 def _claims(clients: Mapping[int, ClientDescription], *, has_test_set: bool) -> Claims:
@@ -137,17 +145,3 @@ def _check_scaling(test_set: Dataset | None, clients: Mapping[int, ClientDescrip
             f"inputs x are scaled as {', '.join(shown)}; expected one way. Store them in one type, bytes or real "
             f"numbers, on all nodes."
         )
-
-
-def journal_of(folder: Path) -> Journal:
-    """A journal that appends events to `deployment.jsonl` in the folder of the run, as soon as the folder exists."""
-    pending: list[str] = []
-
-    def note(event: Mapping[str, Any]) -> None:
-        pending.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
-        if folder.is_dir():
-            with (folder / EVENTS).open("a", encoding="utf-8") as file:
-                file.writelines(pending)
-            pending.clear()
-
-    return note

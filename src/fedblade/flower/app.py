@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedblade.config.run_config import RunConfig, complete_config
+from fedblade.config.run_config import HELD_BY_NODES, RunConfig, complete_config
 from fedblade.config.schema import Section
 from fedblade.config.validation import validate
 from fedblade.core.errors import Misconfigured
@@ -68,6 +68,9 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
             f"{deployment.num_classes}. Set it to 2 or more."
         )
+    if deployment.data == "nodes":
+        # Nothing is divided, so a partition that the file names for a run on one machine does not count.
+        tables = tables | {"partition": {"name": HELD_BY_NODES}}
     config = complete_config(tables)
     augment = config.dataset_settings.augment
     if deployment.data == "nodes" and augment not in ("none", "crop_flip"):

@@ -13,6 +13,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import FedbladeError, RunFailed
 from fedblade.core.files import write_atomic
 from fedblade.core.untrusted_text import printable
+from fedblade.flower._journal import FAILED, FINISHED, STARTED
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app import ENGINE
 from fedblade.flower.app_folder import AppFolder
@@ -23,7 +24,8 @@ _POLL_SECONDS = 1.0
 _LOST_SECONDS = 60.0
 """How long a SuperLink may be unreachable; its supervisor starts it again within seconds."""
 _STOP_SECONDS = 20.0
-_FINISHED = "finished"
+_ENDED = "finished"
+"""The start of a Flower run's status when the run has ended, well or not."""
 _MAX_CHARACTERS = 10_000
 """Characters of an event or of a failure that are shown."""
 
@@ -64,15 +66,15 @@ def _show_until_end(
                 raise
         events = read_lines(journal).objects
         for event in events[num_told:]:
-            # The run's last error says why it failed; lengths of updates are for the report.
-            if event.get("event") not in ("failed", "updates"):
+            # This process starts the run and tells its end; lengths of updates are for the report.
+            if event.get("event") not in (STARTED, FINISHED, FAILED, "updates"):
                 listener.on_note(_event_text(event))
         num_told = len(events)
         for record in directory.history():
             if record["round"] > num_shown:
                 listener.on_round(record)
                 num_shown = record["round"]
-        if run is not None and str(run["status"]).startswith(_FINISHED):
+        if run is not None and str(run["status"]).startswith(_ENDED):
             return run
         time.sleep(_POLL_SECONDS)
 
@@ -80,7 +82,7 @@ def _show_until_end(
 def _event_text(event: Mapping[str, Any]) -> str:
     """An event of the journal as a sentence."""
     facts = [f"{key} {event[key]}" for key in ("round", "client", "node", "reason") if event.get(key) is not None]
-    return printable(f"{event.get('event')}: {', '.join(facts)}", _MAX_CHARACTERS)
+    return printable(f"{event.get('event')}{': ' if facts else ''}{', '.join(facts)}", _MAX_CHARACTERS)
 
 
 @contextlib.contextmanager
@@ -94,7 +96,7 @@ def _stopping(app: AppFolder, run_id: str) -> Iterator[None]:
         with contextlib.suppress(FedbladeError), SuperLink(app) as superlink:
             superlink.stop(run_id)
             deadline = time.monotonic() + _STOP_SECONDS
-            while time.monotonic() < deadline and not superlink.run(run_id)["status"].startswith(_FINISHED):
+            while time.monotonic() < deadline and not superlink.run(run_id)["status"].startswith(_ENDED):
                 time.sleep(_POLL_SECONDS)
         raise
 

@@ -14,7 +14,9 @@ from fedblade.results._file_names import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
+    DEPLOYMENT,
     DIAGNOSTICS,
+    EVENTS,
     FORMER,
     HISTORY,
     LOCK,
@@ -171,7 +173,12 @@ class RunDirectory(FolderFiles):
 
 
 def _belongs_to_user(item: Path) -> bool:
-    """Whether a run has not made this; a run that was killed at its start leaves an empty folder for checkpoints."""
+    """Whether a run has not made this.
+
+    A run that ended at its start leaves an empty folder for checkpoints, and a deployed run its files about nodes.
+    """
+    if item.name in (DEPLOYMENT, EVENTS):
+        return False
     if item.name == CHECKPOINTS and item.is_dir():
         return any(_belongs_to_user(saved) for saved in item.iterdir())
     return not item.name.startswith((".", FORMER))

@@ -18,7 +18,7 @@ from fedblade.results import CONFIG, RunDirectory
 from support.node_runs import config_of, digest, trained
 from support.three_wards import CHANGES, apart, saved, together, ward
 
-OTHER = "the samples of client 1 have changed since the run began"
+OTHER = "its samples have changed since the run began"
 
 
 def noise(x, y, x_test, y_test):

@@ -2,6 +2,7 @@
 
 from fedblade.engines.nodes._descriptions import ClientDescription, digests_differ
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
+from fedblade.engines.nodes._protocol import own_protocol, protocol_difference
 from fedblade.engines.nodes._roster import Journal, Roster
 from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
 
@@ -16,4 +17,6 @@ __all__ = [
     "Terms",
     "Transport",
     "digests_differ",
+    "own_protocol",
+    "protocol_difference",
 ]

@@ -1,5 +1,6 @@
 """Which node speaks for which client."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -19,7 +20,10 @@ Journal = Callable[[Mapping[str, Any]], None]
 """Stores an event that a user may want to look up later."""
 _GREETING_SECONDS, _REPEATED_GREETING_SECONDS = 120.0, 10.0
 """How long the server waits for the answer to a greeting, and to a greeting of a node that was silent before."""
+_GREETING_LIMIT = SizeLimit(0, 0, facts=10_000_000)
+"""The longest answers to a greeting have the class counts of many clients."""
 _PAUSE = 0.5
+_log = logging.getLogger(__name__)
 _MAX_LISTED = 8
 """Clients or nodes that a message lists."""
 
@@ -94,7 +98,7 @@ class Roster:
         again, silent = set() if self._begun else set(new), set(new)
         contested: list[str] = []
         requests = [Request("hello", node, self._greeting) for node in new]
-        for request, reply in replies(self._transport, requests, min(seconds, longest), SizeLimit(0, 0)):
+        for request, reply in replies(self._transport, requests, min(seconds, longest), _GREETING_LIMIT):
             silent.discard(-1 if request is None else request.node)
             if request is None:
                 self._refuse(reply.node, reply.error or "")
@@ -122,8 +126,7 @@ class Roster:
         try:
             if reply.error is not None:
                 raise InvalidDescription(reply.error)
-            num_classes = int(self._greeting.get("num_classes", 0))
-            described = read_descriptions(reply.facts, self._num_clients, num_classes)
+            described = read_descriptions(reply.facts, self._num_clients, self._greeting)
         except InvalidDescription as invalid:
             self._refuse(node, str(invalid))
             self._release(node, list(self._nodes))
@@ -173,6 +176,7 @@ class Roster:
         if (node or 0, shown) not in self._refusals:
             self._refusals[node or 0, shown] = None
             self._journal({"event": "refused node", "node": str(node), "client": client, "reason": shown})
+            _log.warning("node %s was refused: %s", node, shown)
 
 
 def _listed(clients: list[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from fedblade.core.tree import Tree, tree_bytes
 
-Kind = Literal["hello", "train", "collect", "tune", "measure"]
+Kind = Literal["hello", "refused", "train", "collect", "tune", "measure"]
 _PAUSE = 0.1
 """Seconds between two looks for replies."""
 
@@ -38,10 +38,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class SizeLimit:
-    """How many arrays and bytes the tensors of a reply may have; a larger reply is not opened."""
+    """How many arrays and bytes the tensors of a reply may have, and characters its facts; no larger one is opened."""
 
     arrays: int
     bytes: int
+    facts: int = 1_000_000
 
     @staticmethod
     def of(tensors: Tree) -> "SizeLimit":
