@@ -1,6 +1,7 @@
 """Nodes in this process, behind the interface that carries requests: real clients and servers, no network."""
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fedblade.core.errors import FedbladeError
@@ -16,7 +17,7 @@ class LocalTransport:
     """Answers at once, in the order that `order` gives to a batch of requests; `tamper` may change what comes back.
 
     A node in `offline` gets nothing, and its requests are lost. One in `forgetful` loses what it is asked and comes
-    back as another incarnation, once.
+    back as another incarnation, once. One in `slow` answers some seconds after it was asked.
     """
 
     def __init__(
@@ -25,6 +26,8 @@ class LocalTransport:
         self.there, self._order, self.tamper = dict(nodes), order, tamper
         self._sent: dict[str, Request] = {}
         self._number = 0
+        self._times: dict[str, float] = {}
+        self.slow: dict[int, float] = {}
         self.offline: set[int] = set()
         self.forgetful: set[int] = set()
         self.incarnations = dict.fromkeys(nodes, 0)
@@ -38,14 +41,18 @@ class LocalTransport:
         for request in requests:
             self._number += 1
             ids.append(str(self._number))
+            self._times[ids[-1]] = time.monotonic()
             # Facts travel as JSON.
             plain = json.loads(json.dumps(dict(request.facts)))
             self._sent[str(self._number)] = Request(request.kind, request.node, plain, tree_clone(request.tensors))
             self.asked.append(request)
+            if request.kind == "refused":
+                # Nobody waits for the reply.
+                self._answer(ids[-1], self._sent.pop(ids[-1]))
         return ids
 
     def receive(self, waiting: Collection[str], largest: SizeLimit) -> Iterator[Reply]:
-        for id_ in self._order([each for each in waiting if each in self._sent]):
+        for id_ in self._order([each for each in waiting if each in self._sent and self._is_ready(each)]):
             request = self._sent.pop(id_)
             if request.node in self.offline:
                 continue
@@ -57,6 +64,11 @@ class LocalTransport:
                 yield self._answer(id_, request)
             else:
                 yield from self.tamper(request, self._answer(id_, request))
+
+    def _is_ready(self, id_: str) -> bool:
+        request = self._sent[id_]
+        slow = 0.0 if request.kind == "hello" else self.slow.get(request.node, 0.0)
+        return time.monotonic() - self._times[id_] >= slow
 
     def _answer(self, id_: str, request: Request) -> Reply:
         try:

@@ -53,6 +53,7 @@ class Far:
     tamper: Any = None
     order: Any = list
     there: Any = None
+    admitted: Any = lambda _: None
     events: list[dict[str, Any]] = field(default_factory=list)
     updates: list[dict[str, Any]] = field(default_factory=list)
 
@@ -61,7 +62,8 @@ class Far:
         self.transport = LocalTransport(given, order=self.order, tamper=self.tamper)
 
     def setup(self):
-        return deployed_setup(self.config, self.deployment, self.transport, self.folder / "run", self._note)
+        run = self.folder / "run"
+        return deployed_setup(self.config, self.deployment, self.transport, run, self._note, self.admitted)
 
     def _note(self, event):
         (self.updates if event["event"] == "updates" else self.events).append(event)

@@ -15,6 +15,7 @@ from fedblade.engines.base import RoundOutcome
 from fedblade.engines.nodes import digests_differ, own_protocol, protocol_difference
 from fedblade.engines.packing import pack
 from fedblade.flower._client_states import UsedStates, make_run_folder
+from fedblade.flower._last_answer import Answer, LastAnswer
 from fedblade.flower._node_errors import PROTOCOL, NodeError, failing_with
 from fedblade.flower._node_setup import (
     Facts,
@@ -36,8 +37,6 @@ from fedblade.runs import (
     tuning_stages,
 )
 
-Answer = tuple[dict[str, Any], Tree]
-"""The facts and the tensors of a reply."""
 _log = logging.getLogger(__name__)
 
 
@@ -74,12 +73,17 @@ class Node:
             "tune": self._tune,
             "measure": self._measure,
         }
+        last = LastAnswer(self._folder(facts), client, kind, facts)
+        if (answer := last.recall()) is not None:
+            return answer
         setup = self._setup(facts, client)
         self._check_samples(facts, client)
         with compute_settings(setup), failing_with("refused"):
             answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
-        return answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
+        answer = answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
+        last.keep(answer)
+        return answer
 
     def _check(self, num_clients: int, data: str) -> None:
         """Refuse clients that the run does not have, data that it does not expect, and data that two clients share."""

@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -130,7 +130,13 @@ def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:
     return ClientTests(Reported(table, dataset.train.labels, samples), "test", np.arange(len(dataset.test)))
 
 
-def reported_clients(counts: Mapping[int, list[int]], num_test: int) -> ClientTests:
-    """The split as a server sees it that has no client's data; every client is tested on its node's test samples."""
-    table = np.array([counts[client] for client in sorted(counts)], dtype=np.int64)
-    return ClientTests(Reported(table, np.zeros(0, dtype=np.int64)), "test", np.arange(num_test))
+def reported_clients(counts: Mapping[int, Sequence[int]], num_clients: int, num_test: int) -> ClientTests:
+    """The split as a server sees it that has no client's data; every client is tested on its node's test samples.
+
+    Clients without counts may report them later.
+    """
+    table = np.zeros((num_clients, len(next(iter(counts.values())))), dtype=np.int64)
+    for client, row in counts.items():
+        table[client] = row
+    unknown = frozenset(range(num_clients)).difference(counts)
+    return ClientTests(Reported(table, np.zeros(0, dtype=np.int64), unknown=unknown), "test", np.arange(num_test))

@@ -11,11 +11,23 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
-from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport, own_protocol
+from fedblade.engines.nodes import (
+    Admitted,
+    ClientDescription,
+    Dispatch,
+    Journal,
+    Members,
+    Roster,
+    Scaling,
+    Terms,
+    Transport,
+    own_protocol,
+)
 from fedblade.engines.sequential import SequentialEngine
-from fedblade.flower._deployment_record import read_record, record_clients
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
+from fedblade.partitions import Reported
+from fedblade.results import DEPLOYMENT, RunDirectory
 from fedblade.runs import Claims, Setup, prepare, revisions_of
 
 _PLACEHOLDERS = 2
@@ -29,42 +41,38 @@ def check_deployable(config: RunConfig) -> None:
 
 
 def deployed_setup(
-    config: RunConfig, deployment: Deployment, transport: Transport, folder: Path, journal: Journal
+    config: RunConfig,
+    deployment: Deployment,
+    transport: Transport,
+    folder: Path,
+    journal: Journal,
+    admitted: Admitted = lambda _: None,
 ) -> Setup:
-    """Wait for the nodes of all clients, then set up the run on the server."""
+    """Wait for the nodes of the clients, then set up the run on the server.
+
+    This process holds the `folder` of the run. `admitted` gives the clients that a node may speak for.
+    """
     check_deployable(config)
-    greeting = _greeting(config, deployment)
-    former = read_record(folder)
-    digests = {} if former is None else former.digests
-    roster = Roster(transport, greeting, config.federation.num_clients, journal, digests)
-    roster.gather(deployment.wait_seconds)
+    num_clients, greeting = config.federation.num_clients, _greeting(config, deployment)
+    members = Members(folder / DEPLOYMENT, num_clients, greeting, goes_on=RunDirectory(folder).exists)
+    roster = Roster(transport, greeting, num_clients, journal, admitted, members)
+    roster.gather(deployment.wait_seconds, deployment.min_clients or num_clients)
     shares = deployment.data == "shares"
     has_test_set = shares or bool(deployment.test)
-    setup = _shares_setup(config, roster.clients) if shares else _nodes_setup(config, deployment, roster.clients)
-    terms = Terms(
-        round_seconds=deployment.round_seconds,
-        quorum=deployment.quorum,
-        attempts=deployment.attempts,
-        order=deployment.order,
-        oldest=config.checkpoint.every * (config.checkpoint.keep + 1),
-        max_norm=deployment.max_norm,
-        table=TABLE,
-    )
+    setup = _shares_setup(config, members) if shares else _nodes_setup(config, deployment, members)
 
     def common_facts() -> dict[str, Any]:
-        # This is first called after the folder is locked, so that no run writes into the folder of another one.
-        token = record_clients(folder, roster.clients).token
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": token}
+        return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}
 
     engine = DeployedEngine(
         ENGINE,
         setup.problem,
         SequentialEngine(setup.problem),
-        Dispatch(transport, roster, terms, common_facts, journal, setup.method.sent, setup.start),
+        Dispatch(transport, roster, _terms(config, deployment), common_facts, journal, setup.method.sent, setup.start),
         folder / "checkpoints" / "waiting",
         setup.test if has_test_set else None,
     )
-    return replace(setup, engine=engine, claims=_claims(roster.clients, has_test_set=has_test_set))
+    return replace(setup, engine=engine, claims=_claims(members, has_test_set=has_test_set))
 
 
 def _greeting(config: RunConfig, deployment: Deployment) -> dict[str, Any]:
@@ -78,31 +86,78 @@ def _greeting(config: RunConfig, deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _claims(clients: Mapping[int, ClientDescription], *, has_test_set: bool) -> Claims:
+def _claims(members: Members, *, has_test_set: bool) -> Claims:
     """Nodes measure the personal models, and the global model too if the server has no test set."""
-    samples = {client: description.test_samples for client, description in clients.items()}
-    return Claims(frozenset({"personal"}) if has_test_set else frozenset({"global", "personal"}), samples)
+
+    def test_samples() -> dict[int, int]:
+        return {client: description.test_samples for client, description in members.clients.items()}
+
+    return Claims(frozenset({"personal"}) if has_test_set else frozenset({"global", "personal"}), test_samples)
 
 
-def _shares_setup(config: RunConfig, clients: Mapping[int, ClientDescription]) -> Setup:
+def _terms(config: RunConfig, deployment: Deployment) -> Terms:
+    return Terms(
+        round_seconds=deployment.round_seconds,
+        quorum=deployment.quorum,
+        attempts=deployment.attempts,
+        order=deployment.order,
+        oldest=config.checkpoint.every * (config.checkpoint.keep + 1),
+        max_norm=deployment.max_norm,
+        table=TABLE,
+    )
+
+
+def _shares_setup(config: RunConfig, members: Members) -> Setup:
     """The set-up if nodes hold shares of one data set, which the server has too."""
     setup = prepare(replace(config, general=config.general.model_copy(update={"engine": "sequential"})))
     table = setup.clients.train.table()
-    for client in range(len(table)):
-        if clients[client].counts != tuple(int(count) for count in table[client]):
-            raise RunFailed(
-                f"client {client} holds other samples than the server's split says. "
-                f"Give all nodes the same data set and the same version of fedblade."
-            )
+
+    def welcome(client: int, description: ClientDescription) -> str | None:
+        if description.counts == tuple(int(count) for count in table[client]):
+            return None
+        return (
+            f"client {client} holds other samples than the server's split says. "
+            f"Give all nodes the same data set and the same version of fedblade."
+        )
+
+    for client, description in members.at_start.items():
+        reason = welcome(client, description)
+        if reason is not None:
+            raise RunFailed(reason)
+    members.welcome_joined(welcome)
     return setup
 
 
-def _nodes_setup(config: RunConfig, deployment: Deployment, clients: Mapping[int, ClientDescription]) -> Setup:
-    """The set-up if nodes have their own data; the server has a test set or no data."""
-    dataset = _server_dataset(deployment, clients)
+def _nodes_setup(config: RunConfig, deployment: Deployment, members: Members) -> Setup:
+    """The set-up if nodes have their own data; the server has a test set or no data.
+
+    It depends on the clients that were there when the run began. The counts of clients that join are added to it.
+    """
+    start = members.at_start
+    dataset = _server_dataset(deployment, start)
     general = config.general.model_copy(update={"engine": "sequential"})
-    counts = {client: list(description.counts) for client, description in clients.items()}
-    return prepare(replace(config, general=general), dataset, clients=reported_clients(counts, len(dataset.test)))
+    counts = {client: description.counts for client, description in start.items()}
+    clients = reported_clients(counts, config.federation.num_clients, len(dataset.test))
+    setup = prepare(replace(config, general=general), dataset, clients=clients)
+
+    def welcome(client: int, description: ClientDescription) -> str | None:
+        reason = _misfit(start[min(start)], description)
+        if reason is None and isinstance(clients.train, Reported):
+            clients.train.report(client, np.array(description.counts, dtype=np.int64))
+        return reason
+
+    members.welcome_joined(welcome)
+    return setup
+
+
+def _misfit(first: ClientDescription, later: ClientDescription) -> str | None:
+    """Why the inputs of a client that joins do not fit those of the run, or None."""
+    if later.input_shape != first.input_shape:
+        return f"its inputs have the shape {list(later.input_shape)}; those of the run have {list(first.input_shape)}"
+    if later.scaling != first.scaling:
+        given, expected = _scaling_text(later.scaling), _scaling_text(first.scaling)
+        return f"its inputs are scaled as {given}; those of the run as {expected}"
+    return None
 
 
 def _server_dataset(deployment: Deployment, clients: Mapping[int, ClientDescription]) -> Dataset:
@@ -138,10 +193,13 @@ def _check_scaling(test_set: Dataset | None, clients: Mapping[int, ClientDescrip
     if test_set is not None:
         owners.setdefault((test_set.unit, test_set.mean, test_set.std), "the server's test set")
     if len(owners) > 1:
-        shown = [
-            f"(x / {unit:g} - {list(mean)}) / {list(std)} ({owner})" for (unit, mean, std), owner in owners.items()
-        ]
+        shown = [f"{_scaling_text(scaling)} ({owner})" for scaling, owner in owners.items()]
         raise Misconfigured(
             f"inputs x are scaled as {', '.join(shown)}; expected one way. Store them in one type, bytes or real "
             f"numbers, on all nodes."
         )
+
+
+def _scaling_text(scaling: Scaling) -> str:
+    unit, mean, std = scaling
+    return f"(x / {unit:g} - {list(mean)}) / {list(std)}"

@@ -1,7 +1,7 @@
 """Accuracies that clients measure on samples of their own: nobody can check them, so they are marked as claims."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Whose = Literal["global", "personal"]
@@ -14,10 +14,10 @@ _CLIENTS = 3
 
 @dataclass(frozen=True)
 class Claims:
-    """The accuracies that clients measure, and the test samples that each client has declared, by client."""
+    """The accuracies that clients measure, and the test samples that each client has declared so far, by client."""
 
     whose: frozenset[Whose] = frozenset()
-    test_samples: Mapping[int, int] = field(default_factory=dict)
+    test_samples: Callable[[], Mapping[int, int]] = dict
 
     def mark(self, accuracy_of: str, *, accuracy: object, personal: object) -> dict[str, list[str]]:
         """The field `claimed` of a round record or a summary: whose accuracies in it are claims; empty if none is.
@@ -36,14 +36,14 @@ class Claims:
 
     def flags(self) -> list[str]:
         """A warning if the claimed accuracy is mostly that of one client."""
-        total = sum(self.test_samples.values())
-        if "global" not in self.whose or len(self.test_samples) < _CLIENTS or not total:
+        samples = self.test_samples()
+        total = sum(samples.values())
+        if "global" not in self.whose or len(samples) < _CLIENTS or not total:
             return []
-        client = max(self.test_samples, key=lambda client: self.test_samples[client])
-        share = self.test_samples[client] / total
-        if share <= _MOST:
+        client = max(samples, key=lambda client: samples[client])
+        if samples[client] <= _MOST * total:
             return []
         return [
-            f"the claimed accuracy is mostly that of client {client}, which declares {self.test_samples[client]} of "
+            f"the claimed accuracy is mostly that of client {client}, which declares {samples[client]} of "
             f"{total} test samples"
         ]

@@ -110,7 +110,7 @@ def _counters(history: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The clients that are missing in more than a tenth of the rounds that asked them, the most often missing first.
+    """The clients that are missing in more than a tenth of their rounds, the most often missing first.
 
     Rounds of an earlier version have no `contributors` and say nothing.
     """
@@ -121,4 +121,4 @@ def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     shown = [f"client {found.client} in {found.missing} of {found.asked}" for found in often[:_MOST_NAMED]]
     shown += [f"{len(often) - _MOST_NAMED} more"] if len(often) > _MOST_NAMED else []
-    return [f"missing in more than a tenth of the rounds that asked them: {listing(shown)}"]
+    return [f"missing in more than a tenth of their rounds: {listing(shown)}"]

@@ -202,7 +202,7 @@ def test_the_salt_stays_on_the_node_for_its_user_alone(wards, tmp_path):
     assert not any(salt.read_bytes().hex() in known for salt in salts)
     assert contents not in known
     record = json.loads((run.folder / "run" / "deployment.json").read_text())
-    assert sorted(record["samples"]) == ["0", "1", "2"]
+    assert all(len(record["clients"][client]["salted_digest"]) == 81 for client in "012")
 
 
 def test_a_salt_that_was_cut_is_refused(tmp_path):
@@ -227,3 +227,27 @@ def test_samples_of_a_function_are_those_that_a_process_read_once(tmp_path, monk
     overwritten(tmp_path, noise)()
     assert digest(trained(setup)) == digest(together([ward(k) for k in range(3)], run.config))
     assert run.events == []
+
+
+def test_pictures_that_change_under_a_new_salt_are_seen(wards, tmp_path):
+    """The salt is lost after the first round, the pictures change after the second."""
+    run = wards(rounds=4)
+    overwrite = overwritten(tmp_path, noise)
+
+    def lose():
+        shutil.rmtree(tmp_path / "n1")
+        run.transport.incarnations[51] += 1
+
+    def change():
+        overwrite()
+        run.transport.incarnations[51] += 1
+
+    first, second = after_round(0, lose), after_round(1, change)
+    run.transport.tamper = lambda request, reply: (first(request, reply), second(request, reply))[0]
+    assert [row["contributors"] for row in run.trained().history] == [[0, 1, 2], [0, 1, 2], [0, 2], [0, 2]]
+    told = [
+        (event["event"], event["client"])
+        for event in run.events
+        if "node" in event["event"] or "salt" in event["event"]
+    ]
+    assert told[:2] == [("new salt", 1), ("refused node", 1)]

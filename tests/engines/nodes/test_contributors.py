@@ -42,9 +42,7 @@ def test_the_summary_names_clients_that_are_often_missing(tmp_path):
     config = config_of("fedavg", rounds=8, **EVERYONE)
     run = Far(config, tmp_path, tamper=leaving(lambda reply: [], (1, 2), *((round_, 4) for round_ in range(5))))
     (flag,) = summary_of(run, run.trained())["flags"]
-    assert (
-        flag == "missing in more than a tenth of the rounds that asked them: client 4 in 5 of 8 and client 2 in 1 of 8"
-    )
+    assert flag == "missing in more than a tenth of their rounds: client 4 in 5 of 8 and client 2 in 1 of 8"
 
 
 def test_a_run_in_which_everyone_answers_has_no_flag(tmp_path):
@@ -127,11 +125,11 @@ def test_accuracies_of_nodes_are_marked_as_claims(tmp_path):
     [({0: 10, 1: 10, 2: 900}, True), ({0: 10, 1: 10, 2: 15}, False), ({0: 1, 1: 900}, False), ({}, False)],
 )
 def test_a_client_that_decides_the_claimed_accuracy_alone_is_named(samples, named):
-    flags = Claims(frozenset({"global"}), samples).flags()
+    flags = Claims(frozenset({"global"}), lambda: samples).flags()
     assert [("mostly that of client 2, which declares 900 of 920 test samples" in flag) for flag in flags] == [
         True
     ] * named
-    assert Claims(frozenset({"personal"}), samples).flags() == []
+    assert Claims(frozenset({"personal"}), lambda: samples).flags() == []
 
 
 def test_a_node_cannot_measure_on_more_samples_than_it_declared(tmp_path):

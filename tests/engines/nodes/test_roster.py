@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.engines.nodes import own_protocol
+from fedblade.engines.nodes import _roster, own_protocol
 from fedblade.flower._node import Node
 from fedblade.flower.app import Deployment
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, nodes, trained
@@ -132,8 +132,9 @@ def test_a_node_that_returns_and_cannot_be_believed_speaks_for_nobody_until_it_c
 @pytest.mark.parametrize(
     "first", [lambda reply: [replace(reply, error="not now", facts={})], lambda _: []], ids=["failed", "missed"]
 )
-def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_then(first, tmp_path):
+def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_then(first, monkeypatch, tmp_path):
     """What it holds is not known until it has answered."""
+    monkeypatch.setattr(_roster, "_AGAIN_SECONDS", 0.0)
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
