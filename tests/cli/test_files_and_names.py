@@ -87,10 +87,14 @@ def test_a_copy_beside_the_checkpoints_is_no_checkpoint(cli, small, tmp_path):
     assert json.loads((tmp_path / "mine" / "summary.json").read_text())["status"] == "finished"
 
 
-def test_a_configuration_that_is_no_text_is_read_from_the_record_or_named(cli, small, tmp_path):
+def test_a_configuration_that_is_no_text_is_made_again_from_the_record_or_named(cli, small, tmp_path):
     cli("run", *small, "--out", "mine").done()
-    (tmp_path / "mine" / "config.toml").write_bytes(b"seed = 1 # \xff\n")
-    assert "is already finished" in cli("run", "--resume", "--out", "mine").done().out
+    config = tmp_path / "mine" / "config.toml"
+    before = config.read_bytes()
+    config.write_bytes(b"seed = 1 # \xff\n")
+    assert "since the run had finished: config.toml" in cli("run", "--resume", "--out", "mine").done().out
+    assert config.read_bytes() == before
+    config.write_bytes(b"seed = 1 # \xff\n")
     (tmp_path / "mine" / "folder.json").unlink()
     answer = cli("run", "--resume", "--out", "mine")
     assert answer.status in (1, 2)

@@ -153,7 +153,7 @@ def run(
     from fedblade.cli._run import result_sentence
     from fedblade.flower.app import read_app
     from fedblade.flower.following import follow
-    from fedblade.results import RunDirectory
+    from fedblade.results import RunDirectory, report_command
     from fedblade.runs import check_folder, next_run_folder, progress_listener
 
     config, _ = read_app(app.path)
@@ -164,7 +164,7 @@ def run(
         summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(result_sentence(summary))
-        typer.echo(f"report: fedblade report {where}")
+        typer.echo(f"report: {report_command(where)}")
     typer.echo(str(where))
 
 

@@ -36,6 +36,7 @@ def run(
     from rich.console import Console
 
     from fedblade.core.errors import Misconfigured
+    from fedblade.results import report_command
     from fedblade.runs import RunJob, follow_run, next_run_folder, progress_listener, requested_config
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
@@ -59,7 +60,7 @@ def run(
         typer.echo(result.profile.report())
     if not quiet:
         typer.echo(result_sentence(result.summary))
-        typer.echo(f"report: fedblade report {folder}")
+        typer.echo(f"report: {report_command(folder)}")
     typer.echo(str(folder))
 
 

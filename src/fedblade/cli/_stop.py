@@ -26,8 +26,10 @@ class Stopped(BaseException):
         """One line with the command that continues; `arguments` are those of the stopped command."""
         if self.added_options is None:
             return "stopped"
+        # A command that started again from round 0 goes on with what it has started.
+        kept = [argument for argument in arguments if argument != "--restart"]
         with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
-        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *arguments, *self.added_options])}"
+        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *kept, *self.added_options])}"
 
 
 def stop_on_signals() -> None:

@@ -19,6 +19,7 @@ _REMEDIES = {
     errno.EROFS: "Make the disk writable, or choose another one",
     errno.ENAMETOOLONG: "Choose a shorter name",
     errno.ENOENT: "Put the folder back if it was moved or removed",
+    errno.EEXIST: "Move what has this name away",
     errno.ENOTDIR: "Choose a path whose folders are no files",
     errno.EISDIR: "Name a file, not a folder",
     errno.ELOOP: "Remove the link that points to itself",

@@ -22,11 +22,11 @@ def same_file(path: Path, digest: str, owner: str) -> StateFile:
             raise CorruptFile(f"'{path}' is no name of a file of client states")
         file = read_state_file(path)
         if file.digest != digest:
-            raise CorruptFile(f"'{path}' holds other client states")
+            raise CorruptFile(f"'{path}' holds other client states than {owner} needs")
     except FileNotFoundError as error:
         raise CorruptFile(f"'{path}' is gone, and {owner} needs its client states. {_REMEDY}") from error
     except CorruptFile as error:
-        raise CorruptFile(f"{error} than {owner} needs. {_REMEDY}") from error
+        raise CorruptFile(f"{error}. {_REMEDY}") from error
     return file
 
 

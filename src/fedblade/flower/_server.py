@@ -60,6 +60,7 @@ def deployed_setup(
     shares = deployment.data == "shares"
     has_test_set = shares or bool(deployment.test)
     setup = _shares_setup(config, members) if shares else _nodes_setup(config, deployment, members)
+    members.save()
 
     def common_facts() -> dict[str, Any]:
         return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}

@@ -1,8 +1,9 @@
 """Run folders and what is read from them: the only package that knows their file names and formats. Imports no torch.
 
 - The folder of a run: `RunDirectory` writes it and reads single files, `FolderRecord` is what it says of itself,
-  `run_folders` finds run folders, `read_lines` and `read_object` read JSON. Constants such as `HISTORY` are file names;
-  a record is read from `RECORD_FILES`.
+  `run_folders` finds run folders, `read_lines` and `read_object` read JSON, `is_later_setting` knows the settings that
+  older folders lack, `resume_command` and `report_command` are commands to advise. Constants such as `HISTORY` are file
+  names; a record is read from `RECORD_FILES`.
 - Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
   numbers. `unreadable_note` and `numbered` say what was left out, `described_fields` and `built_in_fields` describe
   numbers.
@@ -18,6 +19,7 @@
   (`personal_models_sentence`, `coverage_sentence`).
 """
 
+from fedblade.results._advice import report_command, resume_command
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
 from fedblade.results._comparison_table import (
     CALIBRATED_NOTE,
@@ -58,7 +60,7 @@ from fedblade.results._file_names import (
     SUMMARY,
     run_folders,
 )
-from fedblade.results._folder_record import FORMAT, FolderRecord, file_digest, read_record
+from fedblade.results._folder_record import FolderRecord, file_digest, read_record
 from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
 from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
@@ -70,6 +72,7 @@ from fedblade.results._groups import (
     group_runs,
 )
 from fedblade.results._json_files import Lines, read_lines, read_object
+from fedblade.results._migrations import is_later_setting
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import RunDirectory
@@ -97,7 +100,6 @@ __all__ = [
     "DIAGNOSTICS",
     "DOUBLE_DAGGER",
     "EVENTS",
-    "FORMAT",
     "HISTORY",
     "IN_PROGRESS",
     "JOURNAL",
@@ -148,6 +150,7 @@ __all__ = [
     "finite_number",
     "flat_settings",
     "group_runs",
+    "is_later_setting",
     "last_rounds",
     "last_rounds_heading",
     "last_rounds_of_run",
@@ -164,6 +167,8 @@ __all__ = [
     "read_object",
     "read_record",
     "read_runs",
+    "report_command",
+    "resume_command",
     "run_folders",
     "samples_of_personal_models",
     "setting_number",

@@ -30,4 +30,4 @@ def run_folders(path: Path) -> Iterator[Path]:
 
 def _holds_run(files: Sequence[str]) -> bool:
     """A history makes a run; so does a configuration beside what a run writes before its first round."""
-    return HISTORY in files or (CONFIG in files and (PARTITION in files or SUMMARY in files))
+    return HISTORY in files or ((CONFIG in files or RECORD in files) and (PARTITION in files or SUMMARY in files))

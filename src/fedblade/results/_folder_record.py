@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
-from fedblade.results._file_names import RECORD
+from fedblade.results._file_names import CONFIG, RECORD
 from fedblade.results._json_files import parse_object, read_bytes
 from fedblade.results._line_files import json_safe
+from fedblade.results._migrations import migrated, newest_format, with_later_settings
 
-FORMAT = 1
-"""The format of today's run folders. Format 0 are the folders of before `folder.json`."""
+NO_CONFIG = (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError)
+"""Errors of a `config.toml` that is gone or damaged."""
 _SEAL = "seal"
 
 
@@ -37,27 +39,48 @@ class FolderRecord:
     changes: Sequence[Mapping[str, Any]] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of the run, 0 if an older version has not stored it."""
+        return int(self.config.get("federation", {}).get("rounds", 0))
+
     def as_json(self) -> str:
-        """The text of the file. Its seal is a digest of everything else in it."""
-        contents = {"format": FORMAT, "fedblade": __version__, **json_safe(asdict(self))}
+        """The text of the file. Its seal is a digest of everything else in it.
+
+        Every format has `format`, `fedblade` and the seal, so that an earlier version can tell that it is too old.
+        """
+        contents = {"format": newest_format(), "fedblade": __version__, **json_safe(asdict(self))}
         return json.dumps(contents | {_SEAL: _seal(contents)}, indent=2) + "\n"
 
 
 def read_record(folder: Path) -> FolderRecord | None:
-    """The record of a folder, None if there is none or if it was damaged; a folder of a newer format is refused."""
+    """The record of a folder as today's format has it, None if there is none or if it was damaged.
+
+    A folder of a newer format is refused.
+    """
     stored = parse_object(read_bytes(folder / RECORD))
     if stored is None:
         return None
-    seal = stored.pop(_SEAL, None)
-    if seal != _seal(stored):
+    is_whole = stored.pop(_SEAL, None) == _seal(stored)
+    _refuse_newer(folder, stored, is_whole=is_whole)
+    if not is_whole:
         return None
-    if stored.get("format") != FORMAT:
+    contents = dict(migrated(stored, stored["format"]))
+    contents["config"] = with_later_settings(contents["config"])
+    return FolderRecord(**{each.name: contents[each.name] for each in fields(FolderRecord) if each.name in contents})
+
+
+def _refuse_newer(folder: Path, stored: Mapping[str, Any], *, is_whole: bool) -> None:
+    """Refuse a newer format. A newer version may seal in another way; a damaged number alone is no newer version."""
+    its_format, its_version = stored.get("format"), stored.get("fedblade")
+    if type(its_format) is not int or its_format <= newest_format():
+        return
+    if is_whole or its_version != __version__:
         raise Misconfigured(
-            f"'{folder}' was written by fedblade {stored.get('fedblade')} in format {stored.get('format')}; this is "
-            f"fedblade {__version__}, which reads formats up to {FORMAT}. Install the newer version: "
-            f"pip install 'fedblade>={stored.get('fedblade')}'."
+            f"'{folder}' was written by fedblade {its_version} in format {its_format}; this is fedblade {__version__}, "
+            f"which reads formats up to {newest_format()}. Install the newer version: "
+            f"pip install 'fedblade>={its_version}'."
         )
-    return FolderRecord(**{each.name: stored[each.name] for each in fields(FolderRecord) if each.name in stored})
 
 
 def file_digest(path: Path) -> str | None:
@@ -66,6 +89,32 @@ def file_digest(path: Path) -> str | None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
+        return None
+
+
+def changed_files(folder: Path, record: FolderRecord | None) -> list[str]:
+    """The files of a finished run with this record that were changed or removed since it ended.
+
+    `config.toml` counts as changed if it does not have the settings of the record, whatever its comments.
+    """
+    if record is None or not record.digests:
+        return []
+    changed = [name for name, digest in record.digests.items() if file_digest(folder / name) != digest]
+    table = config_table(folder)
+    is_same = table is not None and json_safe(with_later_settings(table)) == record.config
+    return changed if is_same else [CONFIG, *changed]
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration in `config.toml`; one of `NO_CONFIG` if it cannot be read."""
+    return tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def config_table(folder: Path) -> dict[str, Any] | None:
+    """The configuration in `config.toml`, None if it cannot be read."""
+    try:
+        return read_config(folder)
+    except NO_CONFIG:
         return None
 
 

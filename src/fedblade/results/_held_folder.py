@@ -21,9 +21,14 @@ class HeldFolder:
         self._handle = None if os.name == "nt" else os.open(path, os.O_RDONLY)
         self._identity = self._present()
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to this folder."""
+        return self._present() == self._identity
+
     def check(self) -> None:
         """Refuse to go on if the path no longer leads to this folder."""
-        if self._present() != self._identity:
+        if not self.is_in_place:
             raise FolderLost(
                 f"the folder '{self.path}' was removed, renamed or replaced while the run was writing to it."
             )

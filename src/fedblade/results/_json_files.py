@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import remedy
 
 _MOST_ROUNDS = 10**9
 
@@ -56,7 +57,7 @@ def read_bytes(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
-        raise Misconfigured(f"'{path}' cannot be read ({error.strerror}). Check its permissions.") from error
+        raise Misconfigured(f"'{path}' cannot be read ({error.strerror}). {remedy(error)}.") from error
 
 
 def parse_object(content: bytes) -> dict[str, Any] | None:

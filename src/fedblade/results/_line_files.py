@@ -39,6 +39,11 @@ def add_line(path: Path, line: str, *, sync: bool = True) -> None:
         raise cannot_write(path, error) from error
 
 
+def json_text(value: Mapping[str, Any]) -> str:
+    """The text of a JSON file; NaN and infinities become null."""
+    return json.dumps(json_safe(value), indent=2) + "\n"
+
+
 def json_safe(value: Any) -> Any:
     """The value with None for NaN and infinities."""
     if isinstance(value, float):

@@ -19,12 +19,14 @@ from fedblade.results._file_names import (
     HISTORY,
     METRICS,
     PARTITION,
+    RECORD,
     RECORD_FILES,
     SUMMARY,
     run_folders,
 )
-from fedblade.results._folder_record import file_digest, read_record
+from fedblade.results._folder_record import FolderRecord, changed_files, read_record
 from fedblade.results._json_files import read_bytes, read_lines, read_object
+from fedblade.results._migrations import with_later_settings
 from fedblade.results._record import Partition, Round, RunRecord, finite_number
 from fedblade.results._unreadable import broken_lines, broken_values
 
@@ -63,7 +65,10 @@ def _read_run(folder: Path) -> RunRecord:
     history, broken_rounds = _read_lines(folder / HISTORY, by_round=True)
     diagnostics, broken_arrays = _read_lines(folder / DIAGNOSTICS, by_round=True)
     clients, broken_clients = _read_lines(folder / CLIENTS)
-    config, broken_config = _or_left_out(_read_config, folder / CONFIG, _NOTHING)
+    _, broken_record = _or_left_out(read_bytes, folder / RECORD, b"")
+    record = None if broken_record else read_record(folder)
+    written, broken_config = _or_left_out(_read_config, folder / CONFIG, _NOTHING)
+    config = written if record is None else record.config
     split, broken_split = _or_left_out(read_object, folder / PARTITION, _NOTHING)
     summary, broken_summary = _or_left_out(read_object, folder / SUMMARY, {"status": "unknown"})
     partition, broken_counts = _or_left_out(lambda path: _partition(split, path), folder / PARTITION, None)
@@ -71,6 +76,7 @@ def _read_run(folder: Path) -> RunRecord:
     rounds = _by_round(history)
     broken_numbers = broken_values(rounds, _file_of_run(folder / HISTORY))
     broken_files = (
+        *broken_record,
         *broken_config,
         *broken_summary,
         *broken_split,
@@ -86,7 +92,8 @@ def _read_run(folder: Path) -> RunRecord:
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*broken_files, *broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
-        changed=tuple(file for file in _changed_files(folder) if file not in broken_files),
+        changed=tuple(file for file in _changed_files(folder, record) if file not in (*broken_files, *broken_fields)),
+        edited=(_file_of_run(folder / CONFIG),) if written not in (_NOTHING, config) else (),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
         stored_fields=fields,
@@ -94,12 +101,10 @@ def _read_run(folder: Path) -> RunRecord:
     )
 
 
-def _changed_files(folder: Path) -> tuple[str, ...]:
+def _changed_files(folder: Path, record: FolderRecord | None) -> tuple[str, ...]:
     """The files that the report reads and that were changed or removed after the run had finished."""
-    record = read_record(folder)
-    digests = {} if record is None else record.digests
-    read = (name for name in RECORD_FILES if name in digests)
-    return tuple(_file_of_run(folder / name) for name in read if file_digest(folder / name) != digests[name])
+    changed = set(changed_files(folder, record)) - {CONFIG}
+    return tuple(_file_of_run(folder / name) for name in RECORD_FILES if name in changed)
 
 
 def _or_left_out(read: Callable[[Path], T], path: Path, instead: T) -> tuple[T, list[str]]:
@@ -130,14 +135,17 @@ def _source(summary: Mapping[str, Any]) -> str:
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(read_bytes(path).decode("utf-8", errors="replace"))
+        config = tomllib.loads(read_bytes(path).decode("utf-8", errors="replace"))
+        return with_later_settings(config) if config else _NOTHING
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f"'{path}' is not TOML ({error}). Restore it or leave this run out.") from error
 
 
 def _read_lines(path: Path, *, by_round: bool = False) -> tuple[list[dict[str, Any]], list[str]]:
     """The objects of a file of lines, and the lines that cannot be read, in words."""
-    lines = read_lines(path, by_round=by_round)
+    lines, broken = _or_left_out(lambda path: read_lines(path, by_round=by_round), path, None)
+    if lines is None:
+        return [], broken
     return lines.objects, broken_lines(lines.broken, _file_of_run(path))
 
 

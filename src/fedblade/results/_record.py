@@ -50,10 +50,10 @@ class RunRecord:
 
     `diagnostics` has the arrays of `diagnostics.jsonl` by round and name (nested lists, None where undefined),
     `clients` the lines of `clients.jsonl`. `left_out` names the parts of the files that cannot be read, `changed` the
-    files that were changed after the run had finished. `pictures` says what the samples were read from; it is empty for
-    runs that did not store it. `stored_hardness` is the hardness of
-    the split that the run has measured, and `stored_fields` are the descriptions of its numbers; runs of earlier
-    versions have neither. `updates` are the lengths of the updates of a run on nodes, by round and client.
+    files that were changed after the run had finished, `edited` the configuration file if it is not that of the run.
+    `pictures` says what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is
+    the hardness of the split that the run has measured, and `stored_fields` are the descriptions of its numbers; runs
+    of earlier versions have neither. `updates` are the lengths of updates of a run on nodes, by round and client.
     """
 
     path: Path
@@ -65,6 +65,7 @@ class RunRecord:
     clients: tuple[Mapping[str, Any], ...] = ()
     left_out: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
     pictures: str = ""
     stored_hardness: Hardness | None = None
     stored_fields: Mapping[str, Field] | None = None

@@ -1,7 +1,6 @@
 """The folder of a run. All files are written so that a kill at any moment loses no finished round."""
 
-import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +27,23 @@ from fedblade.results._file_names import (
 )
 from fedblade.results._folder_files import FolderFiles
 from fedblade.results._folder_lock import lock_folder
-from fedblade.results._folder_record import FolderRecord, file_digest, read_record
+from fedblade.results._folder_record import (
+    NO_CONFIG,
+    FolderRecord,
+    changed_files,
+    config_table,
+    file_digest,
+    read_config,
+    read_record,
+)
 from fedblade.results._held_folder import HeldFolder
+from fedblade.results._line_files import json_text
+from fedblade.results._migrations import with_later_settings
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-_SEALED = (PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
+_SEALED = (PARTITION, METRICS, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
 """The files of a finished run that nobody may change."""
 
 
@@ -44,6 +53,7 @@ class RunDirectory(FolderFiles):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.run: str | None = None
+        self._begun: FolderRecord | None = None
         self._lock: BaseFileLock | None = None
 
     @property
@@ -58,14 +68,26 @@ class RunDirectory(FolderFiles):
 
     @property
     def record(self) -> FolderRecord | None:
-        """What the folder says of itself, None if it says nothing or its record was damaged."""
-        return read_record(self.path)
+        """What the folder says of itself, None if it says nothing or its record was damaged.
 
-    def stored_config(self) -> dict[str, Any]:
-        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged."""
+        While a run goes on in the folder, it is what the run has written, whatever became of the file.
+        """
+        return self._begun or read_record(self.path)
+
+    @property
+    def has_config(self) -> bool:
+        """Whether `config.toml` is there and can be read."""
+        return config_table(self.path) is not None
+
+    def stored_config(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The configuration in `config.toml`, or the recorded one if that file is gone or damaged.
+
+        Settings that the file lacks are those of `base`. Settings that came later are as they were when the file was
+        written.
+        """
         try:
-            return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            return with_later_settings(_filled(read_config(self.path), base or {}))
+        except NO_CONFIG as error:
             record = self.record
             if record is not None:
                 return dict(record.config)
@@ -112,26 +134,30 @@ class RunDirectory(FolderFiles):
         """Unlock the folder and let it go."""
         for held in self._held:
             held.close()
-        self._held = ()
+        self._held, self._begun = (), None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
-    def moved_to(self) -> Path | None:
-        """Where the opened folder is now, if it was renamed; None if it was removed or nobody can tell."""
-        place = self._held[0].moved_to() if self._held else None
-        return place if place is not None and (place / CONFIG).is_file() else None
+    def moved_to(self) -> tuple[Path, Path] | None:
+        """Which opened folder was renamed (that of the run, or that of its checkpoints), and where it is now.
+
+        None if it was removed, or if nobody can tell.
+        """
+        lost = next((held for held in self._held if not held.is_in_place), None)
+        place = None if lost is None else lost.moved_to()
+        return None if lost is None or place is None or not any(place.iterdir()) else (lost.path, place)
 
     def begin(self, record: FolderRecord) -> None:
         """Write what the folder says of itself, if that is new; from now on lines are copied to the journal."""
-        self.run = record.run
-        self.copy_lines_of(record.run)
-        if self.record != record:
-            self.write(RECORD, record.as_json())
+        self.run, self._begun = record.run, record
+        self._written[PARTITION] = record.partition
+        self.copy_lines_of(record.run, record.rounds)
+        self.write_if_new(RECORD, record.as_json())
 
     def write_fields(self, fields: Iterable[Field]) -> None:
         """Store the descriptions of the numbers that the run's metrics write."""
-        self.write_json(METRICS, descriptions(fields))
+        self.write_if_new(METRICS, json_text(descriptions(fields)))
 
     def finished_summary(self) -> dict[str, Any] | None:
         """The summary of a run that has finished, None for every other run."""
@@ -146,17 +172,16 @@ class RunDirectory(FolderFiles):
         return self.read_json(PARTITION)
 
     def seal(self) -> None:
-        """Record the digests of the files of the finished run."""
+        """Record the digests of the files of the finished run, as the run has written them."""
         record = self.record
         if record is not None:
-            found = {name: file_digest(self.path / name) for name in _SEALED}
+            found = {name: self._written.get(name) or file_digest(self.path / name) for name in _SEALED}
             digests = {name: digest for name, digest in found.items() if digest is not None}
-            self.write(RECORD, replace(record, digests=digests).as_json())
+            self.begin(replace(record, partition=digests[PARTITION], digests=digests))
 
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""
-        digests = {} if self.record is None else self.record.digests
-        return [name for name, digest in digests.items() if file_digest(self.path / name) != digest]
+        return changed_files(self.path, self.record)
 
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""
@@ -170,6 +195,20 @@ class RunDirectory(FolderFiles):
         for item in items:
             item.rename(former / item.name)
         return former
+
+
+def _filled(table: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the settings of `base` that it lacks; another part has other knobs, and gets none."""
+    filled = {**base, **table}
+    for section in table.keys() & base.keys():
+        ours, theirs = table[section], base[section]
+        if (
+            isinstance(ours, Mapping)
+            and isinstance(theirs, Mapping)
+            and ours.get("name", theirs.get("name")) == theirs.get("name")
+        ):
+            filled[section] = {**theirs, **ours}
+    return filled
 
 
 def _belongs_to_user(item: Path) -> bool:

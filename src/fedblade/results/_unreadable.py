@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedblade.results._advice import resume_command
 from fedblade.results._record import RunRecord, finite_number
 
 _SHOWN = 4
@@ -12,18 +13,33 @@ _SHOWN = 4
 def unreadable_note(runs: Sequence[RunRecord]) -> str:
     """Sentences on what was left out of these runs and on what was changed in them, empty where nothing was."""
     left_out = left_out_sentence([part for run in runs for part in run.left_out])
-    return " ".join(filter(None, (left_out, _changed_sentence([file for run in runs for file in run.changed]))))
+    edited = [file for run in runs for file in run.edited]
+    return " ".join(filter(None, (left_out, _changed_sentence(runs), _edited_sentence(edited))))
 
 
-def _changed_sentence(files: Sequence[str]) -> str:
+def _changed_sentence(runs: Sequence[RunRecord]) -> str:
     """A sentence that names the first files that are not as the run has left them, empty where there is none."""
+    changed = [run for run in runs if run.changed]
+    if not changed:
+        return ""
+    files = _first_named([file for run in changed for file in run.changed])
+    others = " (and the same for the other runs)" if len(changed) > 1 else ""
+    return (
+        f"Changed after the run had finished: {files}; the numbers may be wrong. "
+        f"{resume_command(changed[0].path)} mends what it can{others}."
+    )
+
+
+def _edited_sentence(files: Sequence[str]) -> str:
+    """A sentence that names the first configurations that do not count, empty where there is none."""
     if not files:
         return ""
-    more = f", … ({len(files)} in all)" if len(files) > _SHOWN else ""
-    return (
-        f"Changed after the run had finished: {', '.join(files[:_SHOWN])}{more}; the numbers may be wrong. "
-        f"`fedblade run --resume --out RUN_DIR` mends what it can."
-    )
+    return f"Edited since the run was started, so the settings shown are those of the run: {_first_named(files)}."
+
+
+def _first_named(files: Sequence[str]) -> str:
+    """The first few files, and how many there are if there are more."""
+    return ", ".join(files[:_SHOWN]) + (f", … ({len(files)} in all)" if len(files) > _SHOWN else "")
 
 
 def left_out_sentence(parts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.core.nested import dotted
-from fedblade.results import RunDirectory
+from fedblade.results import RunDirectory, is_later_setting
 from fedblade.runs._checkpoints import Checkpoints
 
 ROUNDS = "federation.rounds"
@@ -54,12 +54,18 @@ def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
     now = dotted(config.table())
     changes = [
         Change(key, before.get(key), now.get(key))
-        for key in sorted(before.keys() | now.keys())
+        for key in sorted(before.keys() | now.keys(), key=lambda key: (not key.endswith(".name"), key))
         if before.get(key) != now.get(key)
     ]
     for change in changes:
         _refuse_if_fixed(directory, config, change)
     return changes
+
+
+def stored_table(directory: RunDirectory) -> dict[str, Any]:
+    """The configuration in the folder of a run. A setting that `config.toml` lacks is as the run has it."""
+    record = Checkpoints(directory).record()
+    return directory.stored_config(None if record is None else record.config)
 
 
 def changed_table(stored: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
@@ -73,8 +79,15 @@ def changed_table(stored: Mapping[str, Any], changes: Sequence[Change]) -> dict[
 
 
 def run_digest(table: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """A digest of what may not change in a run: the fixed settings, and `facts` about data, split and code."""
-    settings = {key: value for key, value in dotted(table).items() if key not in _FREE and key != ROUNDS}
+    """A digest of what may not change in a run: the fixed settings, and `facts` about data, split and code.
+
+    A setting that came later does not count while it means what was done before, so that the digest stays.
+    """
+    settings = {
+        key: value
+        for key, value in dotted(table).items()
+        if key not in _FREE and key != ROUNDS and not is_later_setting(key, value)
+    }
     return hashlib.sha256(json.dumps([settings, facts], sort_keys=True).encode()).hexdigest()
 
 
@@ -104,7 +117,7 @@ def _against_rounds(directory: RunDirectory, config: RunConfig, change: Change) 
     """Why the run cannot have another number of rounds; empty if it can."""
     done = directory.rounds_on_record()
     if change.now <= done:
-        return f"{done} rounds are done already."
+        return f"{done} rounds are done already; choose more than {done}."
     if config.optimizer.schedule == "step":
         return "The learning rates of optimizer.schedule = 'step' depend on the number of rounds."
     at_end = done >= change.before

@@ -8,21 +8,22 @@ from pathlib import Path
 from torch import nn
 
 from fedblade.config.run_config import RunConfig
-from fedblade.core.errors import FolderLost, Misconfigured, RunFailed
+from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.listener import RunListener
 from fedblade.core.nested import dotted
 from fedblade.core.state import ClientStore
 from fedblade.core.timeline import timed
 from fedblade.data import Dataset
 from fedblade.engines.ranks import Ranks
-from fedblade.results import MODEL, SUMMARY, RunDirectory
+from fedblade.results import SUMMARY, RunDirectory
+from fedblade.runs._completion import put_right, write_descriptions
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import profiled
 from fedblade.runs._request import check_folder
-from fedblade.runs._rescue import rescue
+from fedblade.runs._rescue import lost_folder, rescue
 from fedblade.runs._result import Result, driver_result, finished_notes, received_result, result_message, stored_result
 from fedblade.runs._reuse import ReuseCheck
 from fedblade.runs._settle import settle
@@ -103,7 +104,7 @@ class RunJob:
                     setup = self._build_and_open(directory)
                     for note in settle(directory, setup, self.model, changes):
                         self.listener.on_note(note)
-                    directory.write_fields(described for metric in setup.metrics for described in metric.fields)
+                    write_descriptions(directory, setup)
                     setup, store = self._with_ranks(setup, directory)
                 settings = dotted(config.table())
                 with attached_trackers(config.general.trackers, directory.path, settings, self.listener) as listener:
@@ -156,7 +157,9 @@ class RunJob:
         """Run the rounds, and write the summary however they end."""
         try:
             driver.run()
-            save_model(directory.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+            for note in put_right(directory, setup, driver, self.model):
+                self.listener.on_note(note)
+            save_model(directory, driver.evaluated_state, model_facts(setup.dataset))
             result = driver_result(setup, driver, directory)
             directory.write_json(SUMMARY, result.summary)
             directory.seal()
@@ -168,8 +171,9 @@ class RunJob:
             status = "failed" if failed else "interrupted"
             summary = summarise(setup, driver.history, status, driver.clients, changes_on_record(directory))
             with signals_delayed(self.ranks):
-                if isinstance(error, FolderLost):
-                    raise rescue(error, directory, setup, driver, self.model, summary) from error
+                lost = lost_folder(directory)
+                if lost is not None:
+                    raise rescue(lost, directory, setup, driver, self.model, summary) from error
                 with contextlib.suppress(RunFailed):
                     driver.save()
                 with contextlib.suppress(RunFailed):

@@ -55,7 +55,9 @@ class ProgressBars(RunListener):
     def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
         """Show the bars, filled up to the last recorded round."""
         name = self._label or run.method
-        self._rounds = self._progress.add_task(name, total=run.rounds, completed=len(history), facts="")
+        self._rounds = self._progress.add_task(
+            name, total=run.rounds, completed=history[-1]["round"] if history else 0, facts=""
+        )
         self._clients = self._progress.add_task("  clients", total=run.clients_per_round, facts="")
 
     def on_client(self, round_: int, client: int) -> None:  # noqa: ARG002
@@ -97,7 +99,7 @@ class ProgressLines(RunListener):
         self._started = time.monotonic()
         self._print(run.description)
         if history:
-            self._print(f"going on after round {len(history)}")
+            self._print(f"going on after round {history[-1]['round']}")
 
     def on_round(self, record: RoundRecord) -> None:
         """Print a line, unless the last line is less than a second old. The last round always has a line."""

@@ -1,5 +1,6 @@
 """The configuration that is asked for, and the check that a folder can take the run."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -11,8 +12,8 @@ from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
-from fedblade.results import RunDirectory
-from fedblade.runs._changes import Change, changes_of
+from fedblade.results import CONFIG, RunDirectory
+from fedblade.runs._changes import Change, changes_of, stored_table
 from fedblade.runs._reuse import check_code
 
 _TRACKERS = "trackers"
@@ -54,14 +55,30 @@ def requested_config(
     if resume and out is not None and source is None and not where:
         directory = RunDirectory(Path(out))
         if directory.exists:
-            stored = directory.stored_config()
+            stored = _checked_config(directory)
             return complete_config(apply_overrides(stored, _without_named_again(overrides, stored)))
         if overrides.keys() <= {_TRACKERS}:
+            example = f"`fedblade run quickstart --resume --out {shlex.quote(str(out))}`"
             raise Misconfigured(
                 f"there is no run in '{out}' to go on with. Check the folder, or name what to start there: a preset, "
-                f"a configuration or settings, such as `fedblade run quickstart --resume --out {out}`."
+                f"a configuration or settings, such as {example}."
             )
     return load_config(source, overrides, where)[0]
+
+
+def _checked_config(directory: RunDirectory) -> dict[str, Any]:
+    """The configuration in a folder. One that was edited and cannot be used is named, with a way out."""
+    stored, record = stored_table(directory), directory.record
+    try:
+        complete_config(stored)
+    except Misconfigured as error:
+        if record is None or stored == record.config:
+            raise
+        raise Misconfigured(
+            f"'{directory.path / CONFIG}' was edited: {error} Correct it, or remove this file to go on with the "
+            f"settings that the run has."
+        ) from error
+    return stored
 
 
 def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:

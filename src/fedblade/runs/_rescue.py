@@ -8,13 +8,31 @@ import tomli_w
 from torch import nn
 
 from fedblade.core.errors import FedbladeError, FolderLost
-from fedblade.results import CONFIG, HISTORY, MODEL, PARTITION, SUMMARY, FolderRecord, RunDirectory, file_digest
+from fedblade.results import (
+    CONFIG,
+    HISTORY,
+    PARTITION,
+    SUMMARY,
+    FolderRecord,
+    RunDirectory,
+    file_digest,
+    resume_command,
+)
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._setup import Setup
 from fedblade.runs._summary import partition_record
 from fedblade.runs._trained_model import save_model
+
+
+def lost_folder(directory: RunDirectory) -> FolderLost | None:
+    """The error of a folder that is not in its place any more, None if it is. Every write into it fails in its way."""
+    try:
+        directory.check_held()
+    except FolderLost as error:
+        return error
+    return None
 
 
 def rescue(
@@ -31,8 +49,8 @@ def rescue(
     history, the model and, if the run can go on without the states of clients, a checkpoint.
     """
     moved = directory.moved_to()
-    if moved is not None and moved != directory.path:
-        return FolderLost(f"{error} It is now '{moved}'. Go on there with --resume --out '{moved}'.")
+    if moved is not None:
+        return FolderLost(f"{error} {_where(directory.path, *moved)}")
     place = _free_place(directory.path)
     try:
         goes_on = _write(RunDirectory(place), directory, setup, driver, model, summary)
@@ -40,12 +58,19 @@ def rescue(
         return FolderLost(f"{error} Nothing could be saved elsewhere ({failure}).")
     if goes_on:
         return FolderLost(
-            f"{error} All {len(driver.history)} rounds are saved in '{place}'. Go on with --resume --out '{place}'."
+            f"{error} All {len(driver.history)} rounds are saved in '{place}'. Go on there: {resume_command(place)}"
         )
     return FolderLost(
         f"{error} The history and the model after {len(driver.history)} rounds are saved in '{place}'. The run cannot "
         f"go on from there, because the states of its clients are lost."
     )
+
+
+def _where(run: Path, lost: Path, place: Path) -> str:
+    """What to do if a folder was renamed: that of the run, or that of its checkpoints."""
+    if lost == run:
+        return f"It is now '{place}'. Go on there: {resume_command(place)}"
+    return f"It is now '{place}'. Move it back, then go on: {resume_command(run)}"
 
 
 def _free_place(path: Path) -> Path:
@@ -75,7 +100,7 @@ def _write(
         goes_on = not driver.keeps_client_states
         if goes_on:
             driver.save_in(Checkpoints(place))
-        save_model(place.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+        save_model(place, driver.evaluated_state, model_facts(setup.dataset))
         place.write_json(SUMMARY, summary)
     finally:
         place.close()

@@ -11,9 +11,9 @@ from fedblade.config.run_config import complete_config
 from fedblade.core.errors import CorruptFile, Misconfigured, MissingExtra
 from fedblade.core.network import Network
 from fedblade.core.state import ServerState
-from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tensorfile import encode_tensors, read_tensors
 from fedblade.core.tree import Tree
-from fedblade.results import CONFIG, MODEL, RunDirectory
+from fedblade.results import CONFIG, MODEL, RunDirectory, resume_command
 from fedblade.runs._model_inputs import as_labels, as_trained
 from fedblade.runs._stored_network import stored_network
 
@@ -82,25 +82,25 @@ class TrainedModel(nn.Module):
         return Path(path)
 
 
-def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
+def save_model(directory: RunDirectory, state: ServerState, facts: dict[str, Any]) -> None:
     """Write `model.safetensors`: the network's tensors, and the facts that are needed to use them."""
-    write_tensors(path, state.replace(extra={}).flat(), facts)
+    content, _ = encode_tensors(state.replace(extra={}).flat(), facts)
+    directory.write(MODEL, content)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     """The trained network of a finished run. If the run was given a module from Python, pass it as `model` again."""
     folder = Path(path)
-    if not (folder / CONFIG).is_file():
+    if not RunDirectory(folder).exists:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(
-            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. `fedblade run --resume "
-            f"--out {folder}` writes it, if there are checkpoints."
+            f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. "
+            f"{resume_command(folder)} writes it, if there are checkpoints."
         )
     if MODEL in RunDirectory(folder).changed_files():
         raise CorruptFile(
-            f"'{folder / MODEL}' is not the model that the run ended with. `fedblade run --resume --out {folder}` "
-            f"makes it again."
+            f"'{folder / MODEL}' is not the model that the run ended with. {resume_command(folder)} makes it again."
         )
     config = complete_config(RunDirectory(folder).stored_config())
     tensors, facts = read_tensors(folder / MODEL)

@@ -24,13 +24,14 @@ class Members:
 
     What the run computes from the clients' data before its first round depends on the members at the start alone, so
     a resumed run computes the same. A member does not take part before its first round, also if rounds are done again.
-    `token` is the name by which nodes know the run. `path` is read only if the run in its folder `goes_on`.
+    `token` is the name by which nodes know the run. `path` is read only if the run in its folder `goes_on`; another run
+    writes it with `save`.
     """
 
     def __init__(self, path: Path, num_clients: int, greeting: Mapping[str, Any], *, goes_on: bool) -> None:
         self._path = path
-        self._stored = False
-        self._token = secrets.token_hex(8)
+        self._is_stored = False
+        self.token = secrets.token_hex(8)
         self._first: dict[int, int] = {}
         self._welcome: Welcome = lambda *_: None
         self.clients: dict[int, ClientDescription] = {}
@@ -39,13 +40,6 @@ class Members:
                 self._read(num_clients, greeting)
             except (ValueError, KeyError, TypeError, OSError, InvalidDescription) as error:
                 raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run in another folder.") from error
-
-    @property
-    def token(self) -> str:
-        """The name of the run for its nodes; the first use stores it, with the members."""
-        if not self._stored:
-            self._write()
-        return self._token
 
     @property
     def at_start(self) -> dict[int, ClientDescription]:
@@ -76,16 +70,21 @@ class Members:
         """Whether a client is a member in a round (from 1)."""
         return client in self._first and self._first[client] <= round_
 
+    def save(self) -> None:
+        """Store the members and the token, if they are not stored yet."""
+        if not self._is_stored:
+            self._write()
+
     def _read(self, num_clients: int, greeting: Mapping[str, Any]) -> None:
         stored = json.loads(self._path.read_text(encoding="utf-8"))
-        self._token = str(stored["token"])
+        self.token = str(stored["token"])
         members: Mapping[str, Mapping[str, Any]] = stored.get("clients", {})
         said = own_protocol() | {"revisions": greeting["revisions"]}
         facts = {"clients": {key: {**member, **said} for key, member in members.items()}}
         if members:
             self.clients = read_descriptions(facts, num_clients, greeting)
             self._first = {int(key): int(member[_FIRST]) for key, member in members.items()}
-            self._stored = True
+            self._is_stored = True
 
     def _write(self) -> None:
         members = {
@@ -94,7 +93,7 @@ class Members:
         }
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._path, json.dumps({"token": self._token, "clients": members}))
+            write_atomic(self._path, json.dumps({"token": self.token, "clients": members}))
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        self._stored = True
+        self._is_stored = True

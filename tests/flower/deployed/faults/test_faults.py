@@ -1,5 +1,6 @@
 """What goes wrong in hospitals, with real processes, TLS and node keys: the run goes on, or can be resumed."""
 
+import json
 import os
 import shutil
 import signal
@@ -121,6 +122,32 @@ def test_a_node_that_lost_its_disk_is_counted(federation):
     federation.let_go()
     federation.ended(run)
     assert [row.get("count_lost_states", 0) for row in federation.rows()] == [0, 1]
+
+
+def test_a_client_joins_between_rounds_of_a_run_that_began_without_it(federation, tmp_path):
+    federation.make(**{"flower.min_clients": 2, "flower.round_seconds": 60})
+    federation.call("up")
+    federation.kill_supervisor()
+    federation.kill_node(3)
+    app, third = federation.app, federation.record.nodes[2].node_id
+    certificates.make_certificates(tmp_path / "more keys", nodes=1)
+    key = tmp_path / "more keys" / certificates.node_key(1)
+    with SuperLink(app) as superlink:
+        wait_for(lambda: superlink.nodes()[third] == "offline", 90)
+        federation.hold(0, 2)
+        run = federation.run()
+        federation.reached(0, 2)
+        newcomer = superlink.register(key.with_name(f"{key.name}.pub"))
+        with another_node(federation, app.certificates / "ca.crt", key, clients="2"):
+            wait_for(lambda: superlink.nodes()[newcomer] == "online", 60)
+            federation.let_go()
+            federation.ended(run)
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [1, 1, 0]
+    events = [json.loads(line) for line in federation.events()]
+    (joined,) = [event for event in events if event["event"] == "joined"]
+    assert (joined["round"], joined["client"], joined["node"]) == (3, 2, newcomer)
+    members = json.loads((federation.out / "deployment.json").read_text())["clients"]
+    assert {client: member["first_round"] for client, member in members.items()} == {"0": 0, "1": 0, "2": 3}
 
 
 def test_two_nodes_for_one_client_are_refused_by_name(federation, tmp_path):
