@@ -154,7 +154,10 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
     status, printed, _ = cli("run", app, "--out", "results/a")
     assert (status, printed.splitlines()[-1]) == (0, "results/a")
     assert "final accuracy 50.00 %" in printed
+    assert "(global model)" in printed
     assert asked == {"out": tmp_path / "results" / "a", "rounds": 2, "resume": False}
+    summary["claimed"] = ["global"]
+    assert "(global model, claimed by the nodes)" in cli("run", app, "--out", "results/b")[1]
     status, printed, _ = cli("run", app, "--quiet")
     assert status == 0
     assert printed.startswith("runs/")

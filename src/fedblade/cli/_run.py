@@ -103,6 +103,7 @@ def result_sentence(summary: dict[str, Any]) -> str:
     from fedblade.results import over_last_rounds
 
     kind = "mean of the personal models" if summary["accuracy_of"] == "personal" else "global model"
+    kind += ", claimed by the nodes" if summary["accuracy_of"] in summary.get("claimed", ()) else ""
     last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "

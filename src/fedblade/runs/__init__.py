@@ -9,10 +9,11 @@
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
 - Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`, `origin_notes`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
-  `diagnostic_request`, `measured_client`, `download_bytes`.
+  `diagnostic_request`, `measured_client`, `download_bytes`; `Claims` says which accuracies such clients measure.
 """
 
 from fedblade.core.listener import RoundRecord, RunListener
+from fedblade.runs._claims import Claims
 from fedblade.runs._device import find_device
 from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver
@@ -38,6 +39,7 @@ from fedblade.runs._work import Work, count_work, guess_work, steps_of_groups
 
 __all__ = [
     "STARTED_ENGINES",
+    "Claims",
     "Driver",
     "Result",
     "ReuseCheck",

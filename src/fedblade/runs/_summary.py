@@ -44,6 +44,7 @@ def summarise(
     """
     config, protocol = setup.config, setup.config.evaluation.protocol
     personal = _personal(protocol, history, clients)
+    final = protocols.headline(history, "final")
     headline = {"ft": "personal_accuracy", "gapa": "general_accuracy"}.get(protocol)
     return {
         **_parts(setup),
@@ -51,12 +52,13 @@ def summarise(
         "protocol": protocol,
         "accuracy": personal.get(headline) if headline else protocols.headline(history, protocol),
         "calibrated": protocols.is_calibrated(history),
-        "final_accuracy": protocols.headline(history, "final"),
+        "final_accuracy": final,
         "last10_accuracy": protocols.last_mean(history, 10),
         "rounds_evaluated": len(protocols.accuracies(history)),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
         **personal,
+        **setup.claims.mark(setup.method.accuracy_of, accuracy=final, personal=personal.get("personal_accuracy")),
         "evaluated_on": config.evaluation.on,
         **_totals(history),
         "flags": run_flags(setup, history, finished=status == "finished"),
