@@ -60,15 +60,21 @@ class _Executor:
         try:
             settings = read_settings(self._folder)
             check_app(given.fab, settings.pin)
+            if self._approval is None:
+                self._approval = Approval(given.fab, self._folder, settings.allow)
         except FedbladeError as error:
-            _log.warning("run %d is refused: %s", given.run.run_id, error)
-            flower.refuse_message(client, given, str(error))
-            return str(error)
-        if self._approval is None:
-            self._approval = Approval(given.fab, self._folder, settings.allow)
+            return self._refuse(client, given, str(error))
+        except Exception as error:  # the text of another error may hold data, and Flower would send it
+            return self._refuse(client, given, f"the node failed with a {type(error).__name__}. Its log says more.")
         message = flower.pull_message(client, given)
         flower.push_reply(client, given, answer(message, lambda: node_of(self._folder, settings), self._approval.check))
         return ""
+
+    def _refuse(self, client: flower.Client, given: flower.TaskInput, reason: str) -> str:
+        """Refuse to answer, because of the error that is being handled."""
+        _log.warning("run %d is refused: %s", given.run.run_id, reason, exc_info=True)
+        flower.refuse_message(client, given, reason)
+        return reason
 
 
 def node_of(folder: NodeFolder, settings: NodeSettings) -> Node:

@@ -67,7 +67,9 @@ class Front:
         """The front as a web application."""
         calls = _CALLS if self._authority is not None else (*_CALLS, *_CALLS_WITHOUT_KEYS)
         routes = [Route(f"/v1/fleet/{call}", self._handler(call), methods=["POST"]) for call in calls]
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={405: _not_found, 404: _not_found})
+        app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={405: _not_found, 404: _not_found})
+        app.router.redirect_slashes = False
+        return app
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
