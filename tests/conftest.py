@@ -117,7 +117,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """`make test-gpu` prints a line for benchmarks/README.md."""
+    """`make test-gpu` prints a line for benchmarks/README.md, and tests that draw a new seed have it printed."""
+    reports = [report for stored in terminalreporter.stats.values() for report in stored]
+    drawn = {value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "seed"}
+    for seed in sorted(drawn):
+        terminalreporter.write_line(seed)
     if config.getoption("markexpr") == "gpu":
         from support.gpu import line_of
 

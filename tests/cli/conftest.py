@@ -1,7 +1,5 @@
 """The command line as a process: `cli` forks from a warmed one, `fresh_cli` starts Python anew."""
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
+from support.commands import Zygote, plain_environment
+
 SMALL = ("model=mlp", "hidden=[16]", "dim=8", "num_clients=6", "clients_per_round=3", "rounds=3", "epochs=1",
          "metrics=accuracy,spectrum,drift")  # fmt: skip
 
@@ -47,45 +46,31 @@ class Answer:
 Cli = Callable[..., Answer]
 
 
-def plain_environment() -> dict[str, str]:
-    """The surrounding environment without what would colour or widen the output."""
-    dropped = ("FORCE_COLOR", "NO_COLOR", "TERM", "PYTHONPATH", "PYTHONWARNINGS")
-    return {key: value for key, value in os.environ.items() if key not in dropped} | ENVIRONMENT
-
-
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[subprocess.Popen[str]]:
+def zygote() -> Iterator[Zygote]:
     """A process with torch and the library loaded, ready to fork."""
-    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "zygote.py")]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    assert process.stdout.readline() == "ready\n"
+    process = Zygote()
     yield process
-    process.stdin.close()
-    process.wait(timeout=10)
-    process.stdout.close()
+    process.close()
 
 
 @pytest.fixture
-def cli(zygote: subprocess.Popen[str], tmp_path: Path) -> Cli:
+def cli(zygote: Zygote, tmp_path: Path) -> Cli:
     """Run `fedblade` with arguments in `tmp_path`; `stdout` is a file that takes its output instead of the answer."""
 
     def run(*argv: Any, stdout: Path | None = None, **env: str) -> Answer:
-        streams = {"stdout": str(stdout or tmp_path / ".stdout"), "stderr": str(tmp_path / ".stderr")}
-        request = {"argv": [str(each) for each in argv], "cwd": str(tmp_path), "env": env, **streams}
-        zygote.stdin.write(json.dumps(request) + "\n")
-        zygote.stdin.flush()
-        status = int(zygote.stdout.readline())
-        read = {name: Path(path) for name, path in streams.items() if name == "stderr" or stdout is None}
-        texts = {name: path.read_bytes().decode(errors="surrogateescape") for name, path in read.items()}
-        for path in read.values():
-            path.unlink()
-        return Answer(status, texts.get("stdout", ""), texts["stderr"])
+        out, err = stdout or tmp_path / ".stdout", tmp_path / ".stderr"
+        status = zygote.start(argv, tmp_path, out, err, env).wait()
+        return Answer(status, "" if stdout else _taken(out), _taken(err))
 
     return run
+
+
+def _taken(path: Path) -> str:
+    """The text of a file, which is removed."""
+    text = path.read_bytes().decode(errors="surrogateescape")
+    path.unlink()
+    return text
 
 
 @pytest.fixture

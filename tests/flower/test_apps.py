@@ -10,12 +10,14 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
 from fedblade.engines.nodes import Request, SizeLimit
 from fedblade.flower import client_app, server_app
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
+from fedblade.flower._node_errors import TEXTS, NodeError
 from fedblade.flower.app import Deployment
+from fedblade.results import CONFIG, RunDirectory
 from fedblade.runs import load_config
 
 
@@ -45,28 +47,37 @@ def test_what_other_code_says_stays_on_the_node(monkeypatch, caplog):
 
     monkeypatch.setattr(Node, "answer", fails)
     reply = answered(request(), {"clients": "0"})
-    assert reply.error == "the node failed with a ValueError. Its log says more."
+    assert reply.error == "it failed. The log of the node says more"
     assert "John Doe" in caplog.text
 
 
-def test_our_own_errors_are_told_as_they_are(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RunFailed("'/home/john/x' is full."), "it cannot do what it was asked. The log of the node says more"),
+        (NodeError("disk", "'/home/john/x' is full."), "it cannot write to its folder. The log of the node says more"),
+        (NonFinite("john's loss is NaN"), "a loss or a parameter of its client became NaN or infinite"),
+        (NodeError("protocol", "john"), "it failed with the code 'protocol', which this coordinator does not know"),
+    ],
+)
+def test_our_own_errors_are_told_as_codes_and_their_words_stay_on_the_node(error, said, monkeypatch, caplog):
     def fails(*_):
-        raise RunFailed("the disk is full.")
+        raise error
 
     monkeypatch.setattr(Node, "answer", fails)
-    assert answered(request(), {"clients": "0"}).error == "the disk is full."
-    assert "the disk is full" in caplog.text
+    assert answered(request(), {"clients": "0"}).error == said
+    assert "john" in caplog.text
 
 
 def test_what_cannot_be_sent_is_no_end_of_the_node(monkeypatch):
     monkeypatch.setattr(Node, "answer", lambda *_: ({"x": object()}, {}))
-    assert answered(request(), {"clients": "0"}).error == "the node failed with a TypeError. Its log says more."
+    assert answered(request(), {"clients": "0"}).error == "it failed. The log of the node says more"
 
 
 def test_a_request_that_cannot_be_read_is_answered():
     message = request()
     message.content["facts"] = ConfigRecord({"json": "{"})
-    assert answered(message, {"clients": "0"}).error == "the node failed with a JSONDecodeError. Its log says more."
+    assert answered(message, {"clients": "0"}).error == "it failed. The log of the node says more"
 
 
 @pytest.mark.parametrize(
@@ -80,10 +91,11 @@ def test_a_request_that_cannot_be_read_is_answered():
         ({"partition-id": "x"}, "has partition-id = 'x'; expected"),
     ],
 )
-def test_a_node_without_clients_says_what_to_configure(config, said):
+def test_a_node_without_clients_says_what_to_configure(config, said, caplog):
     with pytest.raises(Misconfigured, match="the node's configuration"):
         client_app.node_of(context(config))
-    assert said in (answered(request(), config).error or "")
+    assert answered(request(), config).error == TEXTS["clients"]
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -94,24 +106,73 @@ def test_clients_of_a_node(config, clients):
     assert client_app.node_of(context(config)).clients == clients
 
 
+def server_run(folder, *, resume=False):
+    """Have the app's server carry out the run in `folder / "run"`; Flower's own wrapper asks for a task."""
+    given = SimpleNamespace(run_config={"run-dir": str(folder / "run"), "resume": resume})
+    server_app.server_app(folder)(None, given)
+
+
+def events(folder):
+    return [json.loads(line) for line in (folder / "run" / "deployment.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """The server of a small run, with a set-up that the test decides."""
+
+    def begin(make_setup):
+        monkeypatch.setattr(server_app, "read_app", lambda _: (load_config(None, {})[0], Deployment()))
+        monkeypatch.setattr(server_app, "deployed_setup", make_setup)
+
+    return begin
+
+
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "ends"),
     [
-        (RunFailed("round 3: nobody answered."), "round 3: nobody answered."),
-        (KeyError("patient 7"), "a KeyError; Flower's log of the run says more"),
+        (RunFailed("no node came."), {"event": "failed", "reason": "no node came."}),
+        (KeyError("patient 7"), {"event": "failed", "reason": "a KeyError; Flower's log of the run says more"}),
+        (KeyboardInterrupt(), {"event": "stopped"}),
     ],
 )
-def test_every_failure_of_a_run_is_put_down(error, reason, monkeypatch, tmp_path):
-    def fails(*_, **__):
+def test_the_journal_has_each_start_of_a_run_and_how_it_ended(error, ends, server, tmp_path):
+    def fails(*given):
+        given[-1]({"event": "refused node", "node": "7"})
         raise error
 
-    config = load_config(None, {})[0]
-    monkeypatch.setattr(server_app, "read_app", lambda _: (config, Deployment()))
-    monkeypatch.setattr(server_app.RunJob, "execute", fails)
-    # Flower's own wrapper asks for a task that it runs in.
-    app = server_app.server_app(tmp_path)
-    given = SimpleNamespace(run_config={"run-dir": str(tmp_path), "resume": False})
-    with pytest.raises(type(error)):
-        app(None, given)
-    event = json.loads((tmp_path / "deployment.jsonl").read_text())
-    assert (event["event"], event["reason"]) == ("failed", reason)
+    server(fails)
+    for _ in range(2):
+        # The folder of a run that found no nodes holds the journal alone, and the same command starts it again.
+        with pytest.raises(type(error)):
+            server_run(tmp_path)
+    found = [{key: value for key, value in event.items() if key != "time_seconds"} for event in events(tmp_path)]
+    refused = {"event": "refused node", "node": "7"}
+    assert found == [{"event": "started", "start": 1}, refused, ends, {"event": "started", "start": 2}, refused, ends]
+
+
+def test_a_start_after_a_kill_notes_the_kill(server, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "deployment.jsonl").write_text('{"event": "started", "start": 1}\n{"event": "lost"}\n')
+
+    def fails(*_):
+        raise RunFailed("no node came.")
+
+    server(fails)
+    with pytest.raises(RunFailed):
+        server_run(tmp_path, resume=True)
+    assert [event["event"] for event in events(tmp_path)] == ["started", "lost", "killed", "started", "failed"]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_coordinator_that_is_refused_the_folder_leaves_the_journal_alone(resume, server, tmp_path):
+    live = RunDirectory(tmp_path / "run")
+    live.open(resume=False)
+    live.write(CONFIG, load_config(None, {})[0].to_toml())
+    (tmp_path / "run" / "deployment.jsonl").write_text('{"event": "started", "start": 1}\n')
+    server(lambda *_: pytest.fail("it was set up"))
+    try:
+        with pytest.raises(Misconfigured, match="in use by another process" if resume else "already holds a run"):
+            server_run(tmp_path, resume=resume)
+    finally:
+        live.close()
+    assert [event["event"] for event in events(tmp_path)] == ["started"]

@@ -16,7 +16,8 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedblade.core.errors import Misconfigured
-from fedblade.flower import certificates
+from fedblade.flower import _x509, certificates
+from fedblade.flower._x509 import new_key, pem
 
 
 def handshake(certs: Path, trusted: Path, name: str) -> None:
@@ -131,9 +132,106 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         certificates.make_certificates(tmp_path / "file" / "certs")
 
 
-@pytest.mark.parametrize("days", [0, 36501, 10_000_000, 10**12])
-def test_certificates_for_longer_than_a_date_can_say_are_refused(tmp_path, days):
-    with pytest.raises(Misconfigured, match=rf"--days {days} is not between 1 and 36500"):
+@pytest.mark.parametrize("days", [0, 3651, 10_000_000, 10**12])
+def test_the_server_certificate_does_not_outlive_the_authority(tmp_path, days):
+    with pytest.raises(Misconfigured, match=rf"--days {days} is not between 1 and 3650"):
         certificates.make_certificates(tmp_path / "certs", days=days)
     assert not (tmp_path / "certs").exists()
-    certificates.make_certificates(tmp_path / "certs", days=36500)
+    certificates.make_certificates(tmp_path / "certs", days=3650)
+
+
+def test_the_authority_outlives_the_server_certificate(certs):
+    assert 3649.9 < certificates.days_left(certs, "ca.crt") < 3650.1
+    assert 9.9 < certificates.days_left(certs, "server.crt") < 10.1
+
+
+@pytest.fixture
+def old(tmp_path):
+    """Certificates whose server certificate ends soon."""
+    certificates.make_certificates(tmp_path / "old", hosts=["flower.example.org"], days=20)
+    return tmp_path / "old"
+
+
+def test_a_renewed_certificate_is_trusted_by_nodes_that_know_the_authority(old, tmp_path):
+    node = tmp_path / "node"
+    node.mkdir()
+    (node / "ca.crt").write_bytes((old / "ca.crt").read_bytes())
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+    certificates.renew_server_certificate(old)
+    handshake(old, node, "flower.example.org")
+    handshake(old, node, "localhost")
+    assert 364.9 < certificates.days_left(old, "server.crt") < 365.1
+    changed = {name for name, content in before.items() if (old / name).read_bytes() != content}
+    assert changed == {"server.crt", "server.key"}
+    assert {path.name for path in old.iterdir()} == set(before)
+    assert (old / "server.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_renewal_can_change_the_names(old):
+    certificates.renew_server_certificate(old, hosts=["other.example.org"], days=40)
+    handshake(old, old, "other.example.org")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(old, old, "flower.example.org")
+
+
+def test_an_interrupted_renewal_is_repeated(old):
+    """The key is replaced first; the next renewal still finds the names in the old certificate."""
+    certificates._replace(old / "server.key", pem(new_key()), 0o600)
+    with pytest.raises(Misconfigured, match=r"is not the key of server\.crt .* --renew"):
+        certificates.check_server_files(old)
+    certificates.renew_server_certificate(old)
+    certificates.check_server_files(old)
+    handshake(old, old, "flower.example.org")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ca.key", r"ca\.key' is missing\. It is kept offline"),
+        ("ca.crt", r"ca\.crt' is missing\. Copy it from any node"),
+        ("server.crt", r"server\.crt' is missing\. Make a new one"),
+    ],
+)
+def test_a_missing_file_is_named_with_where_it_is(old, name, said):
+    (old / name).unlink()
+    with pytest.raises(Misconfigured, match=said):
+        certificates.renew_server_certificate(old)
+
+
+def test_files_that_cannot_serve_are_refused(old, tmp_path):
+    certificates.make_certificates(tmp_path / "other")
+    certificates.check_server_files(old)
+    mine = (old / "ca.key").read_bytes()
+    (old / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
+    with pytest.raises(Misconfigured, match=r"is not the key of ca\.crt"):
+        certificates.renew_server_certificate(old)
+    (old / "ca.key").write_bytes(b"nothing")
+    with pytest.raises(Misconfigured, match="is no private key"):
+        certificates.renew_server_certificate(old)
+    (old / "ca.key").write_bytes(mine)
+    (old / "ca.crt").write_bytes((tmp_path / "other" / "ca.crt").read_bytes())
+    with pytest.raises(Misconfigured, match="was not signed by the authority"):
+        certificates.check_server_files(old)
+    (old / "server.key").unlink()
+    with pytest.raises(Misconfigured, match=r"server\.key' is missing"):
+        certificates.check_server_files(old)
+
+
+def test_the_end_of_a_certificate_is_warned_about(certs, tmp_path, monkeypatch):
+    fresh = tmp_path / "fresh"
+    certificates.make_certificates(fresh, days=31)
+    assert certificates.expiry_warnings(fresh) == []
+    (warning,) = certificates.expiry_warnings(certs)
+    assert warning.startswith("the certificate server.crt ends in 10 days. Pause the run and renew it: fedblade flower")
+    day = datetime.timedelta(days=1)
+    later = datetime.datetime.now(datetime.UTC) + 3640 * day
+    monkeypatch.setattr(_x509, "_now", lambda: later)
+    assert [sentence.partition(". ")[0] for sentence in certificates.expiry_warnings(fresh)] == [
+        "the certificate server.crt has ended",
+        "the certificate ca.crt ends in 10 days",
+    ]
+    with pytest.raises(Misconfigured, match="--days 365 is not between 1 and 9"):
+        certificates.renew_server_certificate(fresh)
+    monkeypatch.setattr(_x509, "_now", lambda: later + 20 * day)
+    with pytest.raises(Misconfigured, match=r"has ended\. Make a new authority"):
+        certificates.renew_server_certificate(fresh)

@@ -44,6 +44,13 @@ def test_certs_says_what_goes_to_whom(cli, tmp_path):
     assert "keys in use are not replaced. Choose another folder" in error
 
 
+def test_a_renewal_says_what_is_new(cli):
+    cli("certs", "keys", "--host", "flower.example.org")
+    status, printed, _ = cli("certs", "keys", "--renew", "--days", "400")
+    assert status == 0
+    assert printed.startswith("keys/server.crt, server.key: new, valid for 400 days.")
+
+
 def test_init_ends_with_the_folder(cli, tmp_path):
     status, printed, _ = cli("init", "my app", "--set", "method=fedavg", "--set", "flower.quorum=1.0")
     assert status == 0
@@ -66,7 +73,9 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("init", "new", "nothing"), "nothing"),
         (("init", "new", "fb-t1"), "Write the settings of one cell into a .toml file"),
         (("certs", "new", "--host", "a b"), "--host 'a b' is neither"),
-        (("certs", "new", "--days", "10000000"), "--days 10000000 is not between 1 and 36500"),
+        (("certs", "new", "--days", "10000000"), "--days 10000000 is not between 1 and 3650"),
+        (("certs", "new", "--renew"), "'new/ca.crt' is missing"),
+        (("certs", "new", "--renew", "--nodes", "1"), "--renew makes no node keys"),
         (("init", "new", "flower.toml"), "flower = 3 is not a table"),
         (("up", "apart"), "nodes of a local federation have no data of their own"),
         (("up", "torn"), "federation"),

@@ -149,7 +149,7 @@ def test_going_on_shows_new_rounds_only(monkeypatch, app, tmp_path):
         ("failed", None, "N/A", "Flower says 'finished:failed'"),
         ("completed", "interrupted", "N/A", "does not say that it finished"),
         ("completed", None, "N/A", "does not say that it finished"),
-        ("stopped", "finished", "N/A", "Flower says 'finished:stopped'"),
+        ("stopped", "finished", "N/A", "was stopped. To go on with it, add --resume"),
         ("failed", "finished", "N/A", "Flower says 'finished:failed'"),
     ],
 )

@@ -1,5 +1,8 @@
 """Local federations without processes: records, refusals, what logs say."""
 
+import shutil
+import stat
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +12,10 @@ from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.flower import local_federation
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower.app_folder import AppFolder, find_app
+from fedblade.flower.digests import app_digest
 from fedblade.flower.federation_status import status_of
 from fedblade.flower.new_app import make_app
+from fedblade.flower.node_folder import NodeFolder, read_settings
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ def test_a_configuration_that_no_local_federation_can_have_is_refused_before_any
 def test_nodes_of_a_local_federation_have_no_data_of_their_own(tmp_path):
     make_app(tmp_path / "app", None, {"flower.data": "nodes", "flower.num_classes": 10})
     app = find_app(tmp_path / "app")
-    said = r'nodes of a local federation have no data.*flower.data = "shares".*flower-supernode --node'
+    said = r'nodes of a local federation have no data.*flower.data = "shares".*flower join --data'
     with pytest.raises(Misconfigured, match=said):
         local_federation.up(app, 2, secure=True, note=print)
     assert not app.local.exists()
@@ -116,25 +121,28 @@ def test_how_many_clients_there_are_is_read_from_the_app(app):
     assert local_federation._num_clients(app) == 7
 
 
-def test_nodes_get_their_clients_and_places_from_files(app):
-    spaced = AppFolder(app.path / "my app 'x'")
-    spaced.path.mkdir()
+def test_nodes_get_their_settings_a_key_of_their_own_and_the_app_s_pin(app):
+    spaced = AppFolder(app.path.with_name("my app 'x'"))
+    shutil.copytree(app.path, spaced.path)
     local_federation._write_files(spaced, recorded(ProcessRecord(3, "0,2"), ProcessRecord(4, "1")))
-    from flwr.common.config import parse_config_args
-
-    found = parse_config_args([str(spaced.node(1) / "node.toml")])
-    assert found == {"clients": "0,2", "state-dir": str(spaced.node(1) / "state")}
+    node, other = NodeFolder(spaced.node(1)), NodeFolder(spaced.node(2))
+    found = read_settings(node)
+    assert (found.clients, found.coordinator, found.insecure) == ("0,2", "127.0.0.1:0", False)
+    assert found.pin == app_digest(app) == read_settings(other).pin
+    assert node.key.read_bytes() != other.key.read_bytes()
+    assert stat.S_IMODE(node.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(node.key.stat().st_mode) == 0o600
 
 
 def test_old_keys_logs_and_databases_are_removed(app):
     local_federation._write_files(app, recorded(ProcessRecord(3, "0")))
-    key = (app.certificates / "node-1").read_bytes()
+    key = NodeFolder(app.node(1)).key.read_bytes()
     app.logs.mkdir()
     for left in (app.database, app.local / "state.db-wal", app.logs / "node-1.log"):
         left.write_text("old")
     local_federation._write_files(app, recorded(ProcessRecord(3, "0"), ProcessRecord(4, "1")))
-    assert (app.certificates / "node-1").read_bytes() != key
-    assert (app.certificates / "node-2.pub").is_file()
+    assert NodeFolder(app.node(1)).key.read_bytes() != key
+    assert NodeFolder(app.node(2)).public_key.is_file()
     assert not list(app.local.glob("state.db*"))
     assert not app.logs.exists()
 

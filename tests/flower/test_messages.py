@@ -65,9 +65,9 @@ def test_what_was_asked_for_fits_exactly():
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"a": np.zeros(10**6)}, "it has 1 arrays in 8000128 bytes; an answer has at most 2 in 8004"),
-        ({"a": np.zeros(600), "b": np.zeros(600)}, "it has 2 arrays in 9856 bytes"),
-        ({name: np.zeros(1) for name in "abc"}, "it has 3 arrays in 408 bytes; an answer has at most 2 in"),
+        ({"a": np.zeros(10**6)}, "it has 1 arrays in 8000157 bytes; an answer has at most 2 in 8004"),
+        ({"a": np.zeros(600), "b": np.zeros(600)}, "it has 2 arrays in 9914 bytes"),
+        ({name: np.zeros(1) for name in "abc"}, "it has 3 arrays in 495 bytes; an answer has at most 2 in"),
     ],
 )
 def test_what_is_larger_is_refused_and_the_sizes_are_told(arrays, said):
@@ -91,9 +91,33 @@ def test_what_is_too_large_is_never_copied():
     assert reply.error is not None
 
 
-@pytest.mark.parametrize("text", [b"{}", [1, 2], 3, "{" + " " * 10**7 + "}"])
-def test_facts_are_a_text_of_some_length(text):
+@pytest.mark.parametrize("text", [b"{}", [1, 2], 3])
+def test_facts_are_a_text(text):
     assert got(carrying({}, text), SizeLimit.of({})).error == "it cannot be read (ValueError)"
+
+
+def test_long_facts_are_refused():
+    said = got(carrying({}, "{" + " " * 10**6 + "}"), SizeLimit.of({})).error
+    assert said == "it has 1000002 characters of facts; an answer has at most 1000000"
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ({"more": ArrayRecord({"a": Array(np.zeros(10**6))})}, "it has the records ['more']; expected the tensors and"),
+        ({"\x1b[2J": ConfigRecord({"x": b"y" * 10**6})}, r"it has the records ['\x1b[2J']; expected"),
+        ({"facts": ConfigRecord({"json": "{}", "x": b"y" * 10**6})}, "it has the records ['x']; expected"),
+    ],
+)
+def test_records_beside_tensors_and_facts_are_refused(records, said):
+    message = carrying({})
+    message.content.update(records)
+    assert said in (got(message, SizeLimit.of({})).error or "")
+
+
+def test_long_names_count_as_bytes():
+    reply = got(carrying({"n" * 10**5: Array(np.zeros(1))}), SizeLimit(1, 8))
+    assert "it has 1 arrays in 100" in (reply.error or "")
 
 
 def test_what_a_message_says_of_itself_is_not_believed():
@@ -114,6 +138,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2Jdone\r\n"
     [
         lambda: reply_message(asked(), {"error": ESCAPES}, {}),
         lambda: reply_message(asked(), {"error": [ESCAPES]}, {}),
+        lambda: reply_message(asked(), {"error": "protocol", "protocol": ESCAPES, "version": ESCAPES}, {}),
         lambda: Message(error=Error(code=2, reason=ESCAPES), reply_to=asked()),
     ],
 )
@@ -121,7 +146,7 @@ def test_reasons_are_printable_and_short(message):
     said = got(message(), SizeLimit.of({})).error or ""
     assert said.isprintable()
     assert "done" in said
-    assert len(got(reply_message(asked(), {"error": "x" * 10**6}, {}), SizeLimit.of({})).error or "") <= 500
+    assert len(got(reply_message(asked(), {"error": "x" * 10**5}, {}), SizeLimit.of({})).error or "") <= 500
 
 
 @pytest.mark.parametrize(("code", "node"), [(2, 5), (8, 5), (3, None), (4, None), (5, None)])

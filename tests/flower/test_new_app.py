@@ -15,6 +15,7 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.supercore.object_ref import load_app
 
 from fedblade.core.errors import Misconfigured
+from fedblade.engines.nodes import own_protocol
 from fedblade.flower._node import Node
 from fedblade.flower.app import read_app
 from fedblade.flower.new_app import _project_name, make_app
@@ -168,7 +169,7 @@ def test_files_of_the_users_are_copied_and_found_where_the_app_is_unpacked(tmp_p
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_parts"]:
         del sys.modules[name]
     load_app("client_app:app", RuntimeError, tmp_path / "node")
-    hello = {"config": table, "num_classes": 0, "data": "shares"}
+    hello = {**own_protocol(), "config": table, "num_classes": 0, "data": "shares"}
     found, _ = Node((1,), None, tmp_path / "state", "cpu").answer("hello", hello, {})
     assert sum(found["clients"]["1"]["counts"]) > 0
     assert sys.modules["own_parts.mine"].__file__ == str(tmp_path / "node" / "own_parts" / "mine.py")

@@ -15,17 +15,16 @@ NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Writes a module of the user's into the folder of the process."""
-    monkeypatch.chdir(tmp_path)
+def module(tmp_path):
+    """Writes a module of the user's."""
 
     def write(text):
         (tmp_path / "own_ward.py").write_text(text.replace("SECRET", repr(SECRET)))
-        monkeypatch.delitem(sys.modules, "own_ward", raising=False)
-        return "own_ward:samples"
+        return f"{tmp_path / 'own_ward.py'}:samples"
 
+    before = list(sys.path)
     yield write
-    sys.modules.pop("own_ward", None)
+    sys.path[:] = before
 
 
 DATASET = """
@@ -69,7 +68,7 @@ def test_what_a_users_code_says_is_not_told(text, error, module):
     source = module(text)
     with pytest.raises(Misconfigured) as failed:
         own_dataset(source, 10)
-    assert str(failed.value) == f"data = 'own_ward:samples' failed with a {error}. The node's log says more."
+    assert str(failed.value) == f"data = '{source}' failed with a {error}. The node's log says more."
     assert failed.value.__cause__ is not None
 
 
@@ -80,7 +79,7 @@ def test_what_a_users_code_says_is_not_told(text, error, module):
         ("def samples():\n    return [[1.0]], [11], [[1.0]], [0]", "1 labels lie outside of the run's classes 0 to 9"),
         ("def samples():\n    return [[1.0]], [0.5], [[1.0]], [0]", "labels have shape (1,) and type float64"),
         ("def samples():\n    return [['a']], [0], [[1.0]], [0]", "x_train has type <U1; expected integers or real"),
-        ("other = 1", "module 'own_ward' has no attribute 'samples'"),
+        ("other = 1", "own_ward.py' has no attribute 'samples'"),
     ],
 )
 def test_what_is_wrong_with_shapes_and_labels_is_told(text, said, module):
@@ -88,6 +87,25 @@ def test_what_is_wrong_with_shapes_and_labels_is_told(text, said, module):
     with pytest.raises(Misconfigured) as failed:
         own_dataset(source, 10)
     assert said in str(failed.value)
+
+
+def test_a_module_beside_the_file_is_found_and_one_in_the_current_folder_is_not(module, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for folder, value in (("elsewhere", "[[2.0]]"), (".", "[[1.0]]")):
+        (tmp_path / folder / "ward_helper.py").write_text(f"INPUTS = {value}\n")
+    (tmp_path / "elsewhere" / "json.py").write_text("raise SystemExit('planted')\n")
+    found = own_dataset(
+        module(
+            "import json\nfrom ward_helper import INPUTS\n\n\ndef samples():\n    return INPUTS, [0], INPUTS, [0]\n"
+        ),
+        10,
+    )
+    sys.modules.pop("ward_helper")
+    assert found.train.inputs.ravel().tolist() == [1.0]
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(tmp_path))])
+    with pytest.raises(Misconfigured, match="No module named 'ward_helper'"):
+        own_dataset("ward_helper:samples", 10)
 
 
 def test_a_module_that_is_not_there_is_named():

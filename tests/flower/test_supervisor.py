@@ -72,8 +72,8 @@ def test_a_port_that_was_taken_meanwhile_is_named(app):
         with socket.create_server((LOOPBACK, 0)) as other:
             port = other.getsockname()[1]
             write_record(app, FederationRecord(False, ProcessRecord(port)))
-            with pytest.raises(_processes.ProcessFailed, match=f"port {port} was taken by another program"):
-                _supervisor.supervise(app)
+            with pytest.raises(_processes.ProcessFailed, match=f"port {port} is taken by another program"):
+                _supervisor.supervise_federation(app)
     finally:
         signal.signal(signal.SIGTERM, before)
     record = read_record(app)

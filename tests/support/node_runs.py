@@ -50,6 +50,7 @@ class Far:
     tamper: Any = None
     order: Any = list
     there: Any = None
+    admitted: Any = lambda _: None
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self):
@@ -57,7 +58,8 @@ class Far:
         self.transport = LocalTransport(given, order=self.order, tamper=self.tamper)
 
     def setup(self):
-        return deployed_setup(self.config, self.deployment, self.transport, self.folder / "run", self.events.append)
+        run = self.folder / "run"
+        return deployed_setup(self.config, self.deployment, self.transport, run, self.events.append, self.admitted)
 
     def trained(self, directory=None):
         return trained(self.setup(), directory)

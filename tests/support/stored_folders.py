@@ -22,7 +22,8 @@ from torch import nn
 import fedblade
 from fedblade.config.run_config import RunConfig
 from fedblade.engines.nodes import Reply, Request
-from fedblade.flower._server import deployed_setup, journal_of
+from fedblade.flower._journal import RunJournal
+from fedblade.flower._server import deployed_setup
 from fedblade.runs import RunJob, RunListener, Setup, load_config
 from fedblade.studies import plan_comparison, run_planned
 from support.local_transport import LocalTransport
@@ -71,9 +72,10 @@ def told_twice(request: Request, reply: Reply) -> list[Reply]:
 def on_nodes(config: RunConfig, out: Path, place: Path, listener: RunListener) -> fedblade.Result:
     """Begin a run in `out` whose clients are nodes with folders in `place`, or go on with it."""
     transport = LocalTransport(nodes(place, config.federation.num_clients), tamper=told_twice)
-    journal = journal_of(out)
+    journal = RunJournal(out)
 
     def setup() -> Setup:
+        journal.begin()
         return deployed_setup(config, QUICK, transport, out, journal)
 
     return RunJob(config, out, resume=out.exists(), listener=listener, make_setup=setup).execute()

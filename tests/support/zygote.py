@@ -1,7 +1,7 @@
 """A process that has imported everything and forks one child per command, so that a test need not wait for torch.
 
-Reads one JSON request per line (`argv`, `cwd`, `env`, `stdout`, `stderr`) and answers with the child's exit status.
-The child runs the real entry point with its own file descriptors.
+Reads one JSON request per line (`argv`, `cwd`, `env`, `stdout`, `stderr`) and answers with the child's number and, when
+the child has ended, with its exit status. The child runs the real entry point with its own file descriptors.
 """
 
 import importlib
@@ -61,6 +61,7 @@ def serve() -> None:
         pid = os.fork()
         if pid == 0:
             child(json.loads(line))
+        print(pid, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 

@@ -1,6 +1,7 @@
 """`fedblade flower`: deployment with Flower."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedblade.cli import _options as opt
+from fedblade.cli._flower_admissions import admit, revoke
+from fedblade.cli._flower_machines import digest, join, node, serve
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ flower = typer.Typer(
     help="Deploy a run with Flower, or try it in a local federation on this machine.",
     no_args_is_help=True,
 )
+for command in (serve, join, node, digest, admit, revoke):
+    flower.command()(command)
 App = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app, made by `fedblade flower init`.")]
 
 
@@ -29,14 +34,22 @@ def certs(
         typer.Option("--host", metavar="NAME_OR_IP", help="What nodes connect to; may be given many times."),
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=0, help="How many node keys to make.")] = 0,
-    days: Annotated[int, typer.Option("--days", metavar="N", min=1, help="How long certificates are valid.")] = 365,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", min=1, help="How long the server's certificate is valid.")
+    ] = 365,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the server's certificate and key; the authority stays.")
+    ] = False,
 ) -> None:
-    """Make a certificate authority, a certificate for the SuperLink and keys for nodes.
+    """Make a certificate authority for ten years, a certificate for the SuperLink and keys for nodes.
 
-    Existing files are never replaced.
+    Existing files are never replaced, except the server's certificate and key with --renew.
     """
     from fedblade.flower import certificates
 
+    if renew:
+        _renew(folder, host or (), nodes, days)
+        return
     certificates.make_certificates(folder, host or (), nodes, days)
     lines = [
         f"{folder / certificates.CA_CERTIFICATE}: to the SuperLink, to all nodes and to everybody who starts runs",
@@ -52,6 +65,21 @@ def certs(
         f"{folder / certificates.CA_KEY}: to nobody, because its owner can pose as the SuperLink. Keep it offline"
     )
     typer.echo("\n".join(lines))
+
+
+def _renew(folder: Path, hosts: Sequence[str], nodes: int, days: int) -> None:
+    from fedblade.core.errors import Misconfigured
+    from fedblade.flower import certificates
+
+    if nodes:
+        raise Misconfigured(
+            "--renew makes no node keys, because node keys do not end. Give --nodes without --renew, in a new folder."
+        )
+    certificates.renew_server_certificate(folder, hosts, days)
+    typer.echo(
+        f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: new, valid for {days} days. The "
+        f"SuperLink reads them when it starts; nodes need no change"
+    )
 
 
 @flower.command()
@@ -141,12 +169,12 @@ def run(
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
     from fedblade.core.errors import Misconfigured
     from fedblade.flower.app_folder import find_app
-    from fedblade.flower.local_federation import require_up
+    from fedblade.flower.local_federation import require_up, trust_app
 
     if resume and out is None:
         raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
     app = find_app(folder)
-    require_up(app)
+    record = require_up(app)
 
     from rich.console import Console
 
@@ -159,6 +187,7 @@ def run(
     config, _ = read_app(app.path)
     where = out or next_run_folder(config.method.name)
     check_folder(RunDirectory(where), config, resume=resume)
+    trust_app(app, record)
     again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
     with again, progress_listener(Console(), quiet=quiet) as listener:
         summary = follow(app, config, where.resolve(), listener, resume=resume)
@@ -184,5 +213,7 @@ def _print(status: "Status") -> None:
     for run in status.runs:
         details = f" ({run['details']})" if run["details"] else ""
         console.print(f"run {run['run']}: {run['status']}{details}", markup=False, highlight=False, soft_wrap=True)
-    if status.problem:
-        console.print(status.problem, markup=False, highlight=False, soft_wrap=True)
+    pages = f"health and figures: http://127.0.0.1:{status.pages_port}/health and /metrics"
+    for sentence in (pages if status.pages_port else "", *status.warnings, status.problem):
+        if sentence:
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from fedblade.config.run_config import FROM_PYTHON, check_tables, knob_tables
+from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
 from fedblade.config.validation import unknown_knob
@@ -116,7 +116,7 @@ def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if kind == "method":
             continue
         name = config.get(kind, {}).get("name", FROM_PYTHON)
-        knobs = () if name == FROM_PYTHON else REGISTRIES[kind].get(name).knobs()
+        knobs = REGISTRIES[kind].get(name).knobs() if is_registered(kind, name) else ()
         yield from ((f"{kind}.{key}", key) for key in (*settings.model_fields, *knobs))
 
 

@@ -33,6 +33,8 @@ from fedblade.methods import Composition, compose
 
 FROM_PYTHON = "object"
 """The name of a data set or model that was passed from Python as an object."""
+HELD_BY_NODES = "nodes"
+"""The name of the partition of a run whose nodes have their own data: there is no data set to divide."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class ChosenPart:
 
     def make(self, *args: Any) -> Any:
         """Build the part. `args` are the arguments of its function besides the knobs."""
+        if self.name == HELD_BY_NODES:
+            raise Misconfigured(
+                f"partition '{HELD_BY_NODES}' is for deployed runs whose nodes have their own data (flower.data = "
+                f'"nodes"); this run divides one data set. `fedblade list partitions` shows what there is.'
+            )
         if self.entry is None:
             raise Misconfigured(
                 f"this run got its {self.kind} from Python as an object. "
@@ -145,6 +152,11 @@ def knob_tables(name: str) -> dict[str, Any]:
     return knobs
 
 
+def is_registered(kind: str, name: str) -> bool:
+    """Whether a registry should know the name; it does not know what comes from Python or from nodes."""
+    return name != FROM_PYTHON and (kind, name) != ("partition", HELD_BY_NODES)
+
+
 def _choose_part(kind: str, table: dict[str, Any]) -> tuple[ChosenPart, Section]:
     """The part that a section names with its checked knobs, and the checked settings of the section.
 
@@ -152,7 +164,7 @@ def _choose_part(kind: str, table: dict[str, Any]) -> tuple[ChosenPart, Section]
     """
     name = _name(kind, table)
     settings_model = NAMED[kind]
-    entry = None if name == FROM_PYTHON else REGISTRIES[kind].get(name)
+    entry = REGISTRIES[kind].get(name) if is_registered(kind, name) else None
     knobs = _knobs(entry) if entry else {}
     check_keys(kind, table, (*settings_model.model_fields, *knobs))
     keys = [key for key in settings_model.model_fields if key in table and key not in knobs]

@@ -11,6 +11,7 @@ from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.single_states import SingleStates
 from fedblade.core.tree import State
+from fedblade.flower._node_errors import failing_with
 
 _MAX_RUNS = 16
 _RUN_FOLDER = re.compile(r"[0-9a-f]{16}")
@@ -46,8 +47,9 @@ class UsedStates:
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state after a round."""
         self._kept = True
-        make_run_folder(self._folder)
-        self._states.put(client, round_, state)
+        with failing_with("disk"):
+            make_run_folder(self._folder)
+            self._states.put(client, round_, state)
 
     def put_all(self, round_: int, states: Mapping[int, State]) -> None:
         """Save the states after a round."""

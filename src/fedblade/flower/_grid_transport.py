@@ -53,7 +53,6 @@ class GridTransport:
         Flower forgets a message when it is pulled. If several messages were pulled together and one of them could not
         be unpacked, the others would be lost too.
         """
-        self._asked = {id_: self._asked[id_] for id_ in waiting}
         for id_ in waiting:
             yield from self._pull_reply(id_, limit)
 

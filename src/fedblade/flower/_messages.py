@@ -7,14 +7,17 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblade.core.tree import Tree
-from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable, short_repr
 from fedblade.engines.nodes import Reply, Request, SizeLimit
+from fedblade.flower._node_errors import error_text
 
 _TENSORS, _FACTS, _JSON = "tensors", "facts", "json"
 _MAX_FACTS = 10_000_000
-"""Characters of the facts of a message; the longest are the class counts of all clients of a node."""
+"""Characters of the facts of a request."""
 _HEADER_BYTES = 512
-"""Bytes that an array may have besides its numbers."""
+"""Bytes that an array may have besides its numbers: its header, its name, its shape and the name of its type."""
+_SIZE_BYTES = 8
+"""Bytes of one size in a shape."""
 _MIN_SLACK = 60.0
 _GONE = (3, 4, 5)
 """Flower's error codes for an unavailable message, reply or node; the other codes mean that an app failed."""
@@ -22,8 +25,8 @@ MESSAGE_TYPE = "query.fedblade"
 """The type of every message; the facts say what is asked."""
 
 
-class _Oversized(Exception):
-    """A message has more or larger arrays than a reply can have; the text says the sizes."""
+class _Refused(Exception):
+    """A message has other records than a reply has, or more bytes than it can have; the text says what it has."""
 
 
 def to_message(request: Request, seconds: float) -> Message:
@@ -64,23 +67,37 @@ def to_reply(message: Message, request: str, node: int, limit: SizeLimit) -> Rep
     if message.metadata.reply_to_message_id != request:
         return Reply(request, node, error="it says that it answers another request")
     try:
-        _check_size(message.content[_TENSORS], limit)
+        _check_records(message.content)
+        _check_size(message.content, limit)
         facts, tensors = _unpack(message.content)
-    except _Oversized as error:
+    except _Refused as error:
         return Reply(request, node, error=str(error))
     except Exception as error:  # no error of a hostile message may stop the run
         return Reply(request, node, error=f"it cannot be read ({type(error).__name__})")
-    failure = printable(str(facts["error"]), REASON_CHARACTERS) if "error" in facts else None
-    return Reply(request, node, facts, tensors, failure)
+    return Reply(request, node, facts, tensors, error_text(facts) if "error" in facts else None)
 
 
-def _check_size(arrays: ArrayRecord, limit: SizeLimit) -> None:
-    """Refuse too many or too large arrays before their bytes are read as numbers."""
-    size = sum(len(array.data) for array in arrays.values())
+def _check_records(content: RecordDict) -> None:
+    """Refuse a message with anything besides its tensors and its facts."""
+    names = set(content) - {_TENSORS, _FACTS} or set(content[_FACTS]) - {_JSON}
+    if names:
+        raise _Refused(f"it has the records {short_repr(sorted(names))}; expected the tensors and the facts alone")
+
+
+def _check_size(content: RecordDict, limit: SizeLimit) -> None:
+    """Refuse too many bytes before they are read as numbers or as facts."""
+    arrays = content[_TENSORS]
+    size = sum(
+        len(array.data) + len(name) + len(array.dtype) + len(array.stype) + _SIZE_BYTES * len(array.shape)
+        for name, array in arrays.items()
+    )
     if len(arrays) > limit.arrays or size > limit.bytes + _HEADER_BYTES * len(arrays):
-        raise _Oversized(
+        raise _Refused(
             f"it has {len(arrays)} arrays in {size} bytes; an answer has at most {limit.arrays} in {limit.bytes}"
         )
+    text = content[_FACTS][_JSON]
+    if isinstance(text, str) and len(text) > limit.facts:
+        raise _Refused(f"it has {len(text)} characters of facts; an answer has at most {limit.facts}")
 
 
 def _pack(facts: dict[str, Any], tensors: Tree) -> RecordDict:
@@ -89,7 +106,8 @@ def _pack(facts: dict[str, Any], tensors: Tree) -> RecordDict:
 
 
 def _unpack(content: RecordDict) -> tuple[dict[str, Any], Tree]:
-    """Facts and tensors of a message; pickled arrays are not loaded."""
+    """Facts and tensors of a message; pickled arrays are not loaded, and other records are refused."""
+    _check_records(content)
     text = content[_FACTS][_JSON]
     if not isinstance(text, str) or len(text) > _MAX_FACTS:
         raise ValueError(f"the facts are not a text of at most {_MAX_FACTS} characters")

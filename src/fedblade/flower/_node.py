@@ -1,20 +1,22 @@
 """A node: answers the server's requests by training and measuring with the sequential engine."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedblade._version import __version__
-from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.single_states import SingleStates
 from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
-from fedblade.core.untrusted_text import short_repr
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable, short_repr
 from fedblade.engines.base import RoundOutcome
+from fedblade.engines.nodes import own_protocol, protocol_difference
 from fedblade.engines.packing import pack
 from fedblade.flower._client_states import UsedStates, make_run_folder
+from fedblade.flower._last_answer import Answer, LastAnswer
+from fedblade.flower._node_errors import PROTOCOL, NodeError, failing_with
 from fedblade.flower._node_setup import (
     Facts,
     node_setup,
@@ -28,11 +30,11 @@ from fedblade.runs import (
     compute_settings,
     measured_client,
     plan_phases,
+    revisions_of,
     tuning_stages,
 )
 
-Answer = tuple[dict[str, Any], Tree]
-"""The facts and the tensors of a reply."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,46 +51,62 @@ class Node:
 
     def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
         """The answer to a request; raises an error if the request cannot be carried out."""
+        difference = protocol_difference(facts, "the coordinator", "this node")
+        if difference is not None:
+            raise NodeError(PROTOCOL, f"{difference}. Install a release of fedblade with the coordinator's protocol.")
+        if kind == "refused":
+            reason = printable(str(facts.get("reason")), REASON_CHARACTERS)
+            _log.error("the coordinator has refused this node: %s", reason)
+            return {}, {}
         self._check(facts["config"]["federation"]["num_clients"], facts["data"])
         if kind == "hello":
             return {"clients": {str(client): self._description(client, facts) for client in self.clients}}, {}
         client = int(facts["client"])
         if client not in self.clients:
-            raise Misconfigured(f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
+            raise NodeError("foreign", f"this node speaks for client(s) {list(self.clients)}, not for {client}.")
         handlers: Mapping[str, Callable[[Setup, int, Facts, Tree], Answer]] = {
             "train": self._train,
             "collect": self._collect,
             "tune": self._tune,
             "measure": self._measure,
         }
+        last = LastAnswer(self._folder(facts), client, kind, facts)
+        if (answer := last.recall()) is not None:
+            return answer
         setup = self._setup(facts, client)
-        with compute_settings(setup):
+        with compute_settings(setup), failing_with("refused"):
             answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
-        return answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
+        answer = answer_facts | repeated, {name: leaf.cpu() for name, leaf in answer_tensors.items()}
+        last.keep(answer)
+        return answer
 
     def _check(self, num_clients: int, data: str) -> None:
         """Refuse clients that the run does not have, data that it does not expect, and data that two clients share."""
         outside = [client for client in self.clients if not 0 <= client < num_clients]
         if outside:
-            raise Misconfigured(
+            raise NodeError(
+                "outside",
                 f"this node speaks for client {outside[0]}, but the run has clients 0 to {num_clients - 1}. "
-                f"Correct `clients` in the node's configuration."
+                f"Correct `clients` in the node's configuration.",
             )
         if data == "nodes" and self.data is None:
-            raise Misconfigured(
+            raise NodeError(
+                "no data",
                 'this node has no data of its own, and the run expects them (flower.data = "nodes"). Give the node '
-                '`data` in its configuration, such as data="/path/to/samples.npz".'
+                '`data` in its configuration, such as data="/path/to/samples.npz".',
             )
         if data != "nodes" and self.data is not None:
-            raise Misconfigured(
+            raise NodeError(
+                "own data",
                 f"this node has data of its own, and the run gives every client a share of its data set (flower.data = "
-                f'"{data}"). Set flower.data = "nodes" in the app, or leave `data` out of the node\'s configuration.'
+                f'"{data}"). Set flower.data = "nodes" in the app, or leave `data` out of the node\'s configuration.',
             )
         if self.data is not None and len(self.clients) > 1:
-            raise Misconfigured(
+            raise NodeError(
+                "shared data",
                 f"this node has data of its own and speaks for clients {list(self.clients)}, who would all train on "
-                f"them. Start a node for each client."
+                f"them. Start a node for each client.",
             )
 
     def _description(self, client: int, facts: Facts) -> dict[str, Any]:
@@ -101,7 +119,8 @@ class Node:
             "scaling": [setup.dataset.unit, list(setup.dataset.mean), list(setup.dataset.std)],
             "dtype": setup.dataset.train.inputs.dtype.name,
             "given_shape": list(setup.dataset.given_shape or ()),
-            "version": __version__,
+            "revisions": revisions_of(setup.config),
+            **own_protocol(),
             "fixed": tree_digest(setup.start.fixed),
         }
 
@@ -126,7 +145,7 @@ class Node:
         store, names = self._store(facts, client), list(facts["sums"])
         chosen = [exchange.sums for exchange in setup.method.exchanges if [s.name for s in exchange.sums] == names]
         if not chosen:
-            raise Misconfigured(f"method '{setup.config.method.name}' has no exchange of {names}.")
+            raise NodeError("unknown exchange", f"method '{setup.config.method.name}' has no exchange of {names}.")
         server, cohort = server_state(setup, facts, tensors), one_client_cohort(setup, client, facts)
         outcome = setup.engine.collect(server, cohort, store, chosen[0])
         return _pack_outcome(outcome, store)
@@ -135,8 +154,8 @@ class Node:
         """Train the client's personal model on the next stage of the protocol, and save it."""
         stages, stage = tuning_stages(setup.method, setup.config.evaluation.protocol) or (), int(facts["stage"])
         if stage >= len(stages):
-            raise Misconfigured(
-                f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
+            raise NodeError(
+                "refused", f"personal models are tuned in {len(stages)} stage(s), and stage {stage + 1} was asked for."
             )
         phases, tuned_states = stages[stage], self._tuned_states(facts)
         state = _personal_state(tuned_states, self._store(facts, client), client, stage)
@@ -147,8 +166,9 @@ class Node:
         )
         server = server_state(setup, facts, tensors)
         ((_, tuned),) = setup.engine.adapt(server, cohort, lambda _: state, facts["lr"], phases)
-        make_run_folder(self._folder(facts))
-        tuned_states.put(client, stage, tuned)
+        with failing_with("disk"):
+            make_run_folder(self._folder(facts))
+            tuned_states.put(client, stage, tuned)
         return _pack_outcome(RoundOutcome())
 
     def _measure(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
@@ -178,10 +198,7 @@ class Node:
         """Folder of the clients' states in a run."""
         token = str(facts["token"])
         if not token.isalnum():
-            raise Misconfigured(
-                f"the server names the run {short_repr(token)}; expected letters and digits. Use one version of "
-                f"fedblade everywhere."
-            )
+            raise NodeError("refused", f"the server names the run {short_repr(token)}; expected letters and digits.")
         return self.folder / token
 
 
@@ -197,5 +214,5 @@ def _personal_state(tuned_states: SingleStates, store: UsedStates, client: int, 
         return store.get(client, 0)
     state = tuned_states.get(client, stage - 1)
     if state is None:
-        raise RunFailed(f"the model that client {client} tuned is gone from this node's folder.")
+        raise NodeError("lost model", f"the model that client {client} tuned is gone from this node's folder.")
     return state

@@ -2,8 +2,9 @@
 
 import contextlib
 import importlib
+import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +18,15 @@ from fedblade.data import IN_NPZ, NAMES, Array, Dataset, Numbering, as_dataset, 
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
-"""Key of a node's configuration: an `.npz` file or `module:function`. Without it, every client uses its share."""
+"""Key of a node's configuration: an `.npz` file, `FILE.py:function`, or `module:function` for an installed module.
+Without it, every client uses its share."""
 
 
 def own_dataset(source: str, num_classes: int) -> Dataset:
-    """The samples of a node from `FILE.npz` or `module:function`; labels are the run's classes below `num_classes`.
+    """The samples of a node from its `data` (see `DATA`); labels are the run's classes below `num_classes`.
 
-    The function has no parameters and returns what `fedblade.run` accepts as a data set. Python looks for its module in
-    the current folder of the node's process first.
+    A function has no parameters and returns what `fedblade.run` accepts as a data set. The current folder of the node's
+    process plays no part.
     """
     if source.endswith(".npz"):
         return replace(_as_dataset(_read(source), num_classes), source=IN_NPZ)
@@ -97,29 +99,47 @@ def _read(path: str) -> tuple[Any, ...]:
 
 def _call(source: str) -> Any:
     """The result of a user's function; its errors are not caught here."""
-    module, colon, function = source.partition(":")
+    module, colon, function = source.rpartition(":")
     if not colon:
         raise Misconfigured(
-            f"{DATA} = '{source}' is neither an .npz file nor module:function. Give one of them in the node's "
-            f'configuration, such as data="ward:samples".'
+            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them, "
+            f"such as /path/to/ward.py:samples."
         )
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+    found = _module_in_file(Path(module), source) if module.endswith(".py") else _installed_module(module, source)
+    if not hasattr(found, function):
+        raise _not_found(source, f"'{module}' has no attribute '{function}'")
+    return getattr(found, function)()
+
+
+def _module_in_file(file: Path, source: str) -> Any:
+    """The module in a file. Modules beside the file are found last, so that they hide no installed module."""
+    if not file.is_file():
+        raise _not_found(source, f"there is no file '{file}'")
+    name = f"fedblade_node_data_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None  # noqa: S101 - the file's name ends in .py
+    assert spec.loader is not None  # noqa: S101
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _installed_module(name: str, source: str) -> Any:
     try:
-        imported = importlib.import_module(module)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise _not_found(source, f"No module named '{error.name}'") from None
-    finally:
-        sys.path.remove(here)
-    if not hasattr(imported, function):
-        raise _not_found(source, f"module '{module}' has no attribute '{function}'")
-    return getattr(imported, function)()
 
 
 def _not_found(source: str, why: str) -> Misconfigured:
-    return Misconfigured(f"{DATA} = '{source}' cannot be found ({why}). Start the node in the folder of the module.")
+    return Misconfigured(
+        f"{DATA} = '{source}' cannot be found ({why}). Give the function's file, such as /path/to/ward.py:samples, or "
+        f"install its module on the node."
+    )
 
 
 def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:
@@ -130,7 +150,13 @@ def own_clients(dataset: Dataset, client: int, num_clients: int) -> ClientTests:
     return ClientTests(Reported(table, dataset.train.labels, samples), "test", np.arange(len(dataset.test)))
 
 
-def reported_clients(counts: Mapping[int, list[int]], num_test: int) -> ClientTests:
-    """The split as a server sees it that has no client's data; every client is tested on its node's test samples."""
-    table = np.array([counts[client] for client in sorted(counts)], dtype=np.int64)
-    return ClientTests(Reported(table, np.zeros(0, dtype=np.int64)), "test", np.arange(num_test))
+def reported_clients(counts: Mapping[int, Sequence[int]], num_clients: int, num_test: int) -> ClientTests:
+    """The split as a server sees it that has no client's data; every client is tested on its node's test samples.
+
+    Clients without counts may report them later.
+    """
+    table = np.zeros((num_clients, len(next(iter(counts.values())))), dtype=np.int64)
+    for client, row in counts.items():
+        table[client] = row
+    unknown = frozenset(range(num_clients)).difference(counts)
+    return ClientTests(Reported(table, np.zeros(0, dtype=np.int64), unknown=unknown), "test", np.arange(num_test))

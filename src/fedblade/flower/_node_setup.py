@@ -10,11 +10,11 @@ from typing import Any
 from fedblade.config.run_config import complete_config
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
-from fedblade.core.errors import Misconfigured
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree, tree_digest
 from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.flower._node_errors import NodeError, failing_with
 from fedblade.runs import Setup, diagnostic_request, prepare
 
 Facts = Mapping[str, Any]
@@ -28,14 +28,17 @@ def node_setup(config: str, num_classes: int, data: str | None, device: str, cli
     table: dict[str, Any] = json.loads(config)
     local = {"engine": "sequential", "device": device, "trackers": []}
     if data is None or client is None:
-        return prepare(complete_config(table | local))
+        with failing_with("setup"):
+            return prepare(complete_config(table | local))
     # The node knows only this client, so it cannot draw a cohort of several.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
-    dataset = own_dataset(data, num_classes)
+    with failing_with("data"):
+        dataset = own_dataset(data, num_classes)
     for note in dataset.notes:
         _log.warning(note)
     clients = own_clients(dataset, client, table["federation"]["num_clients"])
-    return prepare(complete_config(table | local), dataset, clients=clients)
+    with failing_with("setup"):
+        return prepare(complete_config(table | local), dataset, clients=clients)
 
 
 def one_client_cohort(setup: Setup, client: int, facts: Facts) -> Cohort:
@@ -50,12 +53,11 @@ def server_state(setup: Setup, facts: Facts, tensors: Tree) -> ServerState:
     sent = {name: parts.get(f"extra/{name}", {}) for name in setup.method.sent}
     params = parts.get("params", {})
     if {name: leaf.shape for name, leaf in params.items()} != {n: leaf.shape for n, leaf in setup.start.params.items()}:
-        raise Misconfigured(
-            "the server's model has other parameters than this node's. Use one version of fedblade everywhere."
-        )
+        raise NodeError("other model", "the coordinator's model has other parameters than this node's.")
     if "fixed" in facts and facts["fixed"] != tree_digest(setup.start.fixed):
-        raise Misconfigured(
-            "this node's frozen layers differ from those it had when it was greeted. Start the node again."
+        raise NodeError(
+            "other frozen layers",
+            "this node's frozen layers differ from those it had when it was greeted. Start the node again.",
         )
     fixed = setup.start.fixed | parts.get("fixed", {})
     return ServerState(params, parts.get("buffers", {}), fixed, sent, int(facts["round"]))
@@ -78,7 +80,5 @@ def requested_passes(setup: Setup, names: Sequence[str]) -> list[DataPass]:
     known = {data_pass.name: data_pass for metric in setup.metrics for data_pass in metric.passes}
     missing = [name for name in names if name not in known]
     if missing:
-        raise Misconfigured(
-            f"this node knows no metric with the pass '{missing[0]}'. Use one version of fedblade everywhere."
-        )
+        raise NodeError("unknown metric", f"this node knows no metric with the pass '{missing[0]}'.")
     return [known[name] for name in names]

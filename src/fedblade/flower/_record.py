@@ -32,13 +32,29 @@ class ProcessRecord:
 
 @dataclass
 class FederationRecord:
-    """A local federation. `secure` means TLS and node keys; `error` says why the federation did not start."""
+    """A federation of an app: the processes of its coordinator, and its nodes if they are on this machine.
+
+    `secure` means TLS and node keys. Nodes connect to `address`, where the front listens. `helpers` are the front and
+    the executors by name. `error` says why the federation did not start. The operator's pages are on `pages_port`.
+    """
 
     secure: bool
     superlink: ProcessRecord
     nodes: list[ProcessRecord] = field(default_factory=list)
     phase: Literal["starting", "started", "failed"] = "starting"
     error: str = ""
+    address: str = f"{_processes.LOOPBACK}:0"
+    helpers: dict[str, ProcessRecord] = field(default_factory=dict)
+    pages_port: int = 0
+
+    def helper(self, name: str) -> ProcessRecord:
+        """The record of a helper process; a new one if there is none."""
+        return self.helpers.setdefault(name, ProcessRecord(0))
+
+    def processes(self) -> dict[str, ProcessRecord]:
+        """All processes by name."""
+        nodes = {f"node-{number}": node for number, node in enumerate(self.nodes, 1)}
+        return {"superlink": self.superlink} | nodes | self.helpers
 
 
 def write_record(app: AppFolder, record: FederationRecord) -> None:
@@ -51,7 +67,8 @@ def read_record(app: AppFolder) -> FederationRecord | None:
     try:
         raw: dict[str, Any] = json.loads(app.record.read_text(encoding="utf-8"))
         nodes = [ProcessRecord(**node) for node in raw.pop("nodes")]
-        return FederationRecord(superlink=ProcessRecord(**raw.pop("superlink")), nodes=nodes, **raw)
+        helpers = {name: ProcessRecord(**helper) for name, helper in raw.pop("helpers").items()}
+        return FederationRecord(helpers=helpers, superlink=ProcessRecord(**raw.pop("superlink")), nodes=nodes, **raw)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

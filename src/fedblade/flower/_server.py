@@ -1,8 +1,5 @@
 """The server of a deployed run: it waits for the nodes, then runs the rounds like every other run."""
 
-import json
-import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +9,26 @@ import numpy as np
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
-from fedblade.core.files import write_atomic
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
-from fedblade.engines.nodes import ClientDescription, Dispatch, Journal, Roster, Terms, Transport
+from fedblade.engines.nodes import (
+    Admitted,
+    ClientDescription,
+    Dispatch,
+    Journal,
+    Members,
+    Roster,
+    Scaling,
+    Terms,
+    Transport,
+    own_protocol,
+)
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
-from fedblade.results import DEPLOYMENT, EVENTS
-from fedblade.runs import Setup, prepare
+from fedblade.partitions import Reported
+from fedblade.results import DEPLOYMENT, RunDirectory
+from fedblade.runs import Setup, prepare, revisions_of
 
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
@@ -33,16 +41,49 @@ def check_deployable(config: RunConfig) -> None:
 
 
 def deployed_setup(
-    config: RunConfig, deployment: Deployment, transport: Transport, folder: Path, journal: Journal
+    config: RunConfig,
+    deployment: Deployment,
+    transport: Transport,
+    folder: Path,
+    journal: Journal,
+    admitted: Admitted = lambda _: None,
 ) -> Setup:
-    """Wait for the nodes of all clients, then set up the run on the server."""
+    """Wait for the nodes of the clients, then set up the run on the server.
+
+    This process holds the `folder` of the run. `admitted` gives the clients that a node may speak for.
+    """
     check_deployable(config)
-    greeting = {"config": config.table(), "num_classes": deployment.num_classes, "data": deployment.data}
-    roster = Roster(transport, greeting, config.federation.num_clients, journal)
-    roster.gather(deployment.wait_seconds)
+    num_clients = config.federation.num_clients
+    greeting = {
+        **own_protocol(),
+        "config": config.table(),
+        "num_classes": deployment.num_classes,
+        "data": deployment.data,
+        "revisions": revisions_of(config),
+    }
+    members = Members(folder / DEPLOYMENT, num_clients, greeting, goes_on=RunDirectory(folder).exists)
+    roster = Roster(transport, greeting, num_clients, journal, admitted, members)
+    roster.gather(deployment.wait_seconds, deployment.min_clients or num_clients)
     shares = deployment.data == "shares"
-    setup = _shares_setup(config, roster.clients) if shares else _nodes_setup(config, deployment, roster.clients)
-    terms = Terms(
+    setup = _shares_setup(config, members) if shares else _nodes_setup(config, deployment, members)
+    members.save()
+
+    def common_facts() -> dict[str, Any]:
+        return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}
+
+    engine = DeployedEngine(
+        ENGINE,
+        setup.problem,
+        SequentialEngine(setup.problem),
+        Dispatch(transport, roster, _terms(config, deployment), common_facts, journal, setup.method.sent, setup.start),
+        folder / "checkpoints" / "waiting",
+        setup.test if shares or deployment.test else None,
+    )
+    return replace(setup, engine=engine)
+
+
+def _terms(config: RunConfig, deployment: Deployment) -> Terms:
+    return Terms(
         round_seconds=deployment.round_seconds,
         quorum=deployment.quorum,
         attempts=deployment.attempts,
@@ -52,53 +93,58 @@ def deployed_setup(
         table=TABLE,
     )
 
-    def common_facts() -> dict[str, Any]:
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": run_token(folder)}
 
-    engine = DeployedEngine(
-        ENGINE,
-        setup.problem,
-        SequentialEngine(setup.problem),
-        Dispatch(transport, roster, terms, common_facts, journal, setup.method.sent, setup.start),
-        folder / "checkpoints" / "waiting",
-        setup.test if shares or deployment.test else None,
-    )
-    return replace(setup, engine=engine)
-
-
-def run_token(folder: Path) -> str:
-    """The name by which nodes know the run; a resumed run has the same name."""
-    path = folder / DEPLOYMENT
-    if path.is_file():
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["token"])
-        except (ValueError, KeyError, OSError) as error:
-            raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run in another folder.") from error
-    token = secrets.token_hex(8)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps({"token": token}))
-    return token
-
-
-def _shares_setup(config: RunConfig, clients: Mapping[int, ClientDescription]) -> Setup:
+def _shares_setup(config: RunConfig, members: Members) -> Setup:
     """The set-up if nodes hold shares of one data set, which the server has too."""
     setup = prepare(replace(config, general=config.general.model_copy(update={"engine": "sequential"})))
     table = setup.clients.train.table()
-    for client in range(len(table)):
-        if clients[client].counts != tuple(int(count) for count in table[client]):
-            raise RunFailed(
-                f"client {client} holds other samples than the server's split says. "
-                f"Give all nodes the same data set and the same version of fedblade."
-            )
+
+    def welcome(client: int, description: ClientDescription) -> str | None:
+        if description.counts == tuple(int(count) for count in table[client]):
+            return None
+        return (
+            f"client {client} holds other samples than the server's split says. "
+            f"Give all nodes the same data set and the same version of fedblade."
+        )
+
+    for client, description in members.at_start.items():
+        reason = welcome(client, description)
+        if reason is not None:
+            raise RunFailed(reason)
+    members.welcome_joined(welcome)
     return setup
 
 
-def _nodes_setup(config: RunConfig, deployment: Deployment, clients: Mapping[int, ClientDescription]) -> Setup:
-    """The set-up if nodes have their own data; the server has a test set or no data."""
-    dataset = _server_dataset(deployment, clients)
+def _nodes_setup(config: RunConfig, deployment: Deployment, members: Members) -> Setup:
+    """The set-up if nodes have their own data; the server has a test set or no data.
+
+    It depends on the clients that were there when the run began. The counts of clients that join are added to it.
+    """
+    start = members.at_start
+    dataset = _server_dataset(deployment, start)
     general = config.general.model_copy(update={"engine": "sequential"})
-    counts = {client: list(description.counts) for client, description in clients.items()}
-    return prepare(replace(config, general=general), dataset, clients=reported_clients(counts, len(dataset.test)))
+    counts = {client: description.counts for client, description in start.items()}
+    clients = reported_clients(counts, config.federation.num_clients, len(dataset.test))
+    setup = prepare(replace(config, general=general), dataset, clients=clients)
+
+    def welcome(client: int, description: ClientDescription) -> str | None:
+        reason = _misfit(start[min(start)], description)
+        if reason is None and isinstance(clients.train, Reported):
+            clients.train.report(client, np.array(description.counts, dtype=np.int64))
+        return reason
+
+    members.welcome_joined(welcome)
+    return setup
+
+
+def _misfit(first: ClientDescription, later: ClientDescription) -> str | None:
+    """Why the inputs of a client that joins do not fit those of the run, or None."""
+    if later.input_shape != first.input_shape:
+        return f"its inputs have the shape {list(later.input_shape)}; those of the run have {list(first.input_shape)}"
+    if later.scaling != first.scaling:
+        given, expected = _scaling_text(later.scaling), _scaling_text(first.scaling)
+        return f"its inputs are scaled as {given}; those of the run as {expected}"
+    return None
 
 
 def _server_dataset(deployment: Deployment, clients: Mapping[int, ClientDescription]) -> Dataset:
@@ -134,24 +180,13 @@ def _check_scaling(test_set: Dataset | None, clients: Mapping[int, ClientDescrip
     if test_set is not None:
         owners.setdefault((test_set.unit, test_set.mean, test_set.std), "the server's test set")
     if len(owners) > 1:
-        shown = [
-            f"(x / {unit:g} - {list(mean)}) / {list(std)} ({owner})" for (unit, mean, std), owner in owners.items()
-        ]
+        shown = [f"{_scaling_text(scaling)} ({owner})" for scaling, owner in owners.items()]
         raise Misconfigured(
             f"inputs x are scaled as {', '.join(shown)}; expected one way. Store them in one type, bytes or real "
             f"numbers, on all nodes."
         )
 
 
-def journal_of(folder: Path) -> Journal:
-    """A journal that appends events to `deployment.jsonl` in the folder of the run, as soon as the folder exists."""
-    pending: list[str] = []
-
-    def note(event: Mapping[str, Any]) -> None:
-        pending.append(json.dumps({"time_seconds": time.time(), **event}) + "\n")
-        if folder.is_dir():
-            with (folder / EVENTS).open("a", encoding="utf-8") as file:
-                file.writelines(pending)
-            pending.clear()
-
-    return note
+def _scaling_text(scaling: Scaling) -> str:
+    unit, mean, std = scaling
+    return f"(x / {unit:g} - {list(mean)}) / {list(std)}"

@@ -62,6 +62,10 @@ class SuperLink:
         """Admit the node that has a key; returns the node's id."""
         return str(self._command("supernode", "register", str(public_key), CONNECTION)["node-id"])
 
+    def unregister(self, node_id: str) -> None:
+        """Cut off a node; its key is never taken again."""
+        self._command("supernode", "unregister", node_id, CONNECTION)
+
     def runs(self) -> list[dict[str, Any]]:
         """The runs, newest first, as Flower describes them."""
         return list(self._command("list", CONNECTION)["runs"])

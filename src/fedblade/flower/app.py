@@ -1,6 +1,7 @@
 """The configuration of an app: the configuration of a run, and the terms of its deployment in the table `flower`."""
 
 import contextlib
+import math
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedblade.config.run_config import RunConfig, complete_config
+from fedblade.config.run_config import HELD_BY_NODES, RunConfig, complete_config
 from fedblade.config.schema import Section
 from fedblade.config.validation import validate
 from fedblade.core.errors import Misconfigured
@@ -27,8 +28,9 @@ class Deployment(Section):
     With `data` "shares" every node holds its clients' shares of the run's data set; this is for local federations. With
     "nodes" every node has its own data, in `num_classes` classes. `test` is an .npz file on the server: the global
     model is measured on its x_test and y_test. Without it, nodes measure the global model on their own test samples.
-    Personal models are always measured on the nodes. A run begins when all clients have a node, and fails if that takes
-    longer than `wait_seconds`. A round ends when all its clients have answered, or after `round_seconds` if a `quorum`
+    Personal models are always measured on the nodes. A run begins when `min_clients` have a node, by default (0) all of
+    federation.num_clients, and fails if that takes longer than `wait_seconds`; the others may join between rounds, and
+    count as missing until then. A round ends when all its clients have answered, or after `round_seconds` if a `quorum`
     of them has; otherwise the missing clients are asked again, `attempts` times in all. `order` "fixed" adds replies in
     the order of the clients' ids, so that the same replies give the same model to the last bit. A client's update,
     times its weight if that is above 1, may be at most `max_norm` times as long as the model; a model shorter than 1
@@ -38,6 +40,7 @@ class Deployment(Section):
     data: Literal["shares", "nodes"] = "shares"
     num_classes: Annotated[int, Field(ge=0)] = 0
     test: str = ""
+    min_clients: Annotated[int, Field(ge=0)] = 0
     wait_seconds: Annotated[float, Field(gt=0)] = 600.0
     round_seconds: Annotated[float, Field(gt=0)] = 600.0
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -68,7 +71,11 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '
             f"{deployment.num_classes}. Set it to 2 or more."
         )
+    if deployment.data == "nodes":
+        # Nothing is divided, so a partition that the file names for a run on one machine does not count.
+        tables = tables | {"partition": {"name": HELD_BY_NODES}}
     config = complete_config(tables)
+    _check_min_clients(deployment, config.federation.num_clients)
     augment = config.dataset_settings.augment
     if deployment.data == "nodes" and augment not in ("none", "crop_flip"):
         raise Misconfigured(
@@ -78,10 +85,21 @@ def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     return config, deployment
 
 
+def _check_min_clients(deployment: Deployment, num_clients: int) -> None:
+    """Refuse a beginning with more clients than there are, or with so few that a round of all clients cannot end."""
+    given, needed = deployment.min_clients, math.ceil(deployment.quorum * num_clients)
+    if given and not needed <= given <= num_clients:
+        raise Misconfigured(
+            f"flower.min_clients = {given}; expected {needed} to {num_clients}, because a round of all "
+            f"{num_clients} clients (federation.num_clients) needs the replies of {needed} (flower.quorum = "
+            f"{deployment.quorum:g}). Change one of the three."
+        )
+
+
 @contextlib.contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Python finds the modules of the app in a folder first, as it does where Flower runs the app."""
-    sys.path.insert(0, str(folder))
+    """Python finds the modules of the app in a folder too; they hide no module of the installation."""
+    sys.path.append(str(folder))
     try:
         yield
     finally:

@@ -3,13 +3,32 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fedblade.core.errors import Misconfigured
 
 CONFIG = "fedblade.toml"
 """File of an app with the configuration of its run."""
+PARTS = "own_parts"
+"""Package of an app for the user's own files, such as a method. (Flower does not pack a folder called `parts`.)"""
 LOCAL = ".flower"
 """Folder of an app's local federation. Flower does not pack it into the app, so keys stay on this machine."""
+
+
+class Place(Protocol):
+    """A folder whose processes run now and are found by the folder `local`; they write to `logs`."""
+
+    @property
+    def path(self) -> Path:
+        """The current folder of the processes."""
+
+    @property
+    def local(self) -> Path:
+        """The folder that all processes have in their environment."""
+
+    @property
+    def logs(self) -> Path:
+        """One log per process."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +53,18 @@ class AppFolder:
         return self.local / "home"
 
     @property
+    def secret(self) -> Path:
+        """The secret that the SuperLink and its executor share."""
+        return self.local / "secret"
+
+    @property
+    def service(self) -> Path:
+        """How the coordinator of a deployed federation was started last; a local federation has no such file."""
+        return self.local / "service.json"
+
+    @property
     def certificates(self) -> Path:
-        """Certificates and node keys."""
+        """The authority and the server's certificate."""
         return self.local / "certs"
 
     @property
@@ -53,8 +82,18 @@ class AppFolder:
         """The SuperLink's memory of nodes and runs."""
         return self.local / "state.db"
 
+    @property
+    def admissions(self) -> Path:
+        """The keys that were admitted, and the clients of each."""
+        return self.local / "admissions.json"
+
+    @property
+    def last_run(self) -> Path:
+        """The settings of the run that was started last, with its folder."""
+        return self.local / "run.toml"
+
     def node(self, number: int) -> Path:
-        """Folder of a node, numbered from 1: its configuration, its clients' states, its copy of the app."""
+        """Folder of a node of a local federation, numbered from 1."""
         return self.local / "nodes" / str(number)
 
 

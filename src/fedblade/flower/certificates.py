@@ -1,26 +1,49 @@
-"""Makes a certificate authority, the server's certificate and the keys by which the SuperLink knows its nodes."""
+"""Makes and renews the certificates of a federation, and makes the keys by which the SuperLink knows its nodes.
 
-import datetime
-import ipaddress
+The authority outlives the server's certificate: nodes keep the authority's certificate for years, and the server gets
+a new certificate every year without a change on any node.
+"""
+
+import contextlib
 import os
+import secrets
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedblade.core.errors import Misconfigured, MissingExtra
-
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as error:
-    raise MissingExtra("cryptography", "flower", "making certificates") from error
+from fedblade.core.errors import Misconfigured
+from fedblade.core.files import sync_folder
+from fedblade.flower._x509 import (
+    Authority,
+    Certificate,
+    PrivateKey,
+    alternative_names,
+    days_until,
+    is_signed_by,
+    load_certificate,
+    load_key,
+    names_of,
+    new_authority,
+    new_key,
+    node_key_pair,
+    pem,
+    server_certificate,
+)
 
 CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY = _FILES = ("ca.crt", "ca.key", "server.crt", "server.key")
-_LOCAL_HOSTS = ("localhost", "127.0.0.1")
+AUTHORITY_DAYS = 3650
+"""How long the certificate of an authority is valid: ten years."""
+WARNING_DAYS = 30
+"""How many days before its end a certificate is warned about."""
 _PRIVATE, _PUBLIC = 0o600, 0o644
-_MAX_DAYS = 36500
 _MAX_LISTED = 4
+_WHERE_IT_IS = {
+    CA_CERTIFICATE: "Copy it from any node: all nodes have it.",
+    CA_KEY: "It is kept offline, because its owner can pose as the server; bring it here, and take it away again after "
+    "the renewal.",
+    SERVER_CERTIFICATE: "Make a new one: give --renew and what nodes connect to (--host).",
+    SERVER_KEY: "Make a new one: give --renew.",
+}
 
 
 def node_key(number: int) -> str:
@@ -29,7 +52,10 @@ def node_key(number: int) -> str:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: int = 365) -> list[Path]:
-    """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; replace no file."""
+    """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; replace no file.
+
+    The server's certificate is valid for `days`, the authority's for ten years.
+    """
     names = list(_FILES)
     names += [name for number in range(1, nodes + 1) for name in (node_key(number), f"{node_key(number)}.pub")]
     existing = [name for name in names if (folder / name).exists()]
@@ -37,122 +63,134 @@ def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, d
         more = " …" if len(existing) > _MAX_LISTED else ""
         raise Misconfigured(
             f"'{folder}' already holds {', '.join(existing[:_MAX_LISTED])}{more}, and keys in use are not replaced. "
-            f"Choose another folder. Keys for more nodes may come from another folder too, because node keys do not "
-            f"depend on the authority."
+            f"Choose another folder, or renew the server's certificate with --renew. Keys for more nodes may come from "
+            f"another folder too, because node keys do not depend on the authority."
         )
-    if not 0 < days <= _MAX_DAYS:
-        raise Misconfigured(f"--days {days} is not between 1 and {_MAX_DAYS}. Give how long certificates are valid.")
-    subject_names = _alternative_names(hosts)
-    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _authority(authority_key, days)
-    server = _server(server_key, authority, authority_key, subject_names, days)
+    _check_days(days, AUTHORITY_DAYS)
+    subject_names = alternative_names(hosts)
+    authority, server_key = new_authority(AUTHORITY_DAYS), new_key()
+    server = server_certificate(server_key, authority, subject_names, days)
     _make_folder(folder)
-    _write(folder / CA_CERTIFICATE, authority.public_bytes(serialization.Encoding.PEM), _PUBLIC)
-    _write(folder / CA_KEY, _pem(authority_key), _PRIVATE)
-    _write(folder / SERVER_CERTIFICATE, server.public_bytes(serialization.Encoding.PEM), _PUBLIC)
-    _write(folder / SERVER_KEY, _pem(server_key), _PRIVATE)
+    _write(folder / CA_CERTIFICATE, pem(authority.certificate), _PUBLIC)
+    _write(folder / CA_KEY, pem(authority.key), _PRIVATE)
+    _write(folder / SERVER_CERTIFICATE, pem(server), _PUBLIC)
+    _write(folder / SERVER_KEY, pem(server_key), _PRIVATE)
     for number in range(1, nodes + 1):
-        _write_node_key(folder / node_key(number))
+        write_node_key(folder / node_key(number))
     return [folder / name for name in names]
 
 
-def _alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
-    names: list[x509.GeneralName] = []
-    for host in dict.fromkeys((*_LOCAL_HOSTS, *hosts)):
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(host)))
-        except ValueError:
-            names.append(_host_name(host))
-    return x509.SubjectAlternativeName(names)
+def renew_server_certificate(folder: Path, hosts: Sequence[str] = (), days: int = 365) -> None:
+    """Replace the server's key and certificate; the authority signs the new one, so that nodes need no change.
+
+    Without `hosts`, the new certificate lists the names of the old one. A renewal that is interrupted is repeated.
+    """
+    authority = _read_authority(folder)
+    _check_days(days, int(days_until(authority.certificate.not_valid_after_utc)))
+    names = alternative_names(hosts) if hosts else names_of(_read_certificate(folder / SERVER_CERTIFICATE))
+    key = new_key()
+    certificate = server_certificate(key, authority, names, days)
+    # The certificate comes last, because the next renewal takes the names from it.
+    _replace(folder / SERVER_KEY, pem(key), _PRIVATE)
+    _replace(folder / SERVER_CERTIFICATE, pem(certificate), _PUBLIC)
 
 
-def _host_name(host: str) -> x509.DNSName:
-    parts = host.removeprefix("*.").split(".")
-    if not all(part.isascii() and part.replace("-", "").isalnum() for part in parts):
+def check_server_files(folder: Path) -> None:
+    """Refuse a folder whose certificates cannot serve: missing or unreadable files, a wrong key, a wrong authority."""
+    authority = _read_certificate(folder / CA_CERTIFICATE)
+    server, key = _read_certificate(folder / SERVER_CERTIFICATE), _read_key(folder / SERVER_KEY)
+    if server.public_key() != key.public_key():
         raise Misconfigured(
-            f"--host '{host}' is neither a host name nor an IP address. Give what nodes connect to, without a port, "
-            f"such as --host flower.example.org."
+            f"'{folder / SERVER_KEY}' is not the key of {SERVER_CERTIFICATE} beside it. Make both anew: "
+            f"{_renewal(folder)}"
         )
-    return x509.DNSName(host)
+    if not is_signed_by(server, authority):
+        raise Misconfigured(
+            f"'{folder / SERVER_CERTIFICATE}' was not signed by the authority of {CA_CERTIFICATE} beside it, which "
+            f"nodes trust. Make it anew: {_renewal(folder)}"
+        )
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedblade federation authority")])
-    public = key.public_key()
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return (
-        _builder(name, name, public, days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+def days_left(folder: Path, name: str) -> float:
+    """Days until a certificate ends, by its file name in the folder; negative if it has ended."""
+    return days_until(_read_certificate(folder / name).not_valid_after_utc)
 
 
-def _server(
-    key: ec.EllipticCurvePrivateKey,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    names: x509.SubjectAlternativeName,
-    days: int,
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedblade federation server")])
-    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    return (
-        _builder(subject, authority.subject, key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(names, critical=False)
-        .add_extension(issuer_id, critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
+def expiry_warnings(folder: Path) -> list[str]:
+    """A sentence for each certificate that has ended or ends within `WARNING_DAYS` days, with what to do."""
+    remedies = {
+        SERVER_CERTIFICATE: f"Pause the run and renew it: {_renewal(folder)}",
+        CA_CERTIFICATE: "Make a new authority in a new folder with `fedblade flower certs`, and give its ca.crt to all "
+        "nodes.",
+    }
+    sentences = []
+    for name, remedy in remedies.items():
+        left = days_left(folder, name)
+        if left < WARNING_DAYS:
+            ends = f"ends in {left:.0f} days" if left > 0 else "has ended"
+            sentences.append(f"the certificate {name} {ends}. {remedy}")
+    return sentences
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
-    # The certificate is valid from an hour ago, because the clocks of machines differ.
-    begins = _now() - datetime.timedelta(hours=1)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(_now() + datetime.timedelta(days=days))
-    )
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _write_node_key(path: Path) -> None:
+def write_node_key(path: Path) -> None:
     """Write a private key and its public key: ECDSA over P-384, in the format of OpenSSH."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    encoding, unencrypted = serialization.Encoding, serialization.NoEncryption()
-    private = key.private_bytes(encoding.PEM, serialization.PrivateFormat.OpenSSH, unencrypted)
-    public = key.public_key().public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    _write(path.with_name(f"{path.name}.pub"), public + b"\n", _PUBLIC)
+    private, public = node_key_pair()
+    _write(path.with_name(f"{path.name}.pub"), public, _PUBLIC)
     _write(path, private, _PRIVATE)
+
+
+def _check_days(days: int, most: int) -> None:
+    if 0 < days <= most:
+        return
+    if most < 1:
+        raise Misconfigured(
+            f"the authority's certificate ({CA_CERTIFICATE}) has ended. Make a new authority in a new folder, and give "
+            f"its {CA_CERTIFICATE} to all nodes."
+        )
+    raise Misconfigured(
+        f"--days {days} is not between 1 and {most}, the days that the authority's certificate is valid. Give how long "
+        f"the server's certificate is valid."
+    )
+
+
+def _read_authority(folder: Path) -> Authority:
+    certificate, key = _read_certificate(folder / CA_CERTIFICATE), _read_key(folder / CA_KEY)
+    if certificate.public_key() != key.public_key():
+        raise Misconfigured(
+            f"'{folder / CA_KEY}' is not the key of {CA_CERTIFICATE} beside it. Bring the two files that were made "
+            f"together."
+        )
+    return Authority(certificate, key)
+
+
+def _read_certificate(path: Path) -> Certificate:
+    certificate = load_certificate(_read(path))
+    if certificate is None:
+        raise Misconfigured(f"'{path}' is no certificate in PEM format. {_WHERE_IT_IS[path.name]}")
+    return certificate
+
+
+def _read_key(path: Path) -> PrivateKey:
+    key = load_key(_read(path))
+    if key is None:
+        raise Misconfigured(
+            f"'{path}' is no private key for an elliptic curve in PEM format without a password. "
+            f"{_WHERE_IT_IS[path.name]}"
+        )
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise Misconfigured(f"'{path}' is missing. {_WHERE_IT_IS[path.name]}") from None
+    except OSError as error:
+        raise Misconfigured(f"'{path}' cannot be read: {error.strerror}. Check its permissions.") from error
+
+
+def _renewal(folder: Path) -> str:
+    return f"fedblade flower certs {shlex.quote(str(folder))} --renew"
 
 
 def _make_folder(folder: Path) -> None:
@@ -167,3 +205,18 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file as a whole; a reader sees the old or the new content."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        _write(temporary, content, mode)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise Misconfigured(f"cannot write '{path}': {error.strerror}. Check the permissions of its folder.") from error
+    sync_folder(path.parent)

@@ -1,32 +1,36 @@
 """The client half of a run as Flower's ClientApp: one for every method."""
 
-import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.flower._messages import MESSAGE_TYPE, read_request, reply_message
 from fedblade.flower._node import Node
+from fedblade.flower._node_errors import NodeError, error_facts
+from fedblade.flower._node_setup import Facts
 
 app = ClientApp()
 
 
 @app.query(MESSAGE_TYPE.partition(".")[2])  # type: ignore[untyped-decorator]
 def reply(message: Message, context: Context) -> Message:
-    """Do what the server asks with the data of this node; an error is sent as text without data."""
+    """Answer a message under Flower's simulation, where a node is what its configuration says."""
+    return answer(message, lambda: node_of(context), lambda _: None)
+
+
+def answer(message: Message, make_node: Callable[[], Node], check: Callable[[Facts], None]) -> Message:
+    """Do what the server asks with the data of this node; the words of an error are for this node's log alone.
+
+    `check` refuses the facts of a request by raising an error; it comes before everything else.
+    """
     try:
         kind, facts, tensors = read_request(message)
-        return reply_message(message, *node_of(context).answer(kind, facts, tensors))
-    except FedbladeError as error:
-        logging.getLogger(__name__).warning("request refused", exc_info=True)
-        return reply_message(message, {"error": str(error)}, {})
-    except Exception as error:  # the text of another error may hold data, and Flower would send it
-        logging.getLogger(__name__).exception("request failed")
-        return reply_message(
-            message, {"error": f"the node failed with a {type(error).__name__}. Its log says more."}, {}
-        )
+        check(facts)
+        return reply_message(message, *make_node().answer(kind, facts, tensors))
+    except Exception as error:
+        return reply_message(message, error_facts(error), {})
 
 
 def node_of(context: Context) -> Node:
@@ -37,16 +41,18 @@ def node_of(context: Context) -> Node:
     settings = context.node_config
     key = "clients" if "clients" in settings else "partition-id"
     if key not in settings:
-        raise Misconfigured(
+        raise NodeError(
+            "clients",
             "the node's configuration does not say for which clients it speaks. Start the SuperNode with "
-            "--node-config 'clients=\"0\"' and the numbers of its clients."
+            "--node-config 'clients=\"0\"' and the numbers of its clients.",
         )
     clients = str(settings[key])
     try:
         numbers = tuple(int(client) for client in clients.split(","))
     except ValueError:
-        raise Misconfigured(
-            f"the node's configuration has {key} = '{clients}'; expected the numbers of its clients, such as 0 or 0,3."
+        raise NodeError(
+            "clients",
+            f"the node's configuration has {key} = '{clients}'; expected the numbers of its clients, such as 0 or 0,3.",
         ) from None
     return Node(
         clients=numbers,

@@ -13,6 +13,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import FedbladeError, RunFailed
 from fedblade.core.files import write_atomic
 from fedblade.core.untrusted_text import printable
+from fedblade.flower._journal import FAILED, FINISHED, STARTED
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app import ENGINE
 from fedblade.flower.app_folder import AppFolder
@@ -23,7 +24,8 @@ _POLL_SECONDS = 1.0
 _LOST_SECONDS = 60.0
 """How long a SuperLink may be unreachable; its supervisor starts it again within seconds."""
 _STOP_SECONDS = 20.0
-_FINISHED = "finished"
+_ENDED, _STOPPED = "finished", "finished:stopped"
+"""The start of a Flower run's status when the run has ended, well or not, and the status of a run that was stopped."""
 _MAX_CHARACTERS = 10_000
 """Characters of an event or of a failure that are shown."""
 
@@ -31,7 +33,7 @@ _MAX_CHARACTERS = 10_000
 def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, *, resume: bool) -> dict[str, Any]:
     """Start the app's run in the folder `out` and return its summary when it has finished; otherwise raise an error."""
     directory = RunDirectory(out)
-    settings = app.local / "run.toml"
+    settings = app.last_run
     write_atomic(settings, tomli_w.dumps({"run-dir": str(out), "resume": resume}))
     with SuperLink(app) as superlink:
         run_id = superlink.begin(app.path, settings)
@@ -41,7 +43,8 @@ def follow(app: AppFolder, config: RunConfig, out: Path, listener: RunListener, 
     summary = directory.finished_summary()
     if summary is not None and final["status"] == "finished:completed":
         return summary
-    raise RunFailed(_failure(final, out))
+    ended = "was stopped" if final["status"] == _STOPPED else f"failed: {_reason(final)}"
+    raise RunFailed(f"the run in '{out}' {ended}. To go on with it, add --resume --out {shlex.quote(str(out))}")
 
 
 def _show_until_end(
@@ -64,14 +67,14 @@ def _show_until_end(
                 raise
         events = read_lines(journal).objects
         for event in events[num_told:]:
-            if event.get("event") != "failed":  # the run's last error says it
+            if event.get("event") not in (STARTED, FINISHED, FAILED):  # this process starts the run, and tells its end
                 listener.on_note(_event_text(event))
         num_told = len(events)
         for record in directory.history():
             if record["round"] > num_shown:
                 listener.on_round(record)
                 num_shown = record["round"]
-        if run is not None and str(run["status"]).startswith(_FINISHED):
+        if run is not None and str(run["status"]).startswith(_ENDED):
             return run
         time.sleep(_POLL_SECONDS)
 
@@ -79,7 +82,7 @@ def _show_until_end(
 def _event_text(event: Mapping[str, Any]) -> str:
     """An event of the journal as a sentence."""
     facts = [f"{key} {event[key]}" for key in ("round", "client", "node", "reason") if event.get(key) is not None]
-    return printable(f"{event.get('event')}: {', '.join(facts)}", _MAX_CHARACTERS)
+    return printable(f"{event.get('event')}{': ' if facts else ''}{', '.join(facts)}", _MAX_CHARACTERS)
 
 
 @contextlib.contextmanager
@@ -93,14 +96,15 @@ def _stopping(app: AppFolder, run_id: str) -> Iterator[None]:
         with contextlib.suppress(FedbladeError), SuperLink(app) as superlink:
             superlink.stop(run_id)
             deadline = time.monotonic() + _STOP_SECONDS
-            while time.monotonic() < deadline and not superlink.run(run_id)["status"].startswith(_FINISHED):
+            while time.monotonic() < deadline and not superlink.run(run_id)["status"].startswith(_ENDED):
                 time.sleep(_POLL_SECONDS)
         raise
 
 
-def _failure(run: dict[str, Any], out: Path) -> str:
+def _reason(run: dict[str, Any]) -> str:
+    """Why a run failed."""
     details = " ".join(str(run.get("status-details") or "").split())
     reason = printable(details.removeprefix("ServerApp failed with exception: "), _MAX_CHARACTERS).rstrip(".")
-    if not reason or reason == "N/A":
-        reason = f"Flower says '{run['status']}', and the run's summary does not say that it finished"
-    return f"the run in '{out}' failed: {reason}. To go on with it, add --resume --out {shlex.quote(str(out))}"
+    if reason and reason != "N/A":
+        return reason
+    return f"Flower says '{run['status']}', and the run's summary does not say that it finished"

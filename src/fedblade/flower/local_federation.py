@@ -2,20 +2,20 @@
 
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import tomli_w
-
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.core.files import write_atomic
-from fedblade.flower import _processes, certificates
+from fedblade.flower import _arguments, _processes, certificates
 from fedblade.flower._processes import LOOPBACK
 from fedblade.flower._record import FederationRecord, ProcessRecord, read_record, write_record
 from fedblade.flower._superlink import SuperLink, write_connection
+from fedblade.flower._supervisor import FEDERATION
 from fedblade.flower.app_folder import CONFIG, AppFolder
+from fedblade.flower.digests import app_digest, copy_own_parts
+from fedblade.flower.node_folder import NodeFolder, NodeSettings, make_node, read_settings, write_settings
 
 _MAX_NODES = 4
 """Nodes of a local federation unless `--nodes` is given; each node needs the memory of a Python process with torch."""
@@ -26,21 +26,25 @@ _MAX_EARLY_ENDS = 5
 _DOWN_SECONDS = 30.0
 _LOG_LINES = 200
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_SUPERVISOR = "fedblade.flower._supervisor"
 
 
 def up(app: AppFolder, nodes: int | None, *, secure: bool, note: Callable[[str], None]) -> FederationRecord:
     """Start all processes and return when all nodes are online; if that fails, no process is left running."""
     _processes.require_flower()
+    if app.service.exists():
+        raise Misconfigured(
+            f"'{app.path}' holds a deployed federation, and a local federation would replace its keys and its memory. "
+            f"Use another app for a local federation: fedblade flower init DIR"
+        )
     if _processes.running(app):
         raise Misconfigured(f"'{app.path}' is already up. End it first: fedblade flower down {app.quoted}")
     clients = _clients_of_nodes(_num_clients(app), nodes)
-    ports = _processes.free_ports(len(clients) + 1)
-    node_records = [ProcessRecord(port, numbers) for port, numbers in zip(ports[1:], clients, strict=True)]
-    record = FederationRecord(secure, ProcessRecord(ports[0]), node_records)
+    superlink, front, *ports = _processes.free_ports(len(clients) + 2)
+    node_records = [ProcessRecord(port, numbers) for port, numbers in zip(ports, clients, strict=True)]
+    record = FederationRecord(secure, ProcessRecord(superlink), node_records, address=f"{LOOPBACK}:{front}")
     try:
         _write_files(app, record)
-        arguments = [sys.executable, "-m", _SUPERVISOR, str(app.path)]
+        arguments = _arguments.module("_supervisor", FEDERATION, str(app.path))
         supervisor = _processes.start(app, arguments, "supervisor.log", app.home)
         security = "TLS and node keys" if secure else "without encryption"
         note(f"starting a SuperLink and {len(clients)} nodes, {security}")
@@ -56,7 +60,7 @@ def down(app: AppFolder) -> bool:
     processes = _processes.running(app)
     if processes:
         # The supervisor ends the other processes in order. Processes that outlive the supervisor are ended here.
-        supervisors = [process for process in processes if _is_supervisor(process)]
+        supervisors = [process for process in processes if _processes.is_supervisor(process)]
         _processes.end(app, supervisors, _DOWN_SECONDS)
         _processes.end_all(app, _processes.GRACE_SECONDS)
     app.record.unlink(missing_ok=True)
@@ -80,8 +84,8 @@ def _num_clients(app: AppFolder) -> int:
     if deployment.data == "nodes":
         raise Misconfigured(
             'flower.data is "nodes", and nodes of a local federation have no data of their own. Set flower.data = '
-            f'"shares" in {CONFIG} to give them shares of dataset.name, or start nodes that have data by hand: '
-            'flower-supernode --node-config \'clients="0" data="/path/to/samples.npz"\', as docs/flower.md shows.'
+            f'"shares" in {CONFIG} to give them shares of dataset.name, or deploy the app to nodes that have data: '
+            "fedblade flower serve, and fedblade flower join --data, as docs/flower.md shows."
         )
     return config.federation.num_clients
 
@@ -98,19 +102,33 @@ def _clients_of_nodes(num_clients: int, nodes: int | None) -> list[str]:
 
 def _write_files(app: AppFolder, record: FederationRecord) -> None:
     """Write keys, the record and the settings of the nodes; old logs, keys and databases are removed."""
-    for old in (app.logs, app.certificates, app.record, *app.local.glob(f"{app.database.name}*")):
+    for old in (app.logs, app.certificates, app.record, app.admissions, *app.local.glob(f"{app.database.name}*")):
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     app.local.mkdir(mode=0o700, exist_ok=True)
     if record.secure:
-        certificates.make_certificates(app.certificates, nodes=len(record.nodes))
+        certificates.make_certificates(app.certificates)
     authority = app.certificates / certificates.CA_CERTIFICATE if record.secure else None
     write_connection(app, f"{LOOPBACK}:{record.superlink.port}", authority)
+    pin = app_digest(app)
     for number, node in enumerate(record.nodes, start=1):
-        folder = app.node(number)
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = {"clients": node.clients, "state-dir": str(folder / "state")}
-        write_atomic(folder / "node.toml", tomli_w.dumps(settings))
+        folder = NodeFolder(app.node(number))
+        for key in (folder.key, folder.public_key):
+            key.unlink(missing_ok=True)
+        allow = copy_own_parts(app, folder.path)
+        settings = NodeSettings(record.address, node.clients, pin, allow, insecure=not record.secure)
+        make_node(folder, settings, authority)
     write_record(app, record)
+
+
+def trust_app(app: AppFolder, record: FederationRecord) -> None:
+    """Have the nodes on this machine pin the app as it is now, and allow its own parts."""
+    if not record.nodes:
+        return
+    pin = app_digest(app)
+    for number in range(1, len(record.nodes) + 1):
+        folder = NodeFolder(app.node(number))
+        allow = copy_own_parts(app, folder.path)
+        write_settings(folder, replace(read_settings(folder), pin=pin, allow=allow))
 
 
 def _wait_started(app: AppFolder, exit_status: Callable[[], int | None]) -> None:
@@ -138,7 +156,9 @@ def _wait_online(app: AppFolder) -> FederationRecord:
                 return record
             for number, node in enumerate(record.nodes, start=1):
                 if node.restarts >= _MAX_EARLY_ENDS:
-                    raise _failed(app, f"node {number} ends again and again (status {node.status})", f"node-{number}")
+                    raise _failed(
+                        app, f"node {number} ends again and again (status {node.status})", f"node-{number}-supernode"
+                    )
             if time.monotonic() > deadline:
                 count = f"{online} of {len(record.nodes)} nodes"
                 raise _failed(app, f"only {count} came online in {_READY_SECONDS:.0f} s", "superlink")
@@ -164,10 +184,3 @@ def last_error(log: Path) -> str:
     # Flower writes the exit code first, and its meaning in the two lines that follow.
     line = lines[errors[-1]]
     return " ".join(lines[errors[-1] + 1 :][:2]) or line if "Exit Code" in line else line
-
-
-def _is_supervisor(process: int) -> bool:
-    try:
-        return _SUPERVISOR.encode() in (Path("/proc") / str(process) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False

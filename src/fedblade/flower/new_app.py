@@ -14,12 +14,10 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower._server import check_deployable
 from fedblade.flower.app import TABLE, Deployment, split_tables
-from fedblade.flower.app_folder import CONFIG, LOCAL
+from fedblade.flower.app_folder import CONFIG, LOCAL, PARTS
 from fedblade.presets.catalogue import read_config
 from fedblade.runs import folder_name
 
-PARTS = "own_parts"
-"""Package of an app for the user's own files, such as a method. (Flower does not pack a folder called `parts`.)"""
 _MAX_NAME = 40
 _PYPROJECT = """\
 [project]
@@ -63,7 +61,7 @@ _README = """\
 
 `fedblade.toml` describes the run ({clients} clients, {rounds} rounds); its table `[flower]` has the terms of the
 deployment. Do not change the other files. Your own files that the run needs (a method, a model) are in `{parts}`.
-Modules that they import must be installed everywhere, or be put beside this file.
+Modules that they import must be installed everywhere, or be put into `{parts}` and be imported as `{parts}.NAME`.
 
 ## Try it on this machine
 
@@ -73,18 +71,30 @@ Modules that they import must be installed everywhere, or be put beside this fil
     fedblade flower down .
 
 `up` starts a local federation: a SuperLink and nodes that share the {clients} clients, with TLS and node keys. All its
-files are in `{local}`. While it is up, `FLWR_HOME={local}/home flwr run .` starts a run too.
+files are in `{local}`.
 
 ## Deploy
 
-    fedblade flower certs certs --host flower.example.org --nodes {clients}
+On the coordinator's machine:
 
-makes certificates and keys, and says which machine needs which file. If nodes have their own data, set `data = "nodes"`
-(`flower.data`) and `num_classes`, the number of classes of all nodes together, under `[flower]` in `fedblade.toml`;
-`fedblade flower up` is only for `data = "shares"`. Register node keys with `flwr supernode register`, start nodes with
-`flower-supernode --node-config 'clients="0" data="/path/to/samples.npz"'`, and start the run with `flwr run .`. That
-command returns 0 even if the run fails; `flwr list` shows the status of the run. Set
-`FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1` everywhere.
+    fedblade flower certs certs --host flower.example.org
+    fedblade flower digest .
+    fedblade flower serve . --host 0.0.0.0 --certs certs
+
+On the machine of each node, with `certs/ca.crt` and the first digest that was printed:
+
+    fedblade flower join node --coordinator flower.example.org:8443 --ca ca.crt --client 0 --pin DIGEST
+    fedblade flower node node
+
+and on the coordinator's machine, with the public key that the node has made:
+
+    fedblade flower admit node.key.pub . --client 0
+    fedblade flower run . --out results
+
+If nodes have their own data, set `data = "nodes"` (`flower.data`) and `num_classes`, the number of classes of all nodes
+together, under `[flower]` in `fedblade.toml`, and give `join` the option `--data`; `fedblade flower up` is only for
+`data = "shares"`. A node runs only the app whose digest it has pinned. Files in `{parts}` do not travel: a node needs
+its own copies in its folder `{parts}`, and their digests in the list `allow` of `node.toml`.
 """
 
 

@@ -67,6 +67,10 @@ class Parts(ABC):
     def sizes(self) -> Ints:
         """Samples per client [K], before classes are removed."""
 
+    def may_train(self) -> Ints:
+        """The clients that hold samples, and those of which nobody knows that they hold none."""
+        return np.flatnonzero(self.sizes() > 0)
+
     @abstractmethod
     def table(self, most: int | None = None) -> Ints:
         """Samples n_{k,c} per client and class [K, C], before classes are removed; at most the first `most` clients."""

@@ -1,5 +1,6 @@
 """Reads and writes the files of a run folder while the run holds the folder."""
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,36 +24,40 @@ class FolderFiles:
     """The files of the folder `path`.
 
     If the folder was opened and then removed, renamed or replaced, the next write raises `FolderLost`, and nothing is
-    written elsewhere.
+    written elsewhere. `_written` has the digests of the files as this process has left them, whatever happened to them
+    since.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: tuple[HeldFolder, ...] = ()
         self._journal: Journal | None = None
+        self._written: dict[str, str] = {}
 
     def check_held(self) -> None:
         """Refuse to go on if the folder, or that of the checkpoints, is no longer the one that was opened."""
         for held in self._held:
             held.check()
 
-    def copy_lines_of(self, run: str) -> None:
-        """Copy the lines of the run `run` to the journal from now on."""
-        self._journal = Journal(self.path / JOURNAL, run)
+    def copy_lines_of(self, run: str, rounds: int) -> None:
+        """Copy the lines of the run `run`, which has so many rounds, to the journal from now on."""
+        self._journal = Journal(self.path / JOURNAL, run, rounds)
 
-    def write(self, name: str, content: str) -> None:
-        """Write a text file atomically; a full disk stops the run and leaves the old file."""
+    def write(self, name: str, content: str | bytes) -> None:
+        """Write a file atomically; a full disk stops the run and leaves the old file."""
         self.check_held()
         try:
             write_atomic(self.path / name, content)
         except OSError as error:
             raise cannot_write(self.path / name, error) from error
+        self._note_written(name, content)
 
     def write_if_new(self, name: str, content: str) -> bool:
         """Write a text file that does not have this content yet; returns whether it was written."""
         is_new = self.read_text(name) != content
         if is_new:
             self.write(name, content)
+        self._note_written(name, content)
         return is_new
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
@@ -84,6 +89,7 @@ class FolderFiles:
         """Add a line that is JSON already. `key` is its round or client, for the journal."""
         self.check_held()
         add_line(self.path / name, line, sync=sync)
+        self._written.pop(name, None)
         if self._journal is not None and key is not None:
             self._journal.add(name, key, line)
 
@@ -104,9 +110,12 @@ class FolderFiles:
 
     def keep_records(self, name: str, records: Sequence[Mapping[str, Any]]) -> bool:
         """Put a file of lines right if it does not hold exactly these records; returns whether it was changed."""
-        is_changed = (self.read_text(name) or "") != "".join(f"{as_line(record)}\n" for record in records)
+        content = "".join(f"{as_line(record)}\n" for record in records)
+        is_changed = (self.read_text(name) or "") != content
         if is_changed:
             self.rewrite(name, records)
+        elif records:
+            self._note_written(name, content)
         return is_changed
 
     def is_as_written(self, name: str) -> bool:
@@ -115,8 +124,13 @@ class FolderFiles:
 
     def rounds_on_record(self) -> int:
         """The number of rounds before the first one that neither the history nor the journal has."""
-        known = recover(self.path / HISTORY, self._journal).lines
-        return next(count for count in range(len(known) + 1) if count + 1 not in known)
+        return _rounds_in(recover(self.path / HISTORY, self._journal).lines)
+
+    def rounds_of_this_run(self) -> int:
+        """As `rounds_on_record`, without lines that only the history has, if there is a journal of this run."""
+        if self._journal is None or not self._journal.is_of_this_run:
+            return self.rounds_on_record()
+        return _rounds_in(self._journal.contents(HISTORY))
 
     def recover(self, name: str, last: int | None = None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         """Mend a file of lines; returns its records, and what `mend` returns."""
@@ -143,5 +157,15 @@ class FolderFiles:
         path = self.path / name
         if (path.exists() or lines) and (not path.is_file() or path.read_bytes() != content.encode()):
             self.write(name, content)
+        elif lines:
+            self._note_written(name, content)
         if self._journal is not None:
             self._journal.replace(name, lines)
+
+    def _note_written(self, name: str, content: str | bytes) -> None:
+        self._written[name] = hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def _rounds_in(lines: Mapping[int, str]) -> int:
+    """The number of rounds before the first one that is missing."""
+    return next(count for count in range(len(lines) + 1) if count + 1 not in lines)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 from fedblade._version import __version__
 from fedblade.core.errors import Misconfigured
-from fedblade.results._file_names import RECORD
+from fedblade.results._file_names import CONFIG, RECORD
 from fedblade.results._json_files import parse_object, read_bytes
 from fedblade.results._line_files import json_safe
 from fedblade.results._migrations import migrated, newest_format, with_later_settings
 
+NO_CONFIG = (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError)
+"""Errors of a `config.toml` that is gone or damaged."""
 _SEAL = "seal"
 
 
@@ -35,6 +38,11 @@ class FolderRecord:
     unmarked: int = 0
     changes: Sequence[Mapping[str, Any]] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of the run, 0 if an older version has not stored it."""
+        return int(self.config.get("federation", {}).get("rounds", 0))
 
     def as_json(self) -> str:
         """The text of the file. Its seal is a digest of everything else in it.
@@ -81,6 +89,32 @@ def file_digest(path: Path) -> str | None:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
+        return None
+
+
+def changed_files(folder: Path, record: FolderRecord | None) -> list[str]:
+    """The files of a finished run with this record that were changed or removed since it ended.
+
+    `config.toml` counts as changed if it does not have the settings of the record, whatever its comments.
+    """
+    if record is None or not record.digests:
+        return []
+    changed = [name for name, digest in record.digests.items() if file_digest(folder / name) != digest]
+    table = config_table(folder)
+    is_same = table is not None and json_safe(with_later_settings(table)) == record.config
+    return changed if is_same else [CONFIG, *changed]
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration in `config.toml`; one of `NO_CONFIG` if it cannot be read."""
+    return tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def config_table(folder: Path) -> dict[str, Any] | None:
+    """The configuration in `config.toml`, None if it cannot be read."""
+    try:
+        return read_config(folder)
+    except NO_CONFIG:
         return None
 
 

@@ -32,13 +32,14 @@ class JournalEntry:
 
 
 class Journal:
-    """The journal file of the run `run`.
+    """The journal file of the run `run` of so many rounds.
 
+    Personal models are measured after the last round, so the lines of another number of rounds are not of this run.
     Entries are added without waiting for the disk: the files that they copy are the ones that survive a power cut.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
-        self._path, self._run = path, run
+    def __init__(self, path: Path, run: str, rounds: int) -> None:
+        self._path, self._run, self._rounds = path, run, rounds
 
     def add(self, file: str, key: int, line: str) -> None:
         """Note a line that was added to a file; `key` is its round or client."""
@@ -47,6 +48,11 @@ class Journal:
     def contents(self, file: str) -> dict[int, str]:
         """The contents of the entries of a file by round or client, in order; of a repeated one the later counts."""
         return {entry.key: entry.content for entry in self._entries() if entry.file == file}
+
+    @property
+    def is_of_this_run(self) -> bool:
+        """Whether the file has entries of this run."""
+        return bool(self._entries())
 
     def replace(self, file: str, lines: Mapping[int, str]) -> None:
         """Make the entries of a file those of `lines`, by round or client; the entries of other files stay."""
@@ -73,7 +79,8 @@ class Journal:
         return JournalEntry(file, key, content, self._seal(file, key, content))
 
     def _seal(self, file: object, key: object, content: object) -> str:
-        return hashlib.sha256(json.dumps([self._run, file, key, content]).encode()).hexdigest()
+        owner = f"{self._run}, {self._rounds} rounds" if file == CLIENTS else self._run
+        return hashlib.sha256(json.dumps([owner, file, key, content]).encode()).hexdigest()
 
 
 def digest_of(line: str) -> str:

@@ -22,7 +22,7 @@ from fedblade.results._file_names import (
     SUMMARY,
     run_folders,
 )
-from fedblade.results._folder_record import FolderRecord, file_digest, read_record
+from fedblade.results._folder_record import FolderRecord, changed_files, read_record
 from fedblade.results._json_files import read_bytes, read_lines, read_object
 from fedblade.results._migrations import with_later_settings
 from fedblade.results._record import Partition, Round, RunRecord, finite_number
@@ -89,7 +89,7 @@ def _read_run(folder: Path) -> RunRecord:
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*broken_files, *broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
-        changed=tuple(file for file in _changed_files(folder, record) if file not in broken_files),
+        changed=tuple(file for file in _changed_files(folder, record) if file not in (*broken_files, *broken_fields)),
         edited=(_file_of_run(folder / CONFIG),) if written not in (_NOTHING, config) else (),
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
@@ -99,9 +99,8 @@ def _read_run(folder: Path) -> RunRecord:
 
 def _changed_files(folder: Path, record: FolderRecord | None) -> tuple[str, ...]:
     """The files that the report reads and that were changed or removed after the run had finished."""
-    digests = {} if record is None else record.digests
-    read = (name for name in RECORD_FILES if name in digests)
-    return tuple(_file_of_run(folder / name) for name in read if file_digest(folder / name) != digests[name])
+    changed = set(changed_files(folder, record)) - {CONFIG}
+    return tuple(_file_of_run(folder / name) for name in RECORD_FILES if name in changed)
 
 
 def _or_left_out(read: Callable[[Path], T], path: Path, instead: T) -> tuple[T, list[str]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedblade.results._file_names import HISTORY
+from fedblade.results._file_names import CLIENTS, HISTORY
 from fedblade.results._journal import KEYS, LONG, Journal, digest_of
 from fedblade.results._json_files import parse_object, read_bytes
 from fedblade.results._record import finite_number
@@ -28,17 +28,19 @@ class Recovered:
 def recover(path: Path, journal: Journal | None, last: int | None = None) -> Recovered:
     """The lines of a file as they were written, up to the round `last`.
 
-    A line that the journal has is taken from the journal. A line that the journal does not have is taken as it is. A
-    line that cannot be read, and a long line that the journal contradicts, is odd. Of a repeated round the later line
-    counts.
+    A line that the journal has is taken from the journal. A line that the journal does not have is taken as it is; only
+    a client that it does not have is left out, because it may be one of another run and is measured again. A line that
+    cannot be read, and a line that the journal contradicts, is odd. Of a repeated round the later line counts.
     """
     found, broken = _lines_of(path, KEYS[path.name])
     noted = {} if journal is None else journal.contents(path.name)
     found, noted = _up_to(found, last), _up_to(noted, last)
+    if path.name == CLIENTS and journal is not None and journal.is_of_this_run:
+        found = {client: line for client, line in found.items() if client in noted}
     if path.name in LONG:
         changed = {key: line for key, line in found.items() if key in noted and digest_of(line) != noted[key]}
         kept = {key: line for key, line in found.items() if key not in changed}
-        gone = sorted((noted.keys() - found.keys()) | changed.keys())
+        gone = sorted(noted.keys() - kept.keys())
         notes = [f"{_named(path, gone)} changed or lost after they were written, and are left out"] if gone else []
     else:
         changed = {key: line for key, line in found.items() if noted.get(key, line) != line}
@@ -88,7 +90,8 @@ def _lines_of(path: Path, name: str) -> tuple[dict[int, str], dict[int, bytes]]:
         entry = parse_object(line)
         key = None if entry is None else entry.get(name)
         if entry is not None and type(key) is int and _is_complete(path.name, entry):
-            found[key] = line.decode()
+            # Some editors change the ends of all lines.
+            found[key] = line.decode().rstrip()
         elif line.strip() and number < len(lines):
             broken[number] = line
     return found, broken

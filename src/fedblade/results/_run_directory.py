@@ -1,7 +1,6 @@
 """The folder of a run. All files are written so that a kill at any moment loses no finished round."""
 
-import tomllib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,9 @@ from fedblade.results._file_names import (
     CHECKPOINTS,
     CLIENTS,
     CONFIG,
+    DEPLOYMENT,
     DIAGNOSTICS,
+    EVENTS,
     FORMER,
     HISTORY,
     LOCK,
@@ -26,7 +27,15 @@ from fedblade.results._file_names import (
 )
 from fedblade.results._folder_files import FolderFiles
 from fedblade.results._folder_lock import lock_folder
-from fedblade.results._folder_record import FolderRecord, file_digest, read_record
+from fedblade.results._folder_record import (
+    NO_CONFIG,
+    FolderRecord,
+    changed_files,
+    config_table,
+    file_digest,
+    read_config,
+    read_record,
+)
 from fedblade.results._held_folder import HeldFolder
 from fedblade.results._line_files import json_text
 from fedblade.results._migrations import with_later_settings
@@ -34,9 +43,7 @@ from fedblade.results._migrations import with_later_settings
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-_NO_CONFIG = (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError)
-"""Errors of a `config.toml` that is gone or damaged."""
-_SEALED = (PARTITION, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
+_SEALED = (PARTITION, METRICS, HISTORY, DIAGNOSTICS, CLIENTS, MODEL, SUMMARY)
 """The files of a finished run that nobody may change."""
 
 
@@ -70,20 +77,17 @@ class RunDirectory(FolderFiles):
     @property
     def has_config(self) -> bool:
         """Whether `config.toml` is there and can be read."""
-        try:
-            self._config_file()
-        except _NO_CONFIG:
-            return False
-        return True
+        return config_table(self.path) is not None
 
-    def stored_config(self) -> dict[str, Any]:
+    def stored_config(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The configuration in `config.toml`, or the recorded one if that file is gone or damaged.
 
-        Settings that came later are as they were when the file was written.
+        Settings that the file lacks are those of `base`. Settings that came later are as they were when the file was
+        written.
         """
         try:
-            return with_later_settings(self._config_file())
-        except _NO_CONFIG as error:
+            return with_later_settings(_filled(read_config(self.path), base or {}))
+        except NO_CONFIG as error:
             record = self.record
             if record is not None:
                 return dict(record.config)
@@ -91,9 +95,6 @@ class RunDirectory(FolderFiles):
                 f"'{self.path / CONFIG}' cannot be read: {error}. Put it back as it was, or start again with --restart "
                 f"and a configuration."
             ) from error
-
-    def _config_file(self) -> dict[str, Any]:
-        return tomllib.loads((self.path / CONFIG).read_text(encoding="utf-8"))
 
     def check(self, *, resume: bool) -> None:
         """Refuse a folder that no run can use, or that holds a run already; nothing is changed."""
@@ -150,7 +151,8 @@ class RunDirectory(FolderFiles):
     def begin(self, record: FolderRecord) -> None:
         """Write what the folder says of itself, if that is new; from now on lines are copied to the journal."""
         self.run, self._begun = record.run, record
-        self.copy_lines_of(record.run)
+        self._written[PARTITION] = record.partition
+        self.copy_lines_of(record.run, record.rounds)
         self.write_if_new(RECORD, record.as_json())
 
     def write_fields(self, fields: Iterable[Field]) -> None:
@@ -170,17 +172,16 @@ class RunDirectory(FolderFiles):
         return self.read_json(PARTITION)
 
     def seal(self) -> None:
-        """Record the digests of the files of the finished run."""
+        """Record the digests of the files of the finished run, as the run has written them."""
         record = self.record
         if record is not None:
-            found = {name: file_digest(self.path / name) for name in _SEALED}
+            found = {name: self._written.get(name) or file_digest(self.path / name) for name in _SEALED}
             digests = {name: digest for name, digest in found.items() if digest is not None}
-            self.begin(replace(record, digests=digests))
+            self.begin(replace(record, partition=digests[PARTITION], digests=digests))
 
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""
-        digests = {} if self.record is None else self.record.digests
-        return [name for name, digest in digests.items() if file_digest(self.path / name) != digest]
+        return changed_files(self.path, self.record)
 
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""
@@ -196,8 +197,27 @@ class RunDirectory(FolderFiles):
         return former
 
 
+def _filled(table: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the settings of `base` that it lacks; another part has other knobs, and gets none."""
+    filled = {**base, **table}
+    for section in table.keys() & base.keys():
+        ours, theirs = table[section], base[section]
+        if (
+            isinstance(ours, Mapping)
+            and isinstance(theirs, Mapping)
+            and ours.get("name", theirs.get("name")) == theirs.get("name")
+        ):
+            filled[section] = {**theirs, **ours}
+    return filled
+
+
 def _belongs_to_user(item: Path) -> bool:
-    """Whether a run has not made this; a run that was killed at its start leaves an empty folder for checkpoints."""
+    """Whether a run has not made this.
+
+    A run that ended at its start leaves an empty folder for checkpoints, and a deployed run its files about nodes.
+    """
+    if item.name in (DEPLOYMENT, EVENTS):
+        return False
     if item.name == CHECKPOINTS and item.is_dir():
         return any(_belongs_to_user(saved) for saved in item.iterdir())
     return not item.name.startswith((".", FORMER))

@@ -7,7 +7,7 @@
   `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
   `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
-- Runs on disk: `ReuseCheck`, `code_difference`, `finished_summary`.
+- Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
   `diagnostic_request`, `measured_client`, `download_bytes`.
 """
@@ -24,6 +24,7 @@ from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
 from fedblade.runs._request import check_folder, folder_name, load_config, next_run_folder, requested_config
 from fedblade.runs._result import Result, finished_summary
 from fedblade.runs._reuse import ReuseCheck, code_difference
+from fedblade.runs._revisions import revisions_of
 from fedblade.runs._run import execute, follow_run, run
 from fedblade.runs._setup import Setup, plan_phases, prepare
 from fedblade.runs._split import split_clients, split_training_data, training_split
@@ -67,6 +68,7 @@ __all__ = [
     "prepare",
     "progress_listener",
     "requested_config",
+    "revisions_of",
     "round_facts",
     "run",
     "split_clients",

@@ -62,6 +62,12 @@ def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
     return changes
 
 
+def stored_table(directory: RunDirectory) -> dict[str, Any]:
+    """The configuration in the folder of a run. A setting that `config.toml` lacks is as the run has it."""
+    record = Checkpoints(directory).record()
+    return directory.stored_config(None if record is None else record.config)
+
+
 def changed_table(stored: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
     """A stored configuration with the changes; nothing else is added, so that the digest of the rest stays."""
     table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in stored.items()}

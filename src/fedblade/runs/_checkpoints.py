@@ -64,6 +64,8 @@ class Checkpoints:
         one with a gap in the history.
         """
         recorded = self._directory.rounds_on_record()
+        # Another run's history may have been put here.
+        done = min(recorded, self._directory.rounds_of_this_run())
         refusals: dict[int, str] = {}
         for round_ in sorted(self._saved(), key=lambda saved: (saved <= recorded, saved), reverse=True):
             try:
@@ -77,15 +79,15 @@ class Checkpoints:
                 for other, why in refusals.items()
             ]
             return Restored(restored, facts, tuple(others))
-        if refusals or recorded > interval:
+        if refusals or done > interval:
             why = "; ".join(refusals.values()) or f"'{self.folder}' has none"
             raise CorruptFile(
-                f"'{self._directory.path}' has {recorded} rounds and no checkpoint that the run can go on from: {why}. "
+                f"'{self._directory.path}' has {done} rounds and no checkpoint that the run can go on from: {why}. "
                 f"Put the checkpoints back as they were, or start again from round 0 with --restart."
             )
         # States that an earlier start of the run left are not read.
         store.check(0, {})
-        return Restored(start, {}, (f"no checkpoint was saved yet: {recorded} rounds are done again",) * bool(recorded))
+        return Restored(start, {}, (f"no checkpoint was saved yet: {done} rounds are done again",) * bool(done))
 
     def save_best(self, state: ServerState, accuracy: float) -> None:
         """Keep the model with the highest accuracy so far."""
@@ -98,6 +100,8 @@ class Checkpoints:
         if not (self.folder / _BEST).is_file():
             return None
         tensors, facts = read_tensors(self.folder / _BEST)
+        if not {_ROUND, _ACCURACY} <= facts.keys():
+            raise CorruptFile(f"'{self.folder / _BEST}' is another file than the best model")
         self._check_run(facts, int(facts[_ROUND]))
         return start.restored(tensors, int(facts[_ROUND])), float(facts[_ACCURACY])
 
@@ -112,9 +116,14 @@ class Checkpoints:
         return [run for run in found if isinstance(run, str)]
 
     def record(self) -> FolderRecord | None:
-        """What the folder says of itself; None if it says nothing, or speaks of another run than all checkpoints do."""
+        """What the folder says of itself; None if it says nothing, or does not fit the checkpoints.
+
+        It does not fit if it speaks of another run than all checkpoints do, or is from when the run had fewer rounds.
+        """
         record, found = self._directory.record, self.runs()
-        return record if record is None or not found or record.run in found else None
+        if record is None or (found and record.run not in found) or 0 < record.rounds < self.newest:
+            return None
+        return record
 
     @property
     def newest(self) -> int:

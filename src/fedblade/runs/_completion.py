@@ -28,6 +28,11 @@ def put_right(directory: RunDirectory, setup: Setup, driver: Driver, model: nn.M
     if not directory.has_config and directory.record is not None:
         directory.write(CONFIG, tomli_w.dumps(dict(directory.record.config)))
         yield _written_again(directory, CONFIG)
+    write_descriptions(directory, setup)
+
+
+def write_descriptions(directory: RunDirectory, setup: Setup) -> None:
+    """Store what the numbers of the run's metrics mean."""
     directory.write_fields(described for metric in setup.metrics for described in metric.fields)
 
 

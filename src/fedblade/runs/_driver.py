@@ -214,7 +214,7 @@ class Driver:
         self._saved_round = self.state.round
         self.history, mended = self._directory.recover(HISTORY, self.state.round)
         mended_too = self._directory.mend(DIAGNOSTICS, self.state.round)
-        self._personal_models.restore(restored.facts, self.history)
+        self._personal_models.restore(self.state, restored.facts, self.history)
         for round_ in range(self.state.round):
             self._has_fixed_tensors[self._cohort(round_)] = True
         if len(self.history) < self.state.round:

@@ -15,8 +15,8 @@ from fedblade.core.state import ClientStore
 from fedblade.core.timeline import timed
 from fedblade.data import Dataset
 from fedblade.engines.ranks import Ranks
-from fedblade.results import MODEL, SUMMARY, RunDirectory
-from fedblade.runs._completion import put_right
+from fedblade.results import SUMMARY, RunDirectory
+from fedblade.runs._completion import put_right, write_descriptions
 from fedblade.runs._driver import Driver
 from fedblade.runs._given_module import check_module
 from fedblade.runs._memory import explained_out_of_memory
@@ -41,7 +41,7 @@ class RunJob:
 
     Without a `folder` nothing is written. With `restart`, what the folder holds is moved aside first. `ranks` are the
     processes that share the run, None if there is only this one. `make_setup` builds the run if a configuration is not
-    enough for that, such as if nodes hold the data.
+    enough for that, such as if nodes hold the data; it is called while this process holds the folder.
     """
 
     config: RunConfig
@@ -101,11 +101,10 @@ class RunJob:
         try:
             with profiled(directory, config.federation.rounds, asked=self.profile) as recorder:
                 with timed("prepare"):
-                    setup = self._build()
-                    directory.open(resume=self.resume or self.restart)
+                    setup = self._build_and_open(directory)
                     for note in settle(directory, setup, self.model, changes):
                         self.listener.on_note(note)
-                    directory.write_fields(described for metric in setup.metrics for described in metric.fields)
+                    write_descriptions(directory, setup)
                     setup, store = self._with_ranks(setup, directory)
                 settings = dotted(config.table())
                 with attached_trackers(config.general.trackers, directory.path, settings, self.listener) as listener:
@@ -113,6 +112,19 @@ class RunJob:
             return result if recorder is None else replace(result, profile=recorder.profile)
         finally:
             directory.close()
+
+    def _build_and_open(self, directory: RunDirectory) -> Setup:
+        """Build the run and open its folder.
+
+        A configuration that cannot be built leaves no folder. What `make_setup` builds may wait for nodes for long, so
+        it holds the folder from the beginning, and may write to it.
+        """
+        if self.make_setup is not None:
+            directory.open(resume=self.resume or self.restart)
+            return self._build()
+        setup = self._build()
+        directory.open(resume=self.resume or self.restart)
+        return setup
 
     def _put_former_run_aside(self, directory: RunDirectory) -> None:
         """Move what the folder holds into a folder of its own, so that the run starts again from round 0."""
@@ -147,7 +159,7 @@ class RunJob:
             driver.run()
             for note in put_right(directory, setup, driver, self.model):
                 self.listener.on_note(note)
-            save_model(directory.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+            save_model(directory, driver.evaluated_state, model_facts(setup.dataset))
             result = driver_result(setup, driver, directory)
             directory.write_json(SUMMARY, result.summary)
             directory.seal()

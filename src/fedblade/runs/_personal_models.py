@@ -71,29 +71,47 @@ class PersonalModels:
         """What a checkpoint must hold besides the server's state."""
         return {_FACT: self._best_accuracies.to_json()} if self._keeps_accuracies else {}
 
-    def restore(self, facts: Mapping[str, Any], history: list[RoundRecord]) -> None:
-        """Go on from a checkpoint with these facts."""
-        if self._checkpoints is None or not any("test_accuracy" in record for record in history):
+    def restore(self, state: ServerState, facts: Mapping[str, Any], history: list[RoundRecord]) -> None:
+        """Go on from a checkpoint with this state and these facts."""
+        accuracies = {each["round"]: each["test_accuracy"] for each in history if each.get("test_accuracy") is not None}
+        if self._checkpoints is None or not accuracies:
             return
-        self.best = self._checkpoints.best(self._setup.start) if self._keeps_model else None
-        if (self._keeps_model and self.best is None) or (self._keeps_accuracies and _FACT not in facts):
-            raise CorruptFile(
-                f"what was best so far is gone from '{self._checkpoints.folder}'. "
-                f"Put the best model and the checkpoint back as they were, or start a new run elsewhere."
-            )
-        if self.best is not None:
-            self._refuse_other_best(history, *self.best)
+        if self._keeps_model:
+            self.best = self._restored_best(self._checkpoints, state, accuracies)
         if self._keeps_accuracies:
+            if _FACT not in facts:
+                raise CorruptFile(
+                    f"the best accuracies so far are gone from '{self._checkpoints.folder}'. Put the checkpoint back "
+                    f"as it was, or start again from round 0 with --restart."
+                )
             self._best_accuracies = BestAccuracies.from_json(facts[_FACT])
 
-    def _refuse_other_best(self, history: list[RoundRecord], best: ServerState, accuracy: float) -> None:
-        """Refuse a best model that is not the one of the history. It may be of a later round, which is done again."""
-        measured = {record["round"]: record["test_accuracy"] for record in history if "test_accuracy" in record}
-        if best.round in measured and measured[best.round] != accuracy:
+    def _restored_best(
+        self, checkpoints: Checkpoints, state: ServerState, accuracies: Mapping[int, float]
+    ) -> tuple[ServerState, float]:
+        """The best model so far and its accuracy. It may be of a later round than the history, which is done again.
+
+        The model of another round than the best one is not used. If the best round is that of the checkpoint, its
+        model is the best one.
+        """
+        best_round = max(accuracies, key=lambda round_: (accuracies[round_], -round_))
+        reason = "it is gone"
+        try:
+            best = checkpoints.best(self._setup.start)
+            if best is not None and accuracies.get(best[0].round, best[1]) == best[1] >= accuracies[best_round]:
+                return best
+            if best is not None:
+                reason = f"it is another one, of round {best[0].round}"
+        except (CorruptFile, KeyError) as error:
+            reason = str(error)
+        if best_round != state.round:
             raise CorruptFile(
-                f"the best model in '{self._directory and self._directory.checkpoints}' is not that of round "
-                f"{best.round} of this run. Put it back as it was, or start again from round 0 with --restart."
+                f"the best model so far, that of round {best_round}, cannot be read from '{checkpoints.folder}': "
+                f"{reason}. Put it back as it was, or start again from round 0 with --restart."
             )
+        rebuilt = evaluated_state(self._setup, state), accuracies[best_round]
+        checkpoints.save_best(*rebuilt)
+        return rebuilt
 
     def keep_best(self, state: ServerState, evaluation: Evaluation) -> None:
         """Keep the model or the accuracies of an evaluated round if they are the best so far and will be needed."""

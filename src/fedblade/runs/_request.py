@@ -13,7 +13,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
 from fedblade.results import CONFIG, RunDirectory
-from fedblade.runs._changes import Change, changes_of
+from fedblade.runs._changes import Change, changes_of, stored_table
 from fedblade.runs._reuse import check_code
 
 _TRACKERS = "trackers"
@@ -68,7 +68,7 @@ def requested_config(
 
 def _checked_config(directory: RunDirectory) -> dict[str, Any]:
     """The configuration in a folder. One that was edited and cannot be used is named, with a way out."""
-    stored, record = directory.stored_config(), directory.record
+    stored, record = stored_table(directory), directory.record
     try:
         complete_config(stored)
     except Misconfigured as error:

@@ -11,7 +11,6 @@ from fedblade.core.errors import FedbladeError, FolderLost
 from fedblade.results import (
     CONFIG,
     HISTORY,
-    MODEL,
     PARTITION,
     SUMMARY,
     FolderRecord,
@@ -101,7 +100,7 @@ def _write(
         goes_on = not driver.keeps_client_states
         if goes_on:
             driver.save_in(Checkpoints(place))
-        save_model(place.path / MODEL, driver.evaluated_state, model_facts(setup.dataset))
+        save_model(place, driver.evaluated_state, model_facts(setup.dataset))
         place.write_json(SUMMARY, summary)
     finally:
         place.close()

@@ -11,7 +11,7 @@ from torch import nn
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, CONFIG, DIAGNOSTICS, MODEL, RunDirectory
+from fedblade.results import CLIENTS, CONFIG, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostic_log import DiagnosticLog
@@ -91,18 +91,20 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
 def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
     """The summary of a run that did all its rounds and whose files are whole; None for every other run.
 
-    Not whole is a run with a changed file, without the configuration that its record can give, or without a model that
-    its checkpoints can give. A run that was kept without model and checkpoints is whole: its numbers are there. Nobody
-    can make the lists of diagnostics again. A run that an older version finished has no digests to compare.
+    Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
+    checkpoints can give. A run that was kept without checkpoints is whole as long as its numbers are there. Nobody can
+    make the lists of diagnostics again. A run that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
     if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
-    if not (directory.path / MODEL).is_file():
-        changed = changed - {MODEL} if Checkpoints(directory).newest == 0 else {MODEL}
-    if directory.record is not None and not directory.has_config:
-        changed.add(CONFIG)
+    if Checkpoints(directory).newest == 0:
+        changed -= {CONFIG, METRICS, PARTITION}
+        if not (directory.path / MODEL).is_file():
+            changed -= {MODEL}
+    elif not (directory.path / MODEL).is_file():
+        changed = {MODEL}
     return None if changed else summary
 
 

@@ -22,31 +22,33 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
 
     Yields notes for the user. Files of another run, and files that nobody can mend, are refused.
     """
+    if changed := directory.changed_files():
+        yield f"changed or lost since the run had finished: {', '.join(changed)}. What can be made again is made again."
     facts = _fixed_facts(setup)
     if not directory.exists:
         directory.write(CONFIG, setup.config.to_toml())
     stored = directory.stored_config()
     record, found = directory.record, Counter(Checkpoints(directory).runs())
-    if found and (record is None or record.run not in found):
+    if found and Checkpoints(directory).record() is None:
         record = _mended_record(directory, record, run_digest(stored, facts), stored, found)
         yield f"'{directory.path / RECORD}' did not fit the checkpoints, and is made again."
     record = record or FolderRecord(run_digest(stored, facts), stored, unmarked=Checkpoints(directory).newest)
     yield from _settle_partition(directory, setup, model, record, facts)
     if any(change.key == ROUNDS for change in changes):
-        yield from _put_former_result_aside(directory, record.run)
+        yield from _put_former_result_aside(directory, record)
     marks = [{"round": directory.rounds_on_record(), **asdict(change)} for change in changes if change.is_seen]
     if marks:
         yield f"going on with {', '.join(str(change) for change in changes if change.is_seen)}."
     table, partition = changed_table(record.config, changes), file_digest(directory.path / PARTITION) or ""
     directory.begin(replace(record, config=table, partition=partition, changes=[*record.changes, *marks], digests={}))
-    if not directory.has_config:
+    if not directory.has_config and CONFIG not in changed:
         yield f"'{directory.path / CONFIG}' was changed or lost, and is made again."
     directory.write_if_new(CONFIG, tomli_w.dumps(table))
 
 
-def _put_former_result_aside(directory: RunDirectory, run: str) -> Iterator[str]:
+def _put_former_result_aside(directory: RunDirectory, record: FolderRecord) -> Iterator[str]:
     """Keep the result of the former number of rounds, and let no record of a personal model count for the new one."""
-    directory.copy_lines_of(run)
+    directory.copy_lines_of(record.run, record.rounds)
     if any((directory.path / name).is_file() for name in (CLIENTS, MODEL)):
         yield f"the result so far is kept in '{directory.set_aside((CLIENTS, MODEL, SUMMARY))}'."
     directory.rewrite(CLIENTS, [])

@@ -35,8 +35,9 @@ class Setup:
     `clients` holds the split and the samples that every client's personal model is measured on. `test` and `test_order`
     are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
-    the test set is not used. `eligible` are the clients with data, and `evaluated_clients` those of them whose personal
-    models are measured. `metrics` starts with accuracy. `notes` are for the user, before the first round.
+    the test set is not used. `eligible` are the clients that cohorts are drawn from, and `evaluated_clients` those of
+    them whose personal models are measured. `metrics` starts with accuracy. `notes` are for the user, before the first
+    round.
     """
 
     config: RunConfig
@@ -89,7 +90,7 @@ def prepare(
     clients, test, order, groups = _hold_out_test(config, dataset, train, clients)
     problem, start, model_notes = _build_problem(config, dataset, train, streams, model)
     eligible = _eligible(config, clients)
-    planner = _build_planner(config, problem, clients, streams, eligible)
+    planner = _build_planner(config, problem, clients, streams)
     metrics = _make_metrics(config)
     engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
@@ -131,14 +132,13 @@ def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
 
 
 def _eligible(config: RunConfig, clients: ClientTests) -> IntArray:
-    """The clients with data; there must be enough of them for a cohort."""
-    sizes = clients.train.sizes()
-    eligible = np.flatnonzero(sizes > 0)
+    """The clients that cohorts are drawn from: those with data. There must be enough of them for a cohort."""
+    eligible = clients.train.may_train()
     per_round = config.federation.clients_per_round
     if per_round > len(eligible):
         raise Misconfigured(
-            f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {len(sizes)} clients have data. "
-            f"Lower it, or split the data so that more clients have data."
+            f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {clients.train.num_clients} "
+            f"clients have data. Lower it, or split the data so that more clients have data."
         )
     return eligible
 
@@ -176,10 +176,9 @@ def _plan_phase(local: Local, phase: Phase) -> PhasePlan:
     return PhasePlan(None, steps, phase.paired, phase.track)
 
 
-def _build_planner(
-    config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, eligible: IntArray
-) -> Planner:
+def _build_planner(config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams) -> Planner:
     method = problem.method
+    sizes = clients.train.sizes()
     sums = (*method.sums, *(exchanged for exchange in method.exchanges for exchanged in exchange.sums))
     return Planner(
         streams=streams,
@@ -188,7 +187,7 @@ def _build_planner(
         batch_size=config.local.batch_size,
         last_batch=config.local.last_batch,
         weighting=config.federation.weighting,
-        mean_samples=float(clients.train.sizes().sum() / max(len(eligible), 1)),
+        mean_samples=float(sizes.sum() / max(np.count_nonzero(sizes), 1)),
         skip_singletons=problem.network.skips_singletons,
         num_draws=problem.samples.num_draws,
         augmented_pass=any(data_pass.augmented for declared in sums for data_pass in declared.passes),

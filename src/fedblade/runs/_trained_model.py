@@ -11,7 +11,7 @@ from fedblade.config.run_config import complete_config
 from fedblade.core.errors import CorruptFile, Misconfigured, MissingExtra
 from fedblade.core.network import Network
 from fedblade.core.state import ServerState
-from fedblade.core.tensorfile import read_tensors, write_tensors
+from fedblade.core.tensorfile import encode_tensors, read_tensors
 from fedblade.core.tree import Tree
 from fedblade.results import CONFIG, MODEL, RunDirectory, resume_command
 from fedblade.runs._model_inputs import as_labels, as_trained
@@ -82,9 +82,10 @@ class TrainedModel(nn.Module):
         return Path(path)
 
 
-def save_model(path: Path, state: ServerState, facts: dict[str, Any]) -> None:
+def save_model(directory: RunDirectory, state: ServerState, facts: dict[str, Any]) -> None:
     """Write `model.safetensors`: the network's tensors, and the facts that are needed to use them."""
-    write_tensors(path, state.replace(extra={}).flat(), facts)
+    content, _ = encode_tensors(state.replace(extra={}).flat(), facts)
+    directory.write(MODEL, content)
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:

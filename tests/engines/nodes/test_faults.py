@@ -9,6 +9,7 @@ import pytest
 
 from fedblade.core.errors import RunFailed
 from fedblade.engines.nodes import Reply
+from fedblade.flower._node import Node
 from fedblade.flower.app import Deployment
 from fedblade.results import CONFIG, RunDirectory
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, trained
@@ -92,10 +93,87 @@ def test_below_the_quorum_only_the_missing_are_asked_again(tmp_path):
     run = Far(config, tmp_path, tamper=tamper)
     far = run.trained()
     assert digest(far) == digest(alone(config))
-    (event,) = run.events
+    *late, event = run.events
+    assert [(each["event"], each["round"], each["client"], each["node"]) for each in late] == [
+        ("late", 2, 0, "100"), ("late", 2, 2, "102"), ("late", 2, 4, "104")
+    ]  # fmt: skip
     assert (event["event"], event["round"], event["replies"], event["wanted"]) == ("too few replies", 2, 2, 3)
     again = [r.facts["client"] for r in run.transport.asked if r.kind == "train" and r.facts["attempt"] == 1]
     assert again == [0, 2, 4]
+
+
+def trainings(monkeypatch):
+    """The pairs of round and client for which a node has trained."""
+    done, train = [], Node._train
+
+    def counted(self, setup, client, facts, tensors):
+        done.append((facts["round"], client))
+        return train(self, setup, client, facts, tensors)
+
+    monkeypatch.setattr(Node, "_train", counted)
+    return done
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedblade"])
+def test_replies_to_an_earlier_attempt_count_and_nobody_trains_twice(method, monkeypatch, tmp_path):
+    """Every node needs longer than an attempt, and answers every request: also those that nobody needs any more."""
+    config = config_of(method, rounds=3, **EVERYONE)
+    run = Far(config, tmp_path, Deployment(round_seconds=0.4, quorum=1.0, attempts=2))
+    run.transport.slow = dict.fromkeys(range(100, 105), 0.6)
+    done = trainings(monkeypatch)
+    setup = run.setup()
+    far = trained(setup)
+    assert digest(far) == digest(alone(config))
+    assert sorted(done) == [(round_, client) for round_ in range(3) for client in range(5)]
+    assert {event["event"] for event in run.events} == {"late", "too few replies"}
+    assert all(row.get("count_refused_replies", 0) == 0 for row in far.history)
+
+
+def test_a_request_whose_reply_was_lost_is_answered_again_from_the_disk_of_the_node(monkeypatch, tmp_path):
+    config = config_of("scaffold", rounds=2, **EVERYONE)
+    lost = {(1, client): True for client in range(3)}
+
+    def tamper(request, reply):
+        return (
+            []
+            if request.kind == "train" and lost.pop((request.facts["round"], request.facts["client"]), 0)
+            else [reply]
+        )
+
+    run = Far(config, tmp_path, tamper=tamper)
+    done = trainings(monkeypatch)
+    assert digest(run.trained()) == digest(alone(config))
+    assert sorted(done) == [(round_, client) for round_ in range(2) for client in range(5)]
+    # Another round is another question, and a broken file is no answer.
+    answers = list(tmp_path.glob("node*/*/answers/*"))
+    assert len(answers) == 5
+    for answer in answers:
+        answer.write_bytes(b"broken")
+    lost |= {(1, client): True for client in range(3)}
+    assert digest(Far(config, tmp_path / "again", tamper=tamper).trained()) == digest(alone(config))
+
+
+def test_a_round_that_ends_without_a_quorum_says_who_is_missing_and_why(tmp_path):
+    config = config_of("fedavg", rounds=1, **EVERYONE)
+    run = Far(config, tmp_path, QUICK.model_copy(update={"quorum": 0.6, "attempts": 1}))
+    setup = run.setup()
+    run.transport.offline = {100}
+
+    def tamper(request, reply):
+        client = request.facts.get("client")
+        gone = replace(reply, node=None, error="Flower: node is unavailable (code 5)", facts={}, tensors={})
+        failed = replace(reply, error="it cannot write to its folder", facts={}, tensors={})
+        return {1: [], 2: [failed], 3: [gone]}.get(client, [reply])
+
+    run.transport.tamper = tamper
+    with pytest.raises(RunFailed) as stopped:
+        trained(setup)
+    assert str(stopped.value) == (
+        "round 1: 1 of 5 clients gave a usable reply in 1 attempt of 0.05 s; 3 are needed (flower.quorum). Missing "
+        "clients: without a node: client 0; node lost: client 3 (client 3: Flower: node is unavailable (code 5)); "
+        "did not answer: client 1; refused: client 2 (client 2: it cannot write to its folder). Look at "
+        "deployment.jsonl in the run's folder, then go on with --resume."
+    )
 
 
 def test_attempts_wait_for_a_node_that_is_on_its_way_back(tmp_path):
@@ -121,11 +199,14 @@ def test_without_a_quorum_the_run_stops_and_can_be_resumed_to_the_undisturbed_mo
     lost = {(1, client) for client in (1, 2, 3)}
     run = Far(config, tmp_path, tamper=losing(*lost))
     directory = opened(config, tmp_path, resume=False)
-    with pytest.raises(RunFailed, match=r"round 2: 2 of 5 clients answered in 3 attempts.*3 are needed.*--resume"):
+    with pytest.raises(
+        RunFailed,
+        match=r"round 2: 2 of 5 clients gave a usable reply in 3 .*3 are needed.*answer: clients 1, 2 and 3.*--resume",
+    ):
         run.trained(directory)
     directory.close()
     assert not (tmp_path / "run" / "checkpoints" / "waiting").exists()
-    assert [event["event"] for event in run.events] == ["too few replies"] * 3
+    assert [event["event"] for event in run.events] == [*["late"] * 3, "too few replies"] * 3
     run.transport.tamper = None
     directory = opened(config, tmp_path, resume=True)
     far = run.trained(directory)

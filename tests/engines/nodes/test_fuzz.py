@@ -10,10 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedblade import __version__
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
-from fedblade.engines.nodes import ClientDescription, Reply, Terms
+from fedblade.engines.nodes import ClientDescription, Reply, Terms, own_protocol
 from fedblade.engines.nodes._descriptions import InvalidDescription, read_descriptions
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.packing import unpack
@@ -167,18 +166,19 @@ def test_changed_measures(honest, data):
 
 
 LOOK = {"input_shape": [1, 8, 8], "scaling": [255.0, [0.5], [2]], "dtype": "uint8", "given_shape": [8, 8]}
-HELLO = {str(k): {"counts": [3, 0, 4], **LOOK} for k in range(2)}
+GREETING = {"num_classes": 3, "revisions": {"model mlp": 2}}
+HELLO = {str(k): {"counts": [3, 0, 4], **LOOK, **own_protocol(), "revisions": {"model mlp": 2}} for k in range(2)}
 HELD = ClientDescription((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8))
 
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_changed_greetings(data):
-    facts = {"clients": {key: {**each, "version": __version__} for key, each in HELLO.items()}}
-    assert read_descriptions(facts, 2, 3) == {0: HELD, 1: HELD}
+    facts = {"clients": HELLO}
+    assert read_descriptions(facts, 2, GREETING) == {0: HELD, 1: HELD}
     path = data.draw(st.sampled_from([each for each in places(facts) if each]))
     try:
-        found = read_descriptions(changed(facts, path, data.draw(PLAIN)), 2, 3)
+        found = read_descriptions(changed(facts, path, data.draw(PLAIN)), 2, GREETING)
     except InvalidDescription:
         return
     for holding in found.values():
@@ -219,10 +219,21 @@ def test_changed_greetings(data):
         ("0", {"dtype": ["uint8"]}, "type ['uint8']"),
         ("0", {"given_shape": [8, 1, 8]}, "given as [8, 1, 8]"),
         ("0", {"given_shape": None}, "given as None"),
-        ("0", {"version": "0.0.0"}, "runs fedblade '0.0.0'"),
+        (
+            "0",
+            {"protocol": 2, "version": "9.0"},
+            "speaks protocol 2 (fedblade '9.0'), the coordinator protocol 1",
+        ),
+        ("0", {"protocol": True}, "it speaks protocol True"),
+        (
+            "0",
+            {"revisions": {"model mlp": 1}},
+            "has revision 1 of model mlp, the coordinator's has 2,",
+        ),
+        ("0", {"revisions": None}, "has revision None of model mlp"),
     ],
 )
 def test_greetings_that_cannot_be(client, told, reason):
     with pytest.raises(InvalidDescription) as refused:
-        read_descriptions({"clients": {client: {**HELLO["0"], "version": __version__, **told}}}, 2, 3)
+        read_descriptions({"clients": {client: {**HELLO["0"], **told}}}, 2, GREETING)
     assert reason in str(refused.value)

@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 from torch.utils.data import ConcatDataset
 
+from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset
 from fedblade.flower._node import Node
 from fedblade.flower._node_data import own_clients, own_dataset
+from fedblade.flower._node_errors import TEXTS
 from fedblade.flower.app import split_tables
+from fedblade.flower.new_app import app_config
+from fedblade.runs import prepare
 from fedblade.runs._model_inputs import model_facts
+from fedblade.runs._summary import summarise
 from support.node_runs import Far, config_of, digest, trained
 from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
 
@@ -123,7 +128,7 @@ def test_a_ward_may_see_one_class_alone_or_few_samples(tmp_path):
         assert digest(run.trained()) == digest(together(parts, config))
 
 
-def test_data_may_come_from_a_function(tmp_path, monkeypatch):
+def test_data_may_come_from_a_function(tmp_path):
     config = config_of("fedavg", rounds=1, **CHANGES)
     parts = [ward(k) for k in range(3)]
     files = saved(tmp_path / "data", parts)
@@ -133,8 +138,7 @@ def test_data_may_come_from_a_function(tmp_path, monkeypatch):
         f"    with np.load({files[1]!r}) as file:\n"
         "        return tuple(file[name] for name in ('x_train', 'y_train', 'x_test', 'y_test'))\n"
     )
-    monkeypatch.chdir(tmp_path)
-    run = apart(tmp_path, [files[0], "wards:second", files[2]], config=config)
+    run = apart(tmp_path, [files[0], f"{tmp_path / 'wards.py'}:second", files[2]], config=config)
     assert digest(run.trained()) == digest(together(parts, config))
 
 
@@ -166,27 +170,33 @@ def source(text):
         (source("gone.npz"), "'gone.npz' does not exist"),
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
         (source("json:samples"), "has no attribute 'samples'"),
-        (source("samples"), "neither an .npz file nor module:function"),
+        (source("samples"), "neither an .npz file nor FILE.py:function"),
         (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
     ],
 )
-def test_mistakes_of_a_node_reach_the_server(sources, reason, tmp_path):
+def test_mistakes_of_a_node_are_for_its_own_log_and_the_server_learns_that_it_made_one(
+    sources, reason, tmp_path, caplog
+):
     run = apart(tmp_path, sources(tmp_path / "data"), config=config_of("fedavg", rounds=1, **CHANGES))
-    with pytest.raises(RunFailed, match=r"no node for client\(s\) 1 of 3") as failed:
+    with pytest.raises(RunFailed, match=r"no node for client\(s\) 1 of 3. Node 51 was refused: it cannot ") as failed:
         run.setup()
-    assert reason in str(failed.value)
     (event,) = run.events
     assert event["node"] == "51"
-    assert reason in event["reason"]
+    assert event["reason"] in (TEXTS["data"].removesuffix("."), TEXTS["setup"].removesuffix("."))
+    assert reason in caplog.text
+    for told in (str(failed.value), event["reason"]):
+        assert str(tmp_path) not in told
+        assert reason not in told
 
 
-def test_a_function_that_fails_is_told_without_its_data(tmp_path, monkeypatch):
-    (tmp_path / "failing_ward.py").write_text("def samples():\n    raise ZeroDivisionError('patient 7')\n")
-    monkeypatch.chdir(tmp_path)
-    run = apart(tmp_path, source("failing_ward:samples")(tmp_path / "data"), config=config_of("fedavg", **CHANGES))
+def test_a_function_that_fails_is_told_without_its_data(tmp_path, caplog):
+    file = tmp_path / "failing_ward.py"
+    file.write_text("def samples():\n    raise ZeroDivisionError('patient 7')\n")
+    run = apart(tmp_path, source(f"{file}:samples")(tmp_path / "data"), config=config_of("fedavg", **CHANGES))
     with pytest.raises(RunFailed) as failed:
         run.setup()
-    assert "'failing_ward:samples' failed with a ZeroDivisionError" in str(failed.value)
+    assert "failing_ward.py:samples' failed with a ZeroDivisionError" in caplog.text
+    assert "failing_ward" not in str(failed.value)
     assert "patient" not in str(failed.value)
 
 
@@ -210,14 +220,14 @@ def test_wards_that_scale_their_inputs_in_different_ways_are_named(tmp_path):
         run.setup()
 
 
-def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "numbering_ward.py").write_text(
+def test_labels_that_a_node_numbered_by_itself_are_refused(tmp_path):
+    file = tmp_path / "numbering_ward.py"
+    file.write_text(
         "import numpy as np\nfrom fedblade.data import as_dataset\n"
         "def samples():\n    x, y = np.zeros((6, 2)), np.arange(6) % 2 + 4\n    return as_dataset((x, y, x, y))\n"
     )
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(Misconfigured, match=r"renumbered by the classes of this node alone; expected .* 0 to 9"):
-        own_dataset("numbering_ward:samples", 10)
+        own_dataset(f"{file}:samples", 10)
 
 
 def test_a_test_set_of_another_shape_is_refused(tmp_path):
@@ -233,7 +243,7 @@ def test_a_node_with_data_of_its_own_speaks_for_one_client(tmp_path):
     (file,) = saved(tmp_path / "data", [ward(0)])
     there = {50: Node((0, 1, 2), file, tmp_path / "n", "cpu")}
     run = Far(config_of("fedavg", **CHANGES), tmp_path, APART, there=there)
-    with pytest.raises(RunFailed, match=r"clients \[0, 1, 2\], who would all train on them"):
+    with pytest.raises(RunFailed, match="speaks for several clients, who would all train on them"):
         run.setup()
 
 
@@ -246,6 +256,21 @@ def test_recipes_of_named_data_sets_are_refused_before_anything_starts():
         split_tables(table | {"flower": terms})
     with pytest.raises(Misconfigured, match=r"flower.num_classes is 0"):
         split_tables(table | {"flower": {"data": "nodes"}})
+
+
+@pytest.mark.parametrize("partition", [None, {"name": "dirichlet", "alpha": 0.1}])
+def test_data_on_nodes_need_no_partition_and_results_name_none(partition, tmp_path):
+    table = config_of("fedavg", rounds=1, **CHANGES).table()
+    del table["partition"]
+    given = {} if partition is None else {"partition": partition}
+    config, _ = split_tables(table | given | {"flower": {"data": "nodes", "num_classes": 10}})
+    run = apart(tmp_path, saved(tmp_path / "data", [ward(k) for k in range(3)]), config=config)
+    setup = run.setup()
+    assert summarise(setup, trained(setup).history, "finished")["partition"] == "nodes"
+    assert complete_config(config.table()) == config
+    assert app_config(None, {"flower.data": "nodes", "flower.num_classes": 10, "partition.seed": 1})[0]
+    with pytest.raises(Misconfigured, match=r"partition 'nodes' is for deployed runs"):
+        prepare(config)
 
 
 def test_a_node_knows_of_its_own_client_alone(tmp_path):

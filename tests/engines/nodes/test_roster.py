@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.engines.nodes import _roster, own_protocol
 from fedblade.flower._node import Node
 from fedblade.flower.app import Deployment
 from support.node_runs import EVERYONE, QUICK, Far, alone, config_of, digest, nodes, trained
@@ -114,7 +115,7 @@ def test_a_node_that_returns_with_its_own_samples_takes_part_again(tmp_path):
     "change",
     [
         lambda reply: replace(reply, error="the disk is not there yet", facts={}),
-        lambda reply: replace(reply, facts={"clients": {"2": {**reply.facts["clients"]["2"], "version": "0"}}}),
+        lambda reply: replace(reply, facts={"clients": {"2": {**reply.facts["clients"]["2"], "protocol": 0}}}),
         lambda reply: replace(reply, facts={"clients": {"2": {**reply.facts["clients"]["2"], "input_shape": [2**40]}}}),
     ],
 )
@@ -131,8 +132,9 @@ def test_a_node_that_returns_and_cannot_be_believed_speaks_for_nobody_until_it_c
 @pytest.mark.parametrize(
     "first", [lambda reply: [replace(reply, error="not now", facts={})], lambda _: []], ids=["failed", "missed"]
 )
-def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_then(first, tmp_path):
+def test_a_node_whose_greeting_failed_or_was_missed_is_greeted_again_and_trains_then(first, monkeypatch, tmp_path):
     """What it holds is not known until it has answered."""
+    monkeypatch.setattr(_roster, "_AGAIN_SECONDS", 0.0)
     config = config_of("fedavg", rounds=3, **EVERYONE)
     run = Far(config, tmp_path)
     setup = run.setup()
@@ -221,7 +223,7 @@ def test_what_a_node_says_cannot_act_on_a_terminal(tmp_path):
         (lambda held: {**held, "17": held["2"]}, "speaks for client '17'"),
         (lambda held: {"2": {**held["2"], "counts": [-1] * 10}}, "samples per class"),
         (lambda held: {"2": {**held["2"], "counts": 3}}, "holds 3"),
-        (lambda held: {"2": None}, "runs fedblade None"),
+        (lambda held: {"2": None}, "speaks protocol None"),
         (lambda held: {"2": {**held["2"], "input_shape": [2**40]}}, "shape [1099511627776]; more than"),
         (lambda held: {"2": {**held["2"], "input_shape": [2**14, 2**14]}}, "shape [16384, 16384]; more than"),
     ],
@@ -278,10 +280,12 @@ def test_a_node_refuses_clients_that_the_run_does_not_have(tmp_path):
     run.setup()
     (event,) = run.events
     assert event["node"] == "9"
-    assert "clients 0 to 4" in event["reason"]
+    assert event["reason"] == "it speaks for a client that the run does not have"
     other = run.transport.there[101].answer
     with pytest.raises(Misconfigured, match=r"speaks for client\(s\) \[1\], not for 2"):
-        other("train", {"config": config.table(), "num_classes": 0, "data": "shares", "client": 2}, {})
+        other(
+            "train", {**own_protocol(), "config": config.table(), "num_classes": 0, "data": "shares", "client": 2}, {}
+        )
 
 
 def file_of(folder):
@@ -295,7 +299,7 @@ def file_of(folder):
     ("terms", "own", "said"),
     [
         ({"data": "nodes", "num_classes": 10}, False, 'no data of its own, and the run expects them (flower.data = "n'),
-        ({"data": "shares"}, True, "data of its own, and the run gives every client a share of its data set (flower.d"),
+        ({"data": "shares"}, True, "data of its own, and the run gives every client a share of its data (flower.data"),
     ],
 )
 def test_a_node_refuses_data_other_than_the_run_expects(terms, own, said, tmp_path):
@@ -308,7 +312,7 @@ def test_a_node_refuses_data_other_than_the_run_expects(terms, own, said, tmp_pa
         run.setup()
     assert said in str(failed.value)
     assert [request.kind for request in run.transport.asked] == ["hello"] * len(run.transport.asked)
-    train = {"config": config.table(), "num_classes": 10, "data": terms["data"], "client": 4}
+    train = {**own_protocol(), "config": config.table(), "num_classes": 10, "data": terms["data"], "client": 4}
     with pytest.raises(Misconfigured, match="data of its own, and the run"):
         there[4].answer("train", train, {})
 

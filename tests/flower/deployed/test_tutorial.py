@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
-from fedblade.flower._processes import MARK, end_all, free_ports
+from fedblade.flower._processes import end_all, free_ports
 from fedblade.flower.app_folder import AppFolder
+from fedblade.flower.node_folder import NodeFolder
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text(encoding="utf-8")
@@ -18,16 +19,12 @@ PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text(encoding="ut
 
 def test_the_commands_work_as_written(tmp_path: Path):
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    superlink, first = free_ports(1)[0], free_ports(1)[0]
+    apps = [tmp_path / "app", tmp_path / "hospitals"]
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOST": "127.0.0.1",
-        "PORT": str(superlink),
-        "NODE_PORT": str(first),
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PORT": str(free_ports(1)[0]),
         "OMP_NUM_THREADS": "1",
-        # By this everything is found that the commands leave running.
-        MARK: str(AppFolder(tmp_path).local),
     }
     with (tmp_path / "printed").open("wb") as printed:
         process = subprocess.Popen(
@@ -41,7 +38,7 @@ def test_the_commands_work_as_written(tmp_path: Path):
         try:
             status = process.wait(500)
         finally:
-            end_all(AppFolder((tmp_path / "app").resolve()), 5.0)
-            end_all(AppFolder(tmp_path), 5.0)
+            for place in (*(NodeFolder(tmp_path / f"node-{number}") for number in range(3)), *map(AppFolder, apps)):
+                end_all(place, 5.0)
     assert status == 0, (tmp_path / "printed").read_text()[-3000:]
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2

@@ -135,11 +135,13 @@ def test_stored_folders_are_reported_and_watched(stored, tmp_path):
 
 
 def test_stored_runs_go_on_as_if_they_had_never_stopped(stored):
-    # Nodes know the run by the token in the first of these files; the second has notes of the first round.
+    # Nodes know the run by the token in the first of these files; the second keeps its notes of the first round.
     journal = {name: (stored / "deployed" / name).read_bytes() for name in JOURNAL}
     for folder in runs_below(stored):
         check_goes_on(folder)
-    assert journal == {name: (stored / "deployed" / name).read_bytes() for name in JOURNAL}
+    token, events = ((stored / "deployed" / name).read_bytes() for name in JOURNAL)
+    assert json.loads(token)["token"] == json.loads(journal[JOURNAL[0]])["token"]
+    assert events.startswith(journal[JOURNAL[1]])
 
 
 def test_a_stored_comparison_is_finished(stored):

@@ -1,5 +1,6 @@
 """People change run folders: the run mends what it can, refuses what it cannot, and never gives another result."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -7,7 +8,7 @@ import shutil
 import pytest
 
 import fedblade
-from fedblade.core.errors import CorruptFile, FedbladeError, FolderLost, Misconfigured
+from fedblade.core.errors import CorruptFile, FedbladeError, FolderLost, Misconfigured, RunFailed
 from fedblade.runs import RunListener
 
 
@@ -15,9 +16,10 @@ class Watch(RunListener):
     """Collects notes, and does something after a round."""
 
     def __init__(self, after=None, act=None):
-        self.after, self.act, self.notes = after, act, []
+        self.after, self.act, self.notes, self.rounds = after, act, [], []
 
     def on_round(self, record):
+        self.rounds.append(record["round"])
         if record["round"] == self.after:
             self.act()
 
@@ -91,6 +93,18 @@ def test_a_folder_that_is_renamed_stops_the_run_which_goes_on_there(job, statefu
     assert outcome_of(place) == undisturbed(mine)
 
 
+def test_another_error_in_a_lost_folder_saves_the_run_too(job, tmp_path):
+    """A folder that is removed between two steps of a write gives the error of that step."""
+    mine, folder = job(rounds=6), tmp_path / "run"
+
+    def lose():
+        shutil.rmtree(folder)
+        raise RunFailed(f"cannot write '{folder}': No such file or directory.")
+
+    with pytest.raises(FolderLost, match=r"All 3 rounds are saved in '.*run-rescued-1'"):
+        mine.run(folder, listener=Watch(3, lose))
+
+
 def test_a_folder_that_is_replaced_is_left_alone(job, tmp_path):
     mine, other, folder = job(rounds=6), tmp_path / "other", tmp_path / "run"
     job(rounds=2, seed=5).run(other)
@@ -144,6 +158,8 @@ def test_a_line_of_the_history_that_was_changed_costs_no_round(cut_short, undist
     watch = Watch()
     mine.run(folder, resume=True, listener=watch)
     assert any("round" in note and "mended from the journal" in note for note in watch.notes)
+    assert watch.rounds == [5, 6]
+    assert not list(folder.rglob("*.damaged"))
     assert outcome_of(folder) == undisturbed(mine)
     assert json.loads((folder / "history.jsonl").read_text().splitlines()[4])["round"] == 5
 
@@ -196,6 +212,20 @@ def test_the_newest_checkpoint_of_another_round_or_run_is_not_used(cut_short, un
     assert outcome_of(third) == undisturbed(mine)
 
 
+def test_a_longer_history_of_another_run_does_not_count_as_rounds_without_checkpoints(
+    job, undisturbed, outcome_of, tmp_path
+):
+    settings = {"rounds": 6, "checkpoint.every": 4}
+    mine, folder = job(**settings), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        mine.run(folder, listener=Watch(1, stop))
+    job(**settings, seed=7).run(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "history.jsonl", folder / "history.jsonl")
+    (folder / "checkpoints" / "round-000001.safetensors").unlink()
+    mine.run(folder, resume=True)
+    assert outcome_of(folder) == undisturbed(mine)
+
+
 def test_stray_files_beside_the_checkpoints_are_left_alone(cut_short, undisturbed, outcome_of):
     mine, folder = cut_short()
     stray = folder / "checkpoints" / "round-000004 (copy).safetensors"
@@ -216,7 +246,9 @@ def test_a_run_whose_states_are_gone_is_refused_and_nothing_is_written(cut_short
     assert not (folder / "summary.json").exists()
 
 
-@pytest.mark.parametrize(("key", "before", "now"), [("lr", "0.02", "0.5"), ("batch_size", "32", "16")])
+@pytest.mark.parametrize(
+    ("key", "before", "now"), [("lr", "0.02", "0.5"), ("batch_size", "32", "16"), ("dim", "16", "8")]
+)
 def test_an_edited_configuration_is_refused_with_both_values(cut_short, key, before, now):
     _, folder = cut_short()
     text = (folder / "config.toml").read_text()
@@ -224,6 +256,40 @@ def test_an_edited_configuration_is_refused_with_both_values(cut_short, key, bef
     (folder / "config.toml").write_text(text.replace(f"\n{key} = {before}\n", f"\n{key} = {now}\n"))
     with pytest.raises(Misconfigured, match=rf"{key} = {before}, now it is {now}"):
         fedblade.run(out=folder, resume=True)
+
+
+def test_a_lower_rate_and_other_metrics_are_refused_because_of_the_rate(cut_short):
+    mine, folder = cut_short()
+    changed = type(mine)(mine.data, mine.changes | {"lr": 0.001, "metrics": "accuracy"})
+    with pytest.raises(Misconfigured, match=r"optimizer\.lr = 0\.02, now it is 0\.001"):
+        changed.run(folder, resume=True)
+
+
+def test_a_setting_that_the_configuration_lacks_is_as_the_run_has_it(cut_short, undisturbed, outcome_of):
+    mine, folder = cut_short()
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text[: text.index("[optimizer]")])
+    result = fedblade.run(out=folder, resume=True)
+    assert "changes" not in result.summary
+    assert outcome_of(folder) == undisturbed(mine)
+    assert (folder / "config.toml").read_text() == text
+
+
+@pytest.mark.parametrize("how", [stop, lambda: None])
+def test_a_history_that_is_changed_while_the_run_goes_on_is_mended(job, undisturbed, outcome_of, tmp_path, how):
+    mine, folder = job(rounds=6), tmp_path / "run"
+
+    def act():
+        lines = (folder / "history.jsonl").read_bytes().split(b"\n")
+        (folder / "history.jsonl").write_bytes(b"\r\n".join([*lines[:1], *lines[2:]]))
+        how()
+
+    watch = Watch(4, act)
+    with pytest.raises(KeyboardInterrupt) if how is stop else contextlib.nullcontext():
+        mine.run(folder, listener=watch)
+    mine.run(folder, resume=True, listener=watch)
+    assert any("history.jsonl'" in note and "changed or" in note for note in watch.notes)
+    assert outcome_of(folder) == undisturbed(mine)
 
 
 # Files of a finished run.

@@ -1,18 +1,26 @@
 """The parts of the deployed engine: requests to nodes, the checks of their replies, and the sum of the replies."""
 
-from fedblade.engines.nodes._descriptions import ClientDescription
+from fedblade.engines.nodes._descriptions import ClientDescription, Scaling
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
-from fedblade.engines.nodes._roster import Journal, Roster
+from fedblade.engines.nodes._members import Members, Welcome
+from fedblade.engines.nodes._protocol import own_protocol, protocol_difference
+from fedblade.engines.nodes._roster import Admitted, Journal, Roster
 from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
 
 __all__ = [
+    "Admitted",
     "ClientDescription",
     "Dispatch",
     "Journal",
+    "Members",
     "Reply",
     "Request",
     "Roster",
+    "Scaling",
     "SizeLimit",
     "Terms",
     "Transport",
+    "Welcome",
+    "own_protocol",
+    "protocol_difference",
 ]

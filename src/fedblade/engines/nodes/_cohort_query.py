@@ -13,10 +13,12 @@ from fedblade.core.outcome import StepLog
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.sums import Sum
 from fedblade.core.tree import tree_bytes
+from fedblade.core.words import plural
 from fedblade.engines.base import OnClient, RoundOutcome
 from fedblade.engines.nodes._admission import MISSING, REFUSED, Template
 from fedblade.engines.nodes._arrivals import Arrivals
 from fedblade.engines.nodes._dispatch import Dispatch
+from fedblade.engines.nodes._inquiry import Inquiry
 from fedblade.engines.nodes._state_notes import note_used_reply, read_note
 from fedblade.engines.nodes._transport import Kind, Request
 from fedblade.engines.packing import unpack
@@ -45,6 +47,7 @@ class CohortQuery:
         self._dispatch, self._question, self._server = dispatch, question, server
         self._tasks, self._store = tasks, store
         self._used = {client: read_note(store.get(client, server.round)).used for client in tasks.clients}
+        self._inquiry = Inquiry(dispatch, question.kind, question.template, tasks.round, dispatch.terms.attempts)
         self._first: int | None = None
         self._refused = self._bytes_up = 0
         self._diagnostic_seconds: dict[int, float] = {}
@@ -60,7 +63,7 @@ class CohortQuery:
         with Arrivals(clients, terms.order, folder, self._unpacked) as arrivals:
             for attempt in range(terms.attempts):
                 deadline = time.monotonic() + terms.round_seconds
-                self._dispatch.refresh()
+                self._dispatch.refresh(self._tasks.round)
                 self._ask(attempt, arrivals, on_client)
                 if len(arrivals.clients) >= wanted:
                     return self._counted(arrivals, time.monotonic() - began)
@@ -70,16 +73,18 @@ class CohortQuery:
                     # A lost node may be about to come back; asking again at once would use up all attempts.
                     self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
             raise RunFailed(
-                f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients answered in "
-                f"{terms.attempts} attempts of {terms.round_seconds:g} s; {wanted} are needed "
-                f"({terms.setting('quorum')}). Look at deployment.jsonl in the run's folder, then go on with --resume."
+                f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients gave a usable reply "
+                f"in {plural(terms.attempts, 'attempt')} of {terms.round_seconds:g} s; {wanted} are needed "
+                f"({terms.setting('quorum')}). {self._inquiry.shortfall(set(clients) - arrivals.clients)} "
+                f"Look at deployment.jsonl in the run's folder, then go on with --resume."
             )
 
     def _ask(self, attempt: int, arrivals: Arrivals, on_client: OnClient) -> None:
         """Ask the clients that have not answered yet, and take the replies that pass all checks."""
         requests = self._requests(attempt, arrivals)
         question, round_ = self._question, self._tasks.round
-        for request, reply in self._dispatch.answers(question.kind, requests, question.template, round_):
+        missing = set(self._tasks.clients) - arrivals.clients
+        for request, reply in self._inquiry.replies(requests, missing, self._dispatch.terms.round_seconds):
             if request is None or reply is None:
                 self._refused += 1
                 continue
@@ -100,9 +105,7 @@ class CohortQuery:
                 continue
             facts = {**self._question.facts, "attempt": attempt, "used": self._used[client]}
             is_first = self._first in (None, client)
-            request = self._dispatch.request(
-                self._question.kind, client, self._tasks.round, {**facts, "is_first": is_first}, tensors
-            )
+            request = self._inquiry.request(client, {**facts, "is_first": is_first}, tensors)
             if request is not None:
                 requests.append(request)
                 self._first = client if is_first else self._first

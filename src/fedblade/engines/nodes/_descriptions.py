@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedblade._version import __version__
 from fedblade.core.untrusted_text import short_repr
+from fedblade.engines.nodes._protocol import protocol_difference
 
 _MAX_SAMPLES = 2**40
 _MAX_CLASSES = 10**6
@@ -43,14 +43,19 @@ class ClientDescription:
     fixed: str = field(default="", compare=False)
 
 
-def read_descriptions(facts: Mapping[str, Any], num_clients: int, num_classes: int) -> dict[int, ClientDescription]:
-    """The clients of a node by id. `num_classes` is 0 if the server does not know the number of classes."""
+def read_descriptions(
+    facts: Mapping[str, Any], num_clients: int, greeting: Mapping[str, Any]
+) -> dict[int, ClientDescription]:
+    """The clients of a node by id.
+
+    The `greeting` says what they have to fit: `num_classes`, 0 if the server does not know it, and the `revisions` of
+    the parts of the run.
+    """
     clients = facts.get("clients")
     if not isinstance(clients, Mapping) or not clients:
         raise InvalidDescription("it does not say for which clients it speaks")
     return {
-        _client_id(key, num_clients): _description(key, client_facts, num_classes)
-        for key, client_facts in clients.items()
+        _client_id(key, num_clients): _description(key, client_facts, greeting) for key, client_facts in clients.items()
     }
 
 
@@ -60,11 +65,13 @@ def _client_id(key: object, num_clients: int) -> int:
     return int(key)
 
 
-def _description(key: str, given: object, num_classes: int) -> ClientDescription:
+def _description(key: str, given: object, greeting: Mapping[str, Any]) -> ClientDescription:
     facts = given if isinstance(given, Mapping) else {}
-    if facts.get("version") != __version__:
-        raise InvalidDescription(f"it runs fedblade {short_repr(facts.get('version'))}, the server {__version__}")
-    counts = _counts(key, facts.get("counts"), num_classes)
+    difference = protocol_difference(facts, "it", "the coordinator")
+    if difference is not None:
+        raise InvalidDescription(difference)
+    _check_revisions(facts.get("revisions"), greeting.get("revisions", {}))
+    counts = _counts(key, facts.get("counts"), int(greeting.get("num_classes", 0)))
     shape = _input_shape(key, facts.get("input_shape"))
     digest = facts.get("fixed")
     return ClientDescription(
@@ -75,6 +82,17 @@ def _description(key: str, given: object, num_classes: int) -> ClientDescription
         _given_shape(key, facts.get("given_shape"), shape),
         digest if isinstance(digest, str) else "",
     )
+
+
+def _check_revisions(given: object, expected: Mapping[str, int]) -> None:
+    """Refuse a release of fedblade that computes a part of the run differently."""
+    revisions = given if isinstance(given, Mapping) else {}
+    for part, revision in expected.items():
+        if revisions.get(part) != revision:
+            raise InvalidDescription(
+                f"its release of fedblade has revision {short_repr(revisions.get(part))} of {part}, the coordinator's "
+                f"has {revision}, which gives other results"
+            )
 
 
 def _counts(key: str, given: Any, num_classes: int) -> tuple[int, ...]:

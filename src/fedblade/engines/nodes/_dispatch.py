@@ -1,25 +1,21 @@
-"""Sends requests to the nodes of clients and checks the replies."""
+"""The terms of a deployed run, and requests to the nodes of clients."""
 
 import functools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedblade.core.state import ServerState, flatten
 from fedblade.core.tree import Tree, tree_digest
-from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
-from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._arrivals import Order
 from fedblade.engines.nodes._roster import Journal, Roster
-from fedblade.engines.nodes._transport import Kind, Reply, Request, SizeLimit, Transport, replies
+from fedblade.engines.nodes._transport import Kind, Request, Transport
 
 _PAUSE = 0.5
 """Seconds between two looks for nodes that may come back."""
 _ROUNDING = 1e-9
-_REPEATED = ("client", "round", "is_first")
-"""Facts of a request that its reply has to repeat."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class Terms:
 
 
 class Dispatch:
-    """Finds the nodes of clients, sends them requests and checks their replies; refusals are noted in the journal.
+    """Finds the nodes of clients and makes requests to them; what happens to nodes is noted in the journal.
 
     `common_facts` gives the facts that every request carries. `sent` names the parts of the server's extra state that
     clients need. `start` is the server state at the beginning of the run. Nodes make the fixed tensors of the start
@@ -70,9 +66,10 @@ class Dispatch:
         sent: Sequence[str],
         start: ServerState,
     ) -> None:
-        self._transport, self._roster, self.terms, self._make_facts = transport, roster, terms, common_facts
+        self.transport, self._roster, self.terms, self._make_facts = transport, roster, terms, common_facts
         self._journal, self._extra, self._start = journal, tuple(sent), start
         self._made_by_nodes: frozenset[str] = frozenset()
+        self._begun_rounds = 0
         self._asked: dict[int, str | None] = {}
         self._lost: dict[int, str | None] = {}
 
@@ -89,9 +86,16 @@ class Dispatch:
         """All clients that hold samples, in ascending id."""
         return [client for client, description in sorted(self._roster.clients.items()) if any(description.counts)]
 
-    def refresh(self) -> None:
-        """Greet nodes that are new or have come back."""
-        self._roster.refresh(self.terms.round_seconds)
+    def refresh(self, round_: int | None = None) -> None:
+        """Greet nodes that are new or have come back.
+
+        New clients join in the round `round_` (from 0) if it begins now, otherwise in the next one.
+        """
+        first = self._begun_rounds + 1
+        if round_ is not None:
+            self._begun_rounds = max(self._begun_rounds, round_ + 1)
+            first = max(first, round_ + 1)
+        self._roster.refresh(self.terms.round_seconds, first)
 
     def wait_for(self, clients: Collection[int], deadline: float) -> None:
         """Wait until every one of the clients has a node that can be reached, or the time is over."""
@@ -104,12 +108,11 @@ class Dispatch:
         node = self._roster.node_of(client)
         if node is None:
             return False
-        return client not in self._lost or self._transport.nodes().get(node) != self._lost[client]
+        return client not in self._lost or self.transport.nodes().get(node) != self._lost[client]
 
     def note(self, event: str, kind: Kind, round_: int, **facts: Any) -> None:
-        """Write an event to the journal, where rounds count from 1; work after a round belongs to that round."""
-        shown = round_ + 1 if kind in ("train", "collect") else round_
-        self._journal({"event": event, "round": shown, "kind": kind, **facts})
+        """Write an event to the journal."""
+        self._journal({"event": event, "round": _shown(kind, round_), "kind": kind, **facts})
 
     def server_tensors(self, server: ServerState) -> Tree:
         """The tensors of the server's state that clients need, including those that nodes may have made themselves."""
@@ -121,41 +124,23 @@ class Dispatch:
     def request(self, kind: Kind, client: int, round_: int, facts: Mapping[str, Any], tensors: Tree) -> Request | None:
         """A request to the node of a client; None if no node can be reached."""
         node = self._roster.node_of(client)
-        if node is None:
-            self.note("no node", kind, round_, client=client)
+        if node is None or not self._roster.takes_part(client, _shown(kind, round_)):
+            later = {} if node is None else {"reason": "it joins the run in a later round"}
+            self.note("no node", kind, round_, client=client, **later)
             return None
-        self._asked[client] = self._transport.nodes().get(node)
+        self._asked[client] = self.transport.nodes().get(node)
         self._lost.pop(client, None)
         all_facts = {**self._common_facts, **facts, "client": client, "round": round_}
-        if self._made_by_nodes and self._roster.clients[client].fixed == self._digest:
+        if self._made_by_nodes and self._roster.description_of(client).fixed == self._digest:
             all_facts["fixed"] = self._digest
             tensors = {name: leaf for name, leaf in tensors.items() if name not in self._made_by_nodes}
         return Request(kind, node, all_facts, tensors)
 
-    def answers(
-        self, kind: Kind, requests: Sequence[Request], template: Template, round_: int
-    ) -> Iterator[tuple[Request | None, Reply | None]]:
-        """Each request with its reply, as replies arrive; the reply is None if it is refused.
+    def mark_lost(self, client: int) -> None:
+        """Remember that a client's node was lost, under the incarnation that was asked."""
+        self._lost[client] = self._asked.get(client)
 
-        A lost node is noted in the journal and gives no pair.
-        """
-        limit = SizeLimit.of(template.tensors)
-        for request, reply in replies(self._transport, requests, self.terms.round_seconds, limit):
-            if request is None:
-                self._refuse(kind, round_, None, reply.node, reply.error or "")
-                yield None, None
-                continue
-            client = int(request.facts["client"])
-            if reply.node is None:
-                self._lost[client] = self._asked.get(client)
-                self.note("lost", kind, round_, client=client, node=str(request.node), reason=reply.error or "")
-                continue
-            to_repeat = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": kind}
-            reason = template.refusal(reply, to_repeat)
-            if reason is not None:
-                self._refuse(kind, round_, client, request.node, reason)
-            yield request, reply if reason is None else None
 
-    def _refuse(self, kind: Kind, round_: int, client: int | None, node: int | None, reason: str) -> None:
-        shown = printable(reason, REASON_CHARACTERS)
-        self.note("refused reply", kind, round_, client=client, node=str(node), reason=shown)
+def _shown(kind: Kind, round_: int) -> int:
+    """The round as messages count it, from 1; work after a round belongs to that round."""
+    return round_ + 1 if kind in ("train", "collect") else round_

@@ -16,6 +16,7 @@ from fedblade.core.tree import State, Tree, tree_map
 from fedblade.engines.base import ClientStates, MeasuredClient
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._dispatch import Dispatch
+from fedblade.engines.nodes._inquiry import Inquiry
 from fedblade.engines.nodes._state_notes import read_note, with_tuning_stage
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.packing import KINDS
@@ -47,13 +48,14 @@ class NodeModels:
         """
         clients, terms = self._dispatch.clients_with_samples, self._dispatch.terms
         wanted, missing = terms.min_replies(len(clients)), clients
+        inquiry = self._inquiry(server, passes, terms.attempts)
         total: _Totals | None = None
         for attempt in range(terms.attempts):
             deadline = time.monotonic() + terms.round_seconds
             answered: set[int] = set()
             for begin in range(0, len(missing), _AT_A_TIME):
                 group = [_Measurement(client) for client in missing[begin : begin + _AT_A_TIME]]
-                for client, totals in self._measured(server, group, passes, personal=False):
+                for client, totals in self._measured(inquiry, server, group, passes, personal=False):
                     total = totals if total is None else _added(total, totals)
                     answered.add(client)
             missing = [client for client in missing if client not in answered]
@@ -63,7 +65,7 @@ class NodeModels:
                 self._dispatch.wait_for(missing, deadline)
         self._note_missing(server, missing)
         if total is None or len(clients) - len(missing) < wanted:
-            raise self._too_few(server.round, len(clients) - len(missing), len(clients))
+            raise self._too_few(server.round, len(clients) - len(missing), len(clients), inquiry.shortfall(missing))
         return total
 
     def measure_personal(
@@ -78,35 +80,38 @@ class NodeModels:
         `part` names the samples if nodes hold shares of one data set.
         """
         group: list[_Measurement] = []
-        num_clients = num_measured = 0
+        asked: list[int] = []
+        inquiry = self._inquiry(server, passes)
+        num_measured = 0
         for client, indices in clients:
             note = read_note(client.state)
-            num_clients += 1
+            asked.append(client.client)
             if note.stage is not None:
                 facts = {"part": part, "used": note.used, "stage": note.stage}
                 group.append(_Measurement(client.client, facts, {"indices": indices.cpu()}))
             if len(group) == _AT_A_TIME:
-                measured = self._personal_measured(server, group, passes)
+                measured = self._personal_measured(inquiry, server, group, passes)
                 num_measured += len(measured)
                 yield from measured
                 group = []
-        measured = self._personal_measured(server, group, passes)
+        measured = self._personal_measured(inquiry, server, group, passes)
         num_measured += len(measured)
         yield from measured
-        if not num_measured and num_clients >= len(self._dispatch.clients_with_samples):
-            raise self._too_few(server.round, 0, num_clients)
+        if not num_measured and len(asked) >= len(self._dispatch.clients_with_samples):
+            raise self._too_few(server.round, 0, len(asked), inquiry.shortfall(asked))
 
     def tune(self, server: ServerState, tasks: Cohort, states: ClientStates, lr: float) -> Iterator[tuple[int, State]]:
         """Have clients tune their personal models and keep them; yields the server's new note on each client."""
         template = Template({}, dict.fromkeys(KINDS, ()), frozenset(), {})
+        inquiry = Inquiry(self._dispatch, "tune", template, tasks.round)
         requests, tensors, missing = [], self._dispatch.server_tensors(server), dict.fromkeys(tasks.clients)
         for client in tasks.clients:
             note = read_note(states(client))
             if note.stage is not None:
                 facts = {"lr": lr, "first_epoch": tasks.first_epoch, "used": note.used, "stage": note.stage}
-                request = self._dispatch.request("tune", client, tasks.round, facts, tensors)
+                request = inquiry.request(client, facts, tensors)
                 requests += [] if request is None else [request]
-        for request, reply in self._dispatch.answers("tune", requests, template, tasks.round):
+        for request, reply in inquiry.replies(requests, tasks.clients, self._dispatch.terms.round_seconds):
             if request is not None and reply is not None:
                 client = int(request.facts["client"])
                 del missing[client]
@@ -115,43 +120,57 @@ class NodeModels:
             # Without this note the untuned model would be measured as if it were tuned.
             yield client, with_tuning_stage(states(client), None)
 
-    def _measured(
-        self, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass], *, personal: bool
-    ) -> list[tuple[int, _Totals]]:
-        """Clients with the totals of their passes, in the order of `group`; clients without a reply are left out."""
+    def _inquiry(self, server: ServerState, passes: Sequence[DataPass], attempts: int = 1) -> Inquiry:
+        """The question for the totals of these passes."""
         template = self._templates.of_passes(server, passes)
+        return Inquiry(self._dispatch, "measure", template, server.round, attempts)
+
+    def _measured(
+        self,
+        inquiry: Inquiry,
+        server: ServerState,
+        group: Sequence[_Measurement],
+        passes: Sequence[DataPass],
+        *,
+        personal: bool,
+    ) -> list[tuple[int, _Totals]]:
+        """Clients with the totals of their passes, in ascending id: those of the group, and late ones of other groups.
+
+        Clients without a reply are left out.
+        """
         common = {"passes": [data_pass.name for data_pass in passes], "own": personal}
         model = self._dispatch.server_tensors(server)
         requests = []
         for measurement in group:
             facts = {**common, **measurement.facts}
             tensors = {**model, **measurement.tensors} if measurement.tensors else model
-            request = self._dispatch.request("measure", measurement.client, server.round, facts, tensors)
+            request = inquiry.request(measurement.client, facts, tensors)
             requests += [] if request is None else [request]
-        totals: dict[int, _Totals] = {}
-        for request, reply in self._dispatch.answers("measure", requests, template, server.round):
+        clients, totals = [measurement.client for measurement in group], {}
+        for request, reply in inquiry.replies(requests, clients, self._dispatch.terms.round_seconds):
             if request is not None and reply is not None:
                 trees = unflatten(reply.tensors).items()
-                totals[id(request)] = {name.partition("/")[2]: tree for name, tree in trees}
-        return [(int(request.facts["client"]), totals[id(request)]) for request in requests if id(request) in totals]
+                totals[int(request.facts["client"])] = {name.partition("/")[2]: tree for name, tree in trees}
+        return sorted(totals.items())
 
     def _personal_measured(
-        self, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass]
+        self, inquiry: Inquiry, server: ServerState, group: Sequence[_Measurement], passes: Sequence[DataPass]
     ) -> list[tuple[int, _Totals]]:
         """Clients with the totals of their personal models; clients without a reply are noted."""
-        measured = self._measured(server, group, passes, personal=True)
-        self._note_missing(server, {measurement.client for measurement in group} - {client for client, _ in measured})
-        return measured
+        clients = {measurement.client for measurement in group}
+        measured = dict(self._measured(inquiry, server, group, passes, personal=True))
+        self._note_missing(server, clients - measured.keys())
+        return [(client, totals) for client, totals in measured.items() if client in clients]
 
     def _note_missing(self, server: ServerState, clients: Iterable[int]) -> None:
         for client in sorted(clients):
             self._dispatch.note("not measured", "measure", server.round, client=client)
 
-    def _too_few(self, round_: int, num_measured: int, num_asked: int) -> RunFailed:
+    def _too_few(self, round_: int, num_measured: int, num_asked: int, shortfall: str) -> RunFailed:
         return RunFailed(
             f"{num_measured} of {num_asked} clients measured the model after round {round_}, which are too few "
-            f"({self._dispatch.terms.setting('quorum')}). Look at deployment.jsonl in the run's folder, then go on "
-            f"with --resume."
+            f"({self._dispatch.terms.setting('quorum')}). {shortfall} Look at deployment.jsonl in the run's "
+            f"folder, then go on with --resume."
         )
 
 

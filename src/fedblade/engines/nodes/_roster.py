@@ -1,5 +1,6 @@
 """Which node speaks for which client."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -7,15 +8,28 @@ from typing import Any
 from fedblade.core.errors import RunFailed
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
 from fedblade.engines.nodes._descriptions import ClientDescription, InvalidDescription, read_descriptions
-from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport, replies
+from fedblade.engines.nodes._members import Members
+from fedblade.engines.nodes._open_requests import OpenRequests
+from fedblade.engines.nodes._protocol import own_protocol
+from fedblade.engines.nodes._transport import Reply, Request, SizeLimit, Transport
 
 Journal = Callable[[Mapping[str, Any]], None]
 """Stores an event that a user may want to look up later."""
-_GREETING_SECONDS, _REPEATED_GREETING_SECONDS = 120.0, 10.0
-"""How long the server waits for the answer to a greeting, and to a greeting of a node that was silent before."""
+Admitted = Callable[[int], Collection[int] | None]
+"""The clients that a node may speak for; None if nobody keeps admissions."""
+_Presence = tuple[str, frozenset[int] | None]
+"""The incarnation of a node, and the clients that it may speak for."""
+_GREETING_SECONDS, _AGAIN_SECONDS, _VALID_SECONDS = 120.0, 300.0, 3600.0
+"""After how long the server no longer waits for the answer to a greeting, greets a silent node again, and no longer
+takes the answer to an old greeting."""
+_TELLING_SECONDS = 60.0
+"""How long a node may take to fetch the reason why it was refused."""
+_GREETING_LIMIT = SizeLimit(0, 0, facts=10_000_000)
+"""The longest answers to a greeting have the class counts of many clients."""
 _PAUSE = 0.5
 _MAX_LISTED = 8
 """Clients or nodes that a message lists."""
+_log = logging.getLogger(__name__)
 
 
 class Roster:
@@ -23,67 +37,107 @@ class Roster:
 
     A client belongs to the first node that claims it. Another node can take the client over only when the first node is
     gone, and only with the same samples once the run has begun. A node that comes back with other samples no longer
-    speaks for the client. `greeting` are the facts that every node needs for its answer.
+    speaks for the client. `greeting` are the facts that every node needs for its answer. `admitted` says for which
+    clients a node may speak. `members` are the clients that take part: all that are gathered, or those of the run that
+    goes on. A client that is new to such a run joins it at the next `refresh`.
     """
 
-    def __init__(self, transport: Transport, greeting: Mapping[str, Any], num_clients: int, journal: Journal) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        greeting: Mapping[str, Any],
+        num_clients: int,
+        journal: Journal,
+        admitted: Admitted,
+        members: Members,
+    ) -> None:
         self._transport, self._greeting, self._num_clients, self._journal = transport, greeting, num_clients, journal
-        self._greeted: dict[int, str] = {}
+        self._admitted, self._members = admitted, members
+        self._greetings = OpenRequests(transport, _GREETING_LIMIT)
+        self._asked: dict[int, tuple[_Presence, float]] = {}
+        self._greeted: dict[int, _Presence] = {}
         self._nodes: dict[int, int] = {}
         self._refusals: dict[tuple[int, str], None] = {}
+        self._told: set[tuple[int, str, str]] = set()
         self._accepted: set[int] = set()
-        self._silent: set[int] = set()
+        self._described: dict[int, ClientDescription] = {}
         self._begun = False
-        self.clients: dict[int, ClientDescription] = {}
 
-    def gather(self, seconds: float) -> None:
-        """Wait until every client has a node; two nodes that claim one client are an error."""
+    @property
+    def clients(self) -> Mapping[int, ClientDescription]:
+        """The clients that take part, as their nodes described them."""
+        return self._members.clients
+
+    def gather(self, seconds: float, wanted: int) -> None:
+        """Wait until so many clients have a node; two nodes that claim one client are an error."""
         deadline = time.monotonic() + seconds
         while True:
             contested = self._greet(max(deadline - time.monotonic(), _PAUSE))
             if contested:
                 raise RunFailed(f"{contested[0]}. Give every node clients of its own, then start again.")
             missing = [client for client in range(self._num_clients) if client not in self._nodes]
-            if not missing:
+            if self._num_clients - len(missing) >= wanted:
+                if not self.clients:
+                    self._members.begin({client: self._described[client] for client in sorted(self._nodes)})
                 self._begun = True
                 return
             if time.monotonic() > deadline:
-                refused = [f"Node {node} was refused: {reason}." for node, reason in self._refusals][:_MAX_LISTED]
-                raise RunFailed(
-                    f"after {seconds:.0f} s there is no node for client(s) {_listed(missing)} of {self._num_clients}. "
-                    f"{' '.join((*refused, ''))}Start their nodes, or lower federation.num_clients, and start again."
-                )
+                raise self._too_few(seconds, missing, wanted)
             time.sleep(_PAUSE)
 
     def node_of(self, client: int) -> int | None:
-        """The node of a client, if it can be reached."""
-        node = self._nodes.get(client)
+        """The node of a client that takes part, if the node can be reached."""
+        node = self._nodes.get(client) if client in self.clients else None
         return node if node in self._transport.nodes() else None
 
-    def refresh(self, seconds: float) -> None:
-        """Greet nodes that are new or have come back; a refused node does not stop a run that has begun."""
+    def description_of(self, client: int) -> ClientDescription:
+        """The last description of a client that has a node."""
+        return self._described[client]
+
+    def takes_part(self, client: int, round_: int) -> bool:
+        """Whether a client takes part in a round (from 1)."""
+        return self._members.takes_part(client, round_)
+
+    def refresh(self, seconds: float, round_: int) -> None:
+        """Greet nodes that are new or have come back; new clients join in `round_` (from 1).
+
+        A refused node does not stop a run that has begun.
+        """
         self._greet(seconds)
+        for client in sorted(self._nodes.keys() - self.clients.keys()):
+            node = self._nodes[client]
+            reason = self._members.join(client, self._described[client], round_)
+            if reason is None:
+                self._journal({"event": "joined", "round": round_, "client": client, "node": str(node)})
+            else:
+                self._refuse(node, reason, client, tell=True)
+                self._release(node, [client])
 
     def _greet(self, seconds: float) -> list[str]:
         """Greet nodes that were not greeted yet; a sentence for each client that two nodes claim.
 
-        Once the run has begun, a node is greeted once, so that a node which never answers does not delay every round.
-        Two kinds of nodes are greeted again: nodes that were accepted before and now fail, and silent nodes while a
-        client is missing, with a short wait.
+        An answer counts whenever it comes, so a silent node is greeted again only after a while. Once the run has
+        begun, a node that was refused is greeted again only if it comes back, if its admission changes, or if it was
+        accepted before.
         """
-        there = dict(self._transport.nodes())
-        missing = any(self._nodes.get(client) not in there for client in range(self._num_clients))
-        new = [node for node, incarnation in there.items() if self._greeted.get(node) != incarnation]
-        new += [node for node in sorted(self._silent & self._greeted.keys()) if missing and node in there]
-        longest = _GREETING_SECONDS if set(new) - self._silent else _REPEATED_GREETING_SECONDS
-        again, silent = set() if self._begun else set(new), set(new)
-        contested: list[str] = []
+        self._greetings.close_expired()
+        there, now = self._present(), time.monotonic()
+        changed = [node for node in there if self._greeted.get(node) != there[node]]
+        outdated = {node for node, (presence, _) in self._asked.items() if presence != there.get(node)}
+        self._greetings.close([greeting for greeting in self._greetings if greeting.node in outdated])
+        waiting = {
+            greeting.node for greeting in self._greetings if now - self._asked[greeting.node][1] < _AGAIN_SECONDS
+        }
+        new = [node for node in changed if node not in waiting]
+        self._asked |= {node: (there[node], now) for node in new}
+        again, contested = set() if self._begun else set(changed), list[str]()
         requests = [Request("hello", node, self._greeting) for node in new]
-        for request, reply in replies(self._transport, requests, min(seconds, longest), SizeLimit(0, 0)):
-            silent.discard(-1 if request is None else request.node)
+        for request, reply in self._greetings.replies(requests, min(seconds, _GREETING_SECONDS), _VALID_SECONDS):
             if request is None:
                 self._refuse(reply.node, reply.error or "")
-            elif reply.node is None or not reply.request:
+                continue
+            self._greetings.close([greeting for greeting in self._greetings if greeting.node == request.node])
+            if reply.node is None or not reply.request:
                 again.add(request.node)
                 self._refuse(request.node, reply.error or "")
             elif (conflicts := self._accept(request.node, reply, there)) is not None:
@@ -91,10 +145,23 @@ class Roster:
                 contested += conflicts
             elif request.node in self._accepted:
                 again.add(request.node)
-        self._drop_silent(silent)
-        self._silent = (self._silent - set(new)) | silent
-        self._greeted |= {node: there[node] for node in new if node not in again}
+        silent = {greeting.node for greeting in self._greetings}
+        self._drop_silent(silent.intersection(new))
+        self._greeted |= {node: there[node] for node in changed if node not in again | silent}
         return contested
+
+    def _present(self) -> dict[int, _Presence]:
+        """The nodes that can be reached. A node loses the clients that it is no longer admitted for."""
+        there: dict[int, _Presence] = {}
+        for node, incarnation in self._transport.nodes().items():
+            admitted = self._admitted(node)
+            there[node] = (incarnation, None if admitted is None else frozenset(admitted))
+        for client, node in list(self._nodes.items()):
+            admitted = there[node][1] if node in there else None
+            if admitted is not None and client not in admitted:
+                self._refuse(node, f"it is no longer admitted for client {client}", client, tell=True)
+                self._release(node, [client])
+        return there
 
     def _drop_silent(self, nodes: Iterable[int]) -> None:
         """Once the run has begun, a node that does not answer its greeting loses its clients: its data are unknown."""
@@ -102,15 +169,19 @@ class Roster:
             self._refuse(node, "it does not answer its greeting")
             self._release(node, list(self._nodes))
 
-    def _accept(self, node: int, reply: Reply, there: Collection[int]) -> list[str] | None:
-        """Take over a node's clients: a sentence for each that another node has, None if the answer is invalid."""
+    def _accept(self, node: int, reply: Reply, there: Mapping[int, _Presence]) -> list[str] | None:
+        """Take over a node's clients: a sentence for each that another node has, None if the answer is refused."""
         try:
             if reply.error is not None:
                 raise InvalidDescription(reply.error)
-            num_classes = int(self._greeting.get("num_classes", 0))
-            described = read_descriptions(reply.facts, self._num_clients, num_classes)
+            described = read_descriptions(reply.facts, self._num_clients, self._greeting)
+            admitted = there[node][1] if node in there else None
+            outside = [] if admitted is None else sorted(described.keys() - admitted)
+            if outside:
+                raise InvalidDescription(f"it claims client {outside[0]}, for which it is not admitted")
         except InvalidDescription as invalid:
-            self._refuse(node, str(invalid))
+            # A node that reports an error has logged it.
+            self._refuse(node, str(invalid), tell=reply.error is None)
             self._release(node, list(self._nodes))
             return None
         self._release(node, [client for client in self._nodes if client not in described])
@@ -120,13 +191,12 @@ class Roster:
             owner = self._nodes.get(client)
             if owner is not None and owner != node and owner in there:
                 conflicts.append(f"node {node} claims client {client}, for which node {owner} speaks")
-                self._refuse(node, conflicts[-1], client)
-            elif self._begun and description != self.clients[client]:
-                self._refuse(node, f"client {client} holds other samples than when the run began", client)
+                self._refuse(node, conflicts[-1], client, tell=True)
+            elif description != self.clients.get(client, description):
+                self._refuse(node, f"client {client} holds other samples than when the run began", client, tell=True)
                 self._release(node, [client])
             else:
-                self._nodes[client] = node
-                self.clients[client] = description
+                self._nodes[client], self._described[client] = node, description
         return conflicts
 
     def _release(self, node: int, clients: Iterable[int]) -> None:
@@ -135,12 +205,25 @@ class Roster:
             if self._nodes.get(client) == node:
                 del self._nodes[client]
 
-    def _refuse(self, node: int | None, reason: str, client: int | None = None) -> None:
-        """Write a refusal to the journal, once for each node and reason."""
+    def _refuse(self, node: int | None, reason: str, client: int | None = None, *, tell: bool = False) -> None:
+        """Write a refusal to the journal, once for each node and reason, and with `tell` let the node know it."""
         shown = printable(reason, REASON_CHARACTERS).removesuffix(".")
         if (node or 0, shown) not in self._refusals:
             self._refusals[node or 0, shown] = None
             self._journal({"event": "refused node", "node": str(node), "client": client, "reason": shown})
+            _log.warning("node %s was refused: %s", node, shown)
+        key = (node or 0, self._transport.nodes().get(node or 0, ""), shown)
+        if tell and node is not None and key not in self._told:
+            self._told.add(key)
+            self._transport.send([Request("refused", node, own_protocol() | {"reason": shown})], _TELLING_SECONDS)
+
+    def _too_few(self, seconds: float, missing: list[int], wanted: int) -> RunFailed:
+        refused = [f"Node {node} was refused: {reason}." for node, reason in self._refusals][:_MAX_LISTED]
+        enough = "" if wanted == self._num_clients else f" The run begins with {wanted} clients."
+        return RunFailed(
+            f"after {seconds:.0f} s there is no node for client(s) {_listed(missing)} of {self._num_clients}.{enough} "
+            f"{' '.join((*refused, ''))}Start their nodes, or lower federation.num_clients, and start again."
+        )
 
 
 def _listed(clients: list[int]) -> str:

@@ -17,36 +17,36 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, local_federation
+from fedblade.flower import _processes
 from fedblade.flower._record import FederationRecord, read_record
 from fedblade.flower.app_folder import AppFolder, find_app
+from support.patched_processes import patching
 
 CLIENTS = 3
-_CLIENT = '''\
-"""The client half of the app; before it trains it says so, and it waits while the test tells it to."""
-
+_GATES = """\
 import time
 from pathlib import Path
 
-from fedblade.flower._node import Node
-from fedblade.flower.client_app import app
-
-__all__ = ["app"]
 GATES = Path({gates!r})
-_answer = Node.answer
 
 
-def answer(self, kind, facts, tensors):
-    if kind == "train":
-        gate = "client-%d-round-%d" % (facts["client"], facts["round"] + 1)
-        (GATES / f"reached-{{gate}}").touch()
-        while (GATES / f"hold-{{gate}}").exists():
-            time.sleep(0.1)
-    return _answer(self, kind, facts, tensors)
+def wait_at_gates(module):
+    inner = module.Node.answer
+
+    def answer(self, kind, facts, tensors):
+        if kind == "train":
+            gate = "client-%d-round-%d" % (facts["client"], facts["round"] + 1)
+            (GATES / f"reached-{{gate}}").touch()
+            while (GATES / f"hold-{{gate}}").exists():
+                time.sleep(0.1)
+        return inner(self, kind, facts, tensors)
+
+    module.Node.answer = answer
 
 
-Node.answer = answer
-'''
+PATCHES = {{"fedblade.flower._node": wait_at_gates}}
+"""
+"""Before a client trains it says so, and it waits while the test tells it to."""
 
 
 def wait_for(what: Callable[[], object], seconds: float) -> None:
@@ -64,6 +64,7 @@ class Federation:
     folder: Path
     gates: Path
     out: Path
+    environment: dict[str, str]
 
     @property
     def app(self) -> AppFolder:
@@ -83,13 +84,12 @@ class Federation:
         quick |= {"rounds": 3, "evaluation.metrics": '["accuracy"]'}
         settings = [f"{key}={value}" for key, value in (quick | keys).items()]
         self.call("init", *(part for each in settings for part in ("--set", each)))
-        (self.folder / "client_app.py").write_text(_CLIENT.format(gates=str(self.gates)))
 
     def start(self, command: str, *options: str) -> subprocess.Popen[str]:
         """Begin `fedblade flower COMMAND FOLDER OPTIONS`."""
         return subprocess.Popen(
             [sys.executable, "-m", "fedblade", "flower", command, str(self.folder), *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | self.environment,
         )  # fmt: skip
 
     def call(self, command: str, *options: str, status: int = 0) -> str:
@@ -145,7 +145,7 @@ class Federation:
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""
         for process in _processes.running(self.app):
-            if local_federation._is_supervisor(process):
+            if _processes.is_supervisor(process):
                 os.kill(process, signal.SIGKILL)
 
     def digest(self, folder: Path | None = None) -> str:
@@ -166,8 +166,10 @@ class Federation:
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Federation]:
     """An app that is not made yet; whatever a test leaves running is ended. One at a time, for deadlines' sake."""
-    found = Federation(tmp_path / "app", tmp_path / "gates", tmp_path / "out")
-    found.gates.mkdir()
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    environment = patching(tmp_path / "site", _GATES.format(gates=str(gates)))
+    found = Federation(tmp_path / "app", gates, tmp_path / "out", environment)
     with (Path(tempfile.gettempdir()) / "fedblade-federation.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

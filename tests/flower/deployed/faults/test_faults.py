@@ -1,5 +1,6 @@
 """What goes wrong in hospitals, with real processes, TLS and node keys: the run goes on, or can be resumed."""
 
+import json
 import os
 import shutil
 import signal
@@ -8,9 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes, certificates
+from fedblade.flower import _arguments, _processes, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._superlink import SuperLink
+from fedblade.flower._supervisor import NODE
+from fedblade.flower.digests import app_digest
+from fedblade.flower.node_folder import NodeFolder, NodeSettings, make_node
 
 from .conftest import wait_for
 
@@ -19,22 +23,33 @@ MISSING = "count_missing_clients"
 
 
 @contextmanager
-def another_node(federation, authority, key, clients):
-    """A node beside those of the federation."""
-    settings = federation.folder.parent / "another.toml"
-    settings.write_text(f'clients = "{clients}"\nstate-dir = "{federation.folder.parent / "another"}"\n')
+def another_node(federation, clients):
+    """A node with its own processes beside those of the federation; its folder, before they are started."""
+    app, folder = federation.app, NodeFolder(federation.folder.parent / "another")
+    settings = NodeSettings(federation.record.address, clients, app_digest(app))
+    make_node(folder, settings, app.certificates / certificates.CA_CERTIFICATE)
+    with SuperLink(app) as superlink:
+        node_id = superlink.register(folder.public_key)
+        process = _processes.start(
+            app, _arguments.module("_supervisor", NODE, str(folder.path)), "another.log", app.home
+        )
+        try:
+            wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
+            yield node_id
+        finally:
+            _processes.end_all(folder, 10.0)
+            process.wait()
+
+
+def stranger(federation, authority, key):
+    """A node that nobody registered, or that trusts another authority: what it ends with."""
     arguments = [
-        _processes.command("flower-supernode"), "--superlink", f"127.0.0.1:{federation.record.superlink.port}",
+        _processes.command("flower-supernode"), "--superlink", federation.record.address,
         "--root-certificates", str(authority), "--auth-supernode-private-key", str(key), "--host", "127.0.0.1",
-        "--port", str(free_ports(1)[0]), "--node-config", str(settings), "--max-retries", "1",
+        "--port", str(free_ports(1)[0]), "--max-retries", "1",
     ]  # fmt: skip
     app = federation.app
-    process = _processes.start(app, arguments, "another.log", app.local / "another")
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    return _processes.start(app, arguments, "another.log", app.local / "another").wait(60)
 
 
 def test_a_node_killed_in_a_round_is_missed_and_the_run_goes_on(federation):
@@ -123,17 +138,33 @@ def test_a_node_that_lost_its_disk_is_counted(federation):
     assert [row.get("count_lost_states", 0) for row in federation.rows()] == [0, 1]
 
 
-def test_two_nodes_for_one_client_are_refused_by_name(federation, tmp_path):
+def test_a_client_joins_between_rounds_of_a_run_that_began_without_it(federation):
+    federation.make(**{"flower.min_clients": 2, "flower.round_seconds": 60})
+    federation.call("up")
+    federation.kill_supervisor()
+    federation.kill_node(3)
+    third = federation.record.nodes[2].node_id
+    with SuperLink(federation.app) as superlink:
+        wait_for(lambda: superlink.nodes()[third] == "offline", 90)
+    federation.hold(0, 2)
+    run = federation.run()
+    federation.reached(0, 2)
+    with another_node(federation, clients="2") as newcomer:
+        federation.let_go()
+        federation.ended(run)
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [1, 1, 0]
+    events = [json.loads(line) for line in federation.events()]
+    (joined,) = [event for event in events if event["event"] == "joined"]
+    assert (joined["round"], joined["client"], joined["node"]) == (3, 2, newcomer)
+    members = json.loads((federation.out / "deployment.json").read_text())["clients"]
+    assert {client: member["first_round"] for client, member in members.items()} == {"0": 0, "1": 0, "2": 3}
+
+
+def test_two_nodes_for_one_client_are_refused_by_name(federation):
     federation.make()
     federation.call("up")
-    app = federation.app
-    certificates.make_certificates(tmp_path / "more keys", nodes=1)
-    key = tmp_path / "more keys" / certificates.node_key(1)
-    with SuperLink(app) as superlink:
-        second = superlink.register(key.with_name(f"{key.name}.pub"))
-        with another_node(federation, app.certificates / "ca.crt", key, clients="0"):
-            wait_for(lambda: superlink.nodes()[second] == "online", 60)
-            error = federation.ended(federation.run(), status=1)
+    with another_node(federation, clients="0") as second:
+        error = federation.ended(federation.run(), status=1)
     first = federation.record.nodes[0].node_id
     assert first in error
     assert second in error
@@ -147,8 +178,7 @@ def test_a_stranger_is_refused_and_disturbs_no_run(federation, tmp_path, fault):
     other, ours = tmp_path / "other", federation.app.certificates / "ca.crt"
     certificates.make_certificates(other, nodes=1)
     authority = other / "ca.crt" if fault == "wrong CA" else ours
-    with another_node(federation, authority, other / "node-1", clients="0") as stranger:
-        assert stranger.wait(60) != 0
+    assert stranger(federation, authority, other / "node-1") != 0
     said = (federation.app.logs / "another.log").read_text()
     assert ("CERTIFICATE_VERIFY_FAILED" if fault == "wrong CA" else "Failed to activate SuperNode") in said
     federation.ended(federation.run())

@@ -14,55 +14,60 @@ import pytest
 pytest.importorskip("flwr")
 from fedblade.flower import _processes
 from fedblade.flower.app_folder import AppFolder, find_app
+from support.patched_processes import patching
 
-SERVER = '''\
-"""Asks every node once and writes what they say; what the folder is called decides how it ends."""
-
+_APPS = """\
 import json
 import time
 from pathlib import Path
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import ServerApp
 
-app = ServerApp()
+def ask_once(module):
+    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.serverapp import ServerApp
 
+    def server_app(folder):
+        app = ServerApp()
+        app.main()(main)
+        return app
 
-@app.main()
-def main(grid, context):
-    folder = Path(context.run_config["run-dir"])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "began").write_text(str(context.run_config["resume"]))
-    if folder.name == "breaks":
-        raise RuntimeError("the disk is full")
-    while folder.name == "endless" and not context.run_config["resume"]:
-        time.sleep(0.2)
-    wanted = int((folder.parent / "nodes").read_text())
-    while len(list(grid.get_node_ids())) < wanted:
-        time.sleep(0.2)
-    question = RecordDict({"question": ConfigRecord({"round": 1})})
-    messages = [Message(question, node, "query") for node in grid.get_node_ids()]
-    replies = [reply for reply in grid.send_and_receive(messages, timeout=60) if not reply.has_error()]
-    said = [dict(reply.content["answer"]) for reply in replies]
-    row = {"round": 1, "clients": sorted(each["clients"] for each in said), "seconds": 1.0}
-    (folder / "history.jsonl").write_text(json.dumps(row) + "\\n")
-    (folder / "said.json").write_text(json.dumps(said))
-    (folder / "summary.json").write_text(json.dumps({"status": "finished"}))
-'''
-CLIENT = '''\
-"""Says what the node was told to be."""
+    def main(grid, context):
+        folder = Path(context.run_config["run-dir"])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "began").write_text(str(context.run_config["resume"]))
+        if folder.name == "breaks":
+            raise module.FedbladeError("the disk is full")
+        while folder.name == "endless" and not context.run_config["resume"]:
+            time.sleep(0.2)
+        wanted = int((folder.parent / "nodes").read_text())
+        while len(list(grid.get_node_ids())) < wanted:
+            time.sleep(0.2)
+        question = RecordDict({"question": ConfigRecord({"round": 1})})
+        messages = [Message(question, node, "query") for node in grid.get_node_ids()]
+        replies = [reply for reply in grid.send_and_receive(messages, timeout=60) if not reply.has_error()]
+        said = [dict(reply.content["answer"]) for reply in replies]
+        row = {"round": 1, "clients": sorted(each["clients"] for each in said), "seconds": 1.0}
+        (folder / "history.jsonl").write_text(json.dumps(row) + "\\n")
+        (folder / "said.json").write_text(json.dumps(said))
+        (folder / "summary.json").write_text(json.dumps({"status": "finished"}))
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-
-app = ClientApp()
+    module.server_app = server_app
 
 
-@app.query()
-def answer(message, context):
-    said = {key: str(value) for key, value in context.node_config.items()}
-    return Message(RecordDict({"answer": ConfigRecord(said)}), reply_to=message)
-'''
+def say_what_it_is(module):
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    def answer(message, make_node, check):
+        node = make_node()
+        said = {"clients": ",".join(map(str, node.clients)), "folder": str(node.folder)}
+        return Message(RecordDict({"answer": ConfigRecord(said)}), reply_to=message)
+
+    module.answer = answer
+
+
+PATCHES = {"fedblade.flower.server_app": ask_once, "fedblade.flower.client_app": say_what_it_is}
+"""
+"""A server that asks every node once and writes what they say; what the folder is called decides how it ends."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class LocalFederation:
 
     folder: Path
     runs: Path
+    environment: dict[str, str]
 
     @property
     def app(self) -> AppFolder:
@@ -87,7 +93,7 @@ class LocalFederation:
         command, *options = arguments
         return subprocess.Popen(
             [sys.executable, "-m", "fedblade", "flower", command, str(self.folder), *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | self.environment,
         )  # fmt: skip
 
     def call(self, *arguments: str, status: int = 0) -> str:
@@ -112,10 +118,9 @@ class LocalFederation:
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[LocalFederation]:
     """An app that is not up; whatever a test leaves running is ended."""
-    found = LocalFederation(tmp_path / "my app", tmp_path / "results")
+    environment = {"OMP_NUM_THREADS": "1", **patching(tmp_path / "site", _APPS)}
+    found = LocalFederation(tmp_path / "my app", tmp_path / "results", environment)
     found.runs.mkdir()
     found.call("init", "--set", "num_clients=3", "--set", "clients_per_round=3", "--set", "rounds=1")
-    (found.folder / "server_app.py").write_text(SERVER)
-    (found.folder / "client_app.py").write_text(CLIENT)
     yield found
     _processes.end_all(found.app, 5.0)

@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
-from fedblade.flower import _processes, certificates, local_federation
+from fedblade.flower import _processes, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._record import read_record
 from fedblade.flower._superlink import SuperLink, write_connection
 from fedblade.flower.app_folder import AppFolder
+from fedblade.flower.node_folder import NodeFolder
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def stranger(app: AppFolder, authority: Path, key: Path) -> tuple[int, str]:
     record = read_record(app)
     assert record is not None
     arguments = [
-        _processes.command("flower-supernode"), "--superlink", f"127.0.0.1:{record.superlink.port}",
+        _processes.command("flower-supernode"), "--superlink", record.address,
         "--root-certificates", str(authority), "--auth-supernode-private-key", str(key),
         "--port", str(free_ports(1)[0]), "--max-retries", "1",
     ]  # fmt: skip
@@ -52,7 +53,7 @@ def test_strangers_are_refused(federation, tmp_path):
     status, said = stranger(app, other / "ca.crt", other / "node-1")
     assert status != 0
     assert "CERTIFICATE_VERIFY_FAILED" in said
-    for key in (other / "node-1", app.certificates / "node-1"):
+    for key in (other / "node-1", NodeFolder(app.node(1)).key):
         status, said = stranger(app, ours, key)
         assert status != 0
         assert "Failed to activate SuperNode" in said
@@ -117,7 +118,7 @@ def test_flower_itself_can_start_the_app(federation):
     federation.up(1)
     (federation.folder / "runs").mkdir()
     (federation.folder / "runs" / "nodes").write_text("1")
-    environment = _processes.environment(federation.app.home)
+    environment = _processes.environment(federation.app.home) | federation.environment
     command = [_processes.command("flwr"), "run", str(federation.folder)]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     wait_for((federation.folder / "runs" / "flower" / "summary.json").is_file, 60)
@@ -132,7 +133,7 @@ def test_what_is_up_is_not_started_twice(federation):
 
 def test_down_needs_no_supervisor(federation):
     federation.up(2)
-    (supervisor,) = filter(local_federation._is_supervisor, federation.processes)
+    (supervisor,) = filter(_processes.is_supervisor, federation.processes)
     os.kill(supervisor, signal.SIGKILL)
     assert federation.call("down") == "ended\n"
     assert federation.processes == []
@@ -149,13 +150,13 @@ def test_a_local_federation_without_keys(federation):
     assert federation.processes == []
 
 
-def test_what_cannot_start_leaves_nothing_behind(federation, tmp_path, monkeypatch):
+def test_what_cannot_start_leaves_nothing_behind(federation, tmp_path):
     broken = tmp_path / "broken" / "sitecustomize.py"
     broken.parent.mkdir()
     broken.write_text(
-        "import os, sys\nif any('flower-superlink' in argument for argument in sys.orig_argv):\n    os._exit(3)\n"
+        "import os, sys\nif any('_superlink_process' in argument for argument in sys.orig_argv):\n    os._exit(3)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    federation.environment["PYTHONPATH"] = str(broken.parent)
     error = federation.call("up", status=1)
     assert error.startswith("error: the SuperLink ended with status")
     assert error.count("\n") == 1

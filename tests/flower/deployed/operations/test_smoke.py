@@ -18,7 +18,7 @@ def test_from_init_to_down(federation):
     assert printed == f"{out}\n"
     said = sorted(json.loads((out / "said.json").read_text()), key=lambda each: each["clients"])
     assert [each["clients"] for each in said] == ["0,2", "1"]
-    assert [each["state-dir"] for each in said] == [str(federation.app.node(number) / "state") for number in (1, 2)]
+    assert [each["folder"] for each in said] == [str(federation.app.node(number) / "state") for number in (1, 2)]
     left = federation.processes
     assert federation.call("down") == "ended\n"
     assert federation.processes == []

@@ -1,0 +1,56 @@
+"""Flower's two servers, the SuperLink and the SuperNode, as processes of ours."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fedblade.flower._flwr_internals.tasks import pull_sooner
+from fedblade.flower._own_user import OwnUserOnly
+
+_IDLE_SECONDS = 3.0
+"""How long Flower's SuperNode waits between two questions for messages."""
+
+
+def run_superlink(arguments: Sequence[str]) -> None:
+    """Run a SuperLink in this process that answers only processes of this user."""
+    from flwr.superlink import main
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    _run_guarded(main, flower_superlink, ["flower-superlink", *arguments])
+
+
+def run_supernode(arguments: Sequence[str]) -> None:
+    """Run a SuperNode in this process whose own port answers only processes of this user."""
+    from flwr.supernode import main, start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    start_client_internal.time = _Pauses()
+    pull_sooner(start_client_internal)
+    _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
+
+
+class _Pauses:
+    """Stands for the module `time` in Flower's loop of a SuperNode, which only sleeps.
+
+    Flower asks for messages every three seconds. While messages come, it asks more often here.
+    """
+
+    def __init__(self) -> None:
+        self._idle = _IDLE_SECONDS
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep shorter than asked while there is work to do."""
+        if seconds < _IDLE_SECONDS:  # the reply to a message is awaited
+            self._idle = 0.1
+            time.sleep(min(seconds, 0.05))
+        else:
+            time.sleep(self._idle)
+            self._idle = min(self._idle * 1.3, _IDLE_SECONDS)
+
+
+def _run_guarded(module: Any, run: Any, arguments: list[str]) -> None:
+    make_app = module.create_app
+    module.create_app = lambda *given, **named: OwnUserOnly(make_app(*given, **named))
+    sys.argv = arguments
+    run()

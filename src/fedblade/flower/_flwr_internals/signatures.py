@@ -1,0 +1,25 @@
+"""How a node signs its calls."""
+
+import base64
+import binascii
+import datetime
+from collections.abc import Callable, Mapping
+
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+
+def is_signed(headers: Mapping[str, str], is_known: Callable[[bytes], bool]) -> bool:
+    """Whether the owner of a known key signed a call just now; keys are in PEM format."""
+    try:
+        key = base64.b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
+        if not is_known(key):
+            return False
+        signature = base64.b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
+        time = headers[TIMESTAMP_HEADER]
+        age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(time)).total_seconds()
+        recent = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
+        return bool(recent and verify_signature(bytes_to_public_key(key), time.encode("ascii"), signature))
+    except (KeyError, ValueError, TypeError, binascii.Error):
+        return False

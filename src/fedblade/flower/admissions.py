@@ -1,0 +1,182 @@
+"""Who may take part: the keys that were admitted, each with the clients that its node may speak for.
+
+The SuperLink knows keys, and the file `admissions.json` of the coordinator says which clients each key stands for. A
+client that gets a new key keeps its number: the old key is revoked, and the new key is admitted for the same client.
+"""
+
+import datetime
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.files import write_atomic
+from fedblade.flower._flwr_internals.database import UNREGISTERED, known_nodes
+from fedblade.flower._public_keys import PublicKey, read_public_key
+from fedblade.flower._superlink import SuperLink
+from fedblade.flower.app_folder import AppFolder
+
+_FORMAT = 1
+_LOCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A key that was admitted: its fingerprint, Flower's id of its node, and the clients of the node.
+
+    `revoked_at` is None as long as the key is valid. Times are in UTC.
+    """
+
+    fingerprint: str
+    node_id: str
+    clients: tuple[int, ...]
+    admitted_at: str
+    revoked_at: str | None = None
+
+
+def admit(app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
+    """Admit the node that has a key; from now on it may speak for the clients."""
+    with SuperLink(app) as superlink:
+        return admit_at(superlink, app, key, clients)
+
+
+def admit_at(superlink: SuperLink, app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
+    """Admit the node that has a key at a SuperLink that is at hand already."""
+    public_key = read_public_key(key)
+    with _locked(app):
+        admissions = _read(app.admissions) or []
+        known = next((each for each in admissions if each.fingerprint == public_key.fingerprint), None)
+        if known is not None:
+            return _admitted_before(app, known, clients)
+        for client in clients:
+            owner = _owner(admissions, client)
+            if owner is not None:
+                raise Misconfigured(
+                    f"client {client} already has the key {owner.fingerprint}, admitted {owner.admitted_at}. If the "
+                    f"new key is to replace it, revoke it first: fedblade flower revoke --client {client} {app.quoted}"
+                )
+        node_id = _register(app, key, public_key, superlink)
+        admission = Admission(public_key.fingerprint, node_id, tuple(clients), _now())
+        _write(app.admissions, [*admissions, admission])
+        return admission
+
+
+def revoke(app: AppFolder, client: int) -> Admission:
+    """Revoke the key of a client: its node is cut off at once, and the key never comes back."""
+    with _locked(app):
+        admissions = _read(app.admissions) or []
+        admission = _owner(admissions, client)
+        if admission is None:
+            held = sorted(number for each in admissions if each.revoked_at is None for number in each.clients)
+            raise Misconfigured(
+                f"no key is admitted for client {client}; there are keys for {held or 'no client'}. Give --client one "
+                f"of these."
+            )
+        with SuperLink(app) as superlink:
+            # The SuperLink has cut the node off already if an earlier revocation was interrupted.
+            if superlink.nodes().get(admission.node_id, UNREGISTERED) != UNREGISTERED:
+                superlink.unregister(admission.node_id)
+        revoked = replace(admission, revoked_at=_now())
+        _write(app.admissions, [revoked if each is admission else each for each in admissions])
+        return revoked
+
+
+def valid_admissions(app: AppFolder) -> list[Admission] | None:
+    """The keys that are valid now; None if no admissions are kept, as in a federation without keys."""
+    admissions = _read(app.admissions)
+    return None if admissions is None else [each for each in admissions if each.revoked_at is None]
+
+
+class CurrentAdmissions:
+    """The keys that are valid now, for a process that asks often: the file is read again when it has changed."""
+
+    def __init__(self, app: AppFolder) -> None:
+        self._app = app
+        self._version: tuple[int, int] | None = None
+        self._valid: list[Admission] | None = None
+
+    def valid(self) -> list[Admission] | None:
+        """The keys that are valid now; None if no admissions are kept."""
+        try:
+            found = self._app.admissions.stat()
+            version = found.st_ino, found.st_mtime_ns
+        except FileNotFoundError:
+            version = None
+        if version != self._version:
+            self._valid, self._version = valid_admissions(self._app), version
+        return self._valid
+
+    def clients_of(self, node: int) -> Collection[int] | None:
+        """The clients that a node may speak for; None if no admissions are kept."""
+        admissions = self.valid()
+        if admissions is None:
+            return None
+        return next((each.clients for each in admissions if each.node_id == str(node)), ())
+
+
+def _admitted_before(app: AppFolder, known: Admission, clients: Sequence[int]) -> Admission:
+    """The admission of a key that is admitted again for the same clients; any other repetition is refused."""
+    if known.revoked_at is not None:
+        raise Misconfigured(
+            f"the key {known.fingerprint} was revoked {known.revoked_at}, and Flower takes no key twice. Let the node "
+            f"make a new key, and admit that for the same client."
+        )
+    if known.clients != tuple(clients):
+        raise Misconfigured(
+            f"the key {known.fingerprint} is admitted for client(s) {list(known.clients)}, not for {list(clients)}. "
+            f"Revoke it (fedblade flower revoke --client {known.clients[0]} {app.quoted}), let the node make a new "
+            f"key, and admit that."
+        )
+    return known
+
+
+def _register(app: AppFolder, key: Path, public_key: PublicKey, superlink: SuperLink) -> str:
+    """Flower's id of the node. A registration that was cut short, or made by hand, is taken over."""
+    try:
+        return superlink.register(key)
+    except RunFailed:
+        found = [node.node_id for node in known_nodes(app.database) if node.public_key == public_key.pem]
+        if not found:
+            raise
+        return found[0]
+
+
+def _owner(admissions: Sequence[Admission], client: int) -> Admission | None:
+    return next((each for each in admissions if each.revoked_at is None and client in each.clients), None)
+
+
+@contextmanager
+def _locked(app: AppFolder) -> Iterator[None]:
+    """Only one process at a time changes the admissions."""
+    from filelock import FileLock, Timeout
+
+    path = app.admissions.with_suffix(".lock")
+    try:
+        with FileLock(path, timeout=_LOCK_SECONDS):
+            yield
+    except Timeout as error:
+        raise RunFailed(f"'{path}' is held by another process for {_LOCK_SECONDS:.0f} s. Try again later.") from error
+
+
+def _read(path: Path) -> list[Admission] | None:
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if raw["format"] != _FORMAT:
+            raise ValueError(f"its format is {raw['format']!r}, expected {_FORMAT}")
+        return [Admission(**{**each, "clients": tuple(each["clients"])}) for each in raw["admissions"]]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RunFailed(f"'{path}' cannot be read: {error}. Restore it from the backup.") from error
+
+
+def _write(path: Path, admissions: Sequence[Admission]) -> None:
+    content = {"format": _FORMAT, "admissions": [asdict(each) for each in admissions]}
+    write_atomic(path, json.dumps(content, indent=2) + "\n")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
