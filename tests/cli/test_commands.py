@@ -88,6 +88,18 @@ def test_resume_of_a_missing_folder_starts_and_of_a_finished_run_ends_at_once(cl
     assert (tmp_path / "mine" / "history.jsonl").read_bytes() == history
 
 
+def test_a_run_goes_back_to_a_round_in_a_folder_beside_it(cli, small, tmp_path):
+    cli("run", *small, "--set", "checkpoint.every=1", "--set", "checkpoint.keep=2", "--out", "mine").done()
+    back = cli("run", "--resume", "--from-round", "2", "--out", "mine").done()
+    assert back.last == "mine-from-2"
+    assert "goes on from round 2 of" in back.out
+    model, again = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("mine", "mine-from-2"))
+    assert model == again
+    refused = cli("run", "--resume", "--from-round", "1", "--out", "mine").mistake()
+    assert refused.endswith("Rounds to choose from: 2 and 3.")
+    assert "needs the folder of that run" in cli("run", "--from-round", "2", "--out", "mine").mistake()
+
+
 @pytest.mark.parametrize("source", [[], ["quickstart"]], ids=["nothing", "preset"])
 def test_the_same_command_with_resume_is_the_same_run(cli, small, source):
     """Choosing `method` again must not lose what the preset says about that method."""

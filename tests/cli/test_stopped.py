@@ -139,3 +139,23 @@ def test_a_run_that_started_again_goes_on_with_what_it_has_started():
     stopped.added_options = ["--resume"]
     advice = stopped.advice(["run", "--restart", "--out", "my run"])
     assert advice.endswith(": fedblade run --out 'my run' --resume")
+
+
+@pytest.mark.thorough
+def test_a_run_that_went_back_goes_on_in_its_new_folder(small, tmp_path):
+    """The same command would go back once more."""
+    saved = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=2"]
+    command = [sys.executable, "-m", "fedblade", "run", *small, *saved, "--out", "mine"]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    history = tmp_path / "mine-from-2" / "history.jsonl"
+    again = [sys.executable, "-m", "fedblade", "run", *("--set", "rounds=5000"), "--resume", "--from-round", "2"]
+    child = subprocess.Popen(
+        [*again, "--out", "mine"], cwd=tmp_path, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not history.is_file() or len(history.read_text().splitlines()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert err.strip() == "stopped; to go on: fedblade run --resume --out mine-from-2"

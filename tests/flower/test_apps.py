@@ -137,7 +137,8 @@ def server(monkeypatch):
 )
 def test_the_journal_has_each_start_of_a_run_and_how_it_ended(error, ends, server, tmp_path):
     def fails(*given):
-        given[-1]({"event": "refused node", "node": "7"})
+        _, _, _, _, journal, _ = given
+        journal({"event": "refused node", "node": "7"})
         raise error
 
     server(fails)
@@ -148,6 +149,28 @@ def test_the_journal_has_each_start_of_a_run_and_how_it_ended(error, ends, serve
     found = [{key: value for key, value in event.items() if key != "time_seconds"} for event in events(tmp_path)]
     refused = {"event": "refused node", "node": "7"}
     assert found == [{"event": "started", "start": 1}, refused, ends, {"event": "started", "start": 2}, refused, ends]
+
+
+def test_the_server_knows_which_clients_a_node_may_speak_for(server, tmp_path):
+    asked = []
+
+    def fails(*given):
+        *_, admitted = given
+        asked.extend(admitted(node) for node in (7, 8, 9))
+        raise RunFailed("far enough.")
+
+    server(fails)
+    with pytest.raises(RunFailed):
+        server_run(tmp_path)
+    (tmp_path / ".flower").mkdir()
+    rows = [
+        {"fingerprint": "a", "node_id": "7", "clients": [0, 2], "admitted_at": "t", "revoked_at": None},
+        {"fingerprint": "b", "node_id": "8", "clients": [1], "admitted_at": "t", "revoked_at": "t"},
+    ]
+    (tmp_path / ".flower" / "admissions.json").write_text(json.dumps({"format": 1, "admissions": rows}))
+    with pytest.raises(RunFailed):
+        server_run(tmp_path)
+    assert asked == [None, None, None, (0, 2), (), ()]
 
 
 def test_a_start_after_a_kill_notes_the_kill(server, tmp_path):

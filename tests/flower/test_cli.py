@@ -68,6 +68,7 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("down", "nowhere"), "'nowhere' holds no Flower app"),
         (("run", "app"), "is not up. Start it: fedblade flower up"),
         (("run", "app", "--resume"), "--resume needs the folder of the run"),
+        (("run", "app", "--from-round", "3"), "It needs the folder of that run: --resume --out DIR"),
         (("up", "app", "--nodes", "3"), "--nodes 3 is more than there are clients (2)"),
         (("init", "app"), "'app' is not an empty folder"),
         (("init", "new", "nothing"), "nothing"),
@@ -153,7 +154,10 @@ def test_run_follows_and_ends_with_the_folder(cli, app, monkeypatch, tmp_path):
     status, printed, _ = cli("run", app, "--out", "results/a")
     assert (status, printed.splitlines()[-1]) == (0, "results/a")
     assert "final accuracy 50.00 %" in printed
+    assert "(global model)" in printed
     assert asked == {"out": tmp_path / "results" / "a", "rounds": 2, "resume": False}
+    summary["claimed"] = ["global"]
+    assert "(global model, claimed by the nodes)" in cli("run", app, "--out", "results/b")[1]
     status, printed, _ = cli("run", app, "--quiet")
     assert status == 0
     assert printed.startswith("runs/")

@@ -42,7 +42,10 @@ def digest(driver):
 
 @dataclass
 class Far:
-    """A run on nodes of its own: the transport, the journal and where everything is."""
+    """A run on nodes of its own: the transport, the journal and where everything is.
+
+    The lengths of updates are noted in every round; they are in `updates`, all other events in `events`.
+    """
 
     config: Any
     folder: Path
@@ -52,6 +55,7 @@ class Far:
     there: Any = None
     admitted: Any = lambda _: None
     events: list[dict[str, Any]] = field(default_factory=list)
+    updates: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self):
         given = nodes(self.folder, self.config.federation.num_clients) if self.there is None else self.there
@@ -59,7 +63,10 @@ class Far:
 
     def setup(self):
         run = self.folder / "run"
-        return deployed_setup(self.config, self.deployment, self.transport, run, self.events.append, self.admitted)
+        return deployed_setup(self.config, self.deployment, self.transport, run, self._note, self.admitted)
+
+    def _note(self, event):
+        (self.updates if event["event"] == "updates" else self.events).append(event)
 
     def trained(self, directory=None):
         return trained(self.setup(), directory)

@@ -11,9 +11,9 @@ import torch
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_digest
 from fedblade.results import RunDirectory
-from fedblade.runs import Driver, RunJob, RunListener, execute, prepare
+from fedblade.runs import Driver, RunJob, RunListener, RunRequest, execute, prepare
 from fedblade.runs.distributed import _store as _distributed_store
-from fedblade.runs.distributed import join_ranks
+from fedblade.runs.distributed import agreed_config, join_ranks
 from support.own_modules import half_frozen
 from support.small_federation import BATCH_NORM, configure, read_anew, vectors
 
@@ -91,6 +91,7 @@ def main(folder):
     found["stacked fixed"] = refused(lambda: run(small(engine="stacked", **FIXED)))
     found["not shared"] = refused(lambda: run(small(), out=folder / f"mine-{ranks.rank}"))
     found["other data"] = refused(lambda: run(small(), dataset=vectors(seed=ranks.rank)))
+    found["other settings"] = refused(lambda: agreed_config(ranks, RunRequest(None, {"lr": 0.1 * (1 + ranks.rank)})))
     found["unknown method"] = refused(lambda: small("fedavgg"))
     found["without ranks"] = refused(lambda: execute(small(), dataset=vectors()))
     read = run(small("fedblade", lr=0.01, **FIXED), dataset=own())

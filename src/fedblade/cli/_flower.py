@@ -164,15 +164,16 @@ def run(
     folder: App,
     out: opt.Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or start it.")] = False,
+    from_round: opt.FromRound = None,
     quiet: opt.Quiet = False,
 ) -> None:
     """Train once on the nodes that are up; the last line printed is the folder of the run."""
-    from fedblade.core.errors import Misconfigured
     from fedblade.flower.app_folder import find_app
     from fedblade.flower.local_federation import require_up, trust_app
+    from fedblade.runs import RunRequest, check_folder, chosen_folder, origin_notes, progress_listener
 
-    if resume and out is None:
-        raise Misconfigured("--resume needs the folder of the run: --resume --out DIR.")
+    asked = RunRequest(out=out, resume=resume, from_round=from_round)
+    asked.check_options()
     app = find_app(folder)
     record = require_up(app)
 
@@ -182,14 +183,17 @@ def run(
     from fedblade.flower.app import read_app
     from fedblade.flower.following import follow
     from fedblade.results import RunDirectory, report_command
-    from fedblade.runs import check_folder, next_run_folder, progress_listener
 
     config, _ = read_app(app.path)
-    where = out or next_run_folder(config.method.name)
+    where = chosen_folder(asked, config)
     check_folder(RunDirectory(where), config, resume=resume)
     trust_app(app, record)
-    again = resumable(where, given=out is not None, options=() if resume else ("--resume",))
+    instead = () if from_round is None else ("flower", "run", str(folder), "--resume")
+    options = () if resume else ("--resume",)
+    again = resumable(where, given=out is not None, options=options, command=instead)
     with again, progress_listener(Console(), quiet=quiet) as listener:
+        for note in origin_notes(RunDirectory(where)):
+            listener.on_note(note)
         summary = follow(app, config, where.resolve(), listener, resume=resume)
     if not quiet:
         typer.echo(result_sentence(summary))

@@ -33,6 +33,15 @@ Devices = Annotated[
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
+FromRound = Annotated[
+    int | None,
+    typer.Option(
+        "--from-round",
+        metavar="N",
+        min=1,
+        help="With --resume: go on from the checkpoint of round N, in a new folder beside --out.",
+    ),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Refuse an --out without runs; runs that are there go on in any case.")
 ]

@@ -1,7 +1,7 @@
 """`fedblade run`: one training run."""
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,9 +9,9 @@ from fedblade.cli import _options as opt
 from fedblade.cli._stop import Stopped, resumable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from fedblade.config.run_config import RunConfig
+    from fedblade.runs.distributed import Ranks
 
 
 def run(
@@ -23,6 +23,7 @@ def run(
     restart: Annotated[
         bool, typer.Option("--restart", help="Move what is in --out aside and start again from round 0.")
     ] = False,
+    from_round: opt.FromRound = None,
     engine: opt.Engine = None,
     device: opt.Device = None,
     seed: opt.Seed = None,
@@ -35,27 +36,23 @@ def run(
     """
     from rich.console import Console
 
-    from fedblade.core.errors import Misconfigured
     from fedblade.results import report_command
-    from fedblade.runs import RunJob, follow_run, next_run_folder, progress_listener, requested_config
+    from fedblade.runs import RunJob, RunRequest, progress_listener
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
-    def requested() -> "RunConfig":
-        if (resume or restart) and out is None:
-            option = "--resume" if resume else "--restart"
-            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
-        changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
-        return requested_config(source, changes, where or (), out=out, resume=resume or restart)
-
+    changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
     ranks = join_ranks()
-    if ranks is not None and not ranks.is_rank_0:
-        _follow(lambda: follow_run(ranks, out))
-    config = agreed_config(ranks, requested)
-    folder = out or agreed_folder(ranks, lambda: next_run_folder(config.method.name))
-    again = resumable(folder, given=out is not None, options=() if resume else ("--resume",))
-    with again, progress_listener(Console(), quiet=quiet) as listener, _lost_rank_before_signal():
-        job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
-        result = job.execute()
+    follows = ranks is not None and not ranks.is_rank_0
+    with _one_rank_speaks(ranks):
+        asked = RunRequest(source, changes, where or (), out, resume, restart, from_round)
+        config = agreed_config(ranks, asked)
+        folder = agreed_folder(ranks, asked, config)
+        instead = () if from_round is None else ("run", "--resume")
+        options = () if resume else ("--resume",)
+        again = resumable(folder, given=out is not None, options=options, command=instead)
+        with again, progress_listener(Console(), quiet=quiet or follows) as listener:
+            job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
+            result = job.execute()
     if not quiet and result.profile is not None:
         typer.echo(result.profile.report())
     if not quiet:
@@ -64,31 +61,33 @@ def run(
     typer.echo(str(folder))
 
 
-def _follow(work: "Callable[[], object]") -> NoReturn:
-    """Serve rank 0, which prints everything. Only if rank 0 is lost, rank 1 prints the error."""
+@contextmanager
+def _one_rank_speaks(ranks: "Ranks | None") -> "Iterator[None]":
+    """Rank 0 prints everything; the other ranks end in silence. Only if rank 0 cannot speak any more, rank 1 does."""
     from fedblade.core.errors import FedbladeError
-    from fedblade.runs.distributed import must_report_error
+    from fedblade.runs.distributed import announce_end, must_say_why
 
     try:
-        work()
-    except FedbladeError as error:
-        if must_report_error(error):
+        with _error_before_signal():
+            yield
+    except (FedbladeError, Stopped) as error:
+        announce_end(ranks)
+        if ranks is None or ranks.is_rank_0 or must_say_why(ranks):
             raise
-        raise typer.Exit(error.exit_status) from error
-    except Stopped as stopped:
-        raise typer.Exit(128 + stopped.number) from stopped
-    raise typer.Exit
+        raise typer.Exit(128 + error.number if isinstance(error, Stopped) else error.exit_status) from error
+    if ranks is not None and not ranks.is_rank_0:
+        raise typer.Exit
 
 
 @contextmanager
-def _lost_rank_before_signal() -> "Iterator[None]":
-    """Report a lost rank and not the signal that torchrun sends because of it."""
-    from fedblade.core.errors import RunFailed
+def _error_before_signal() -> "Iterator[None]":
+    """Report an error, such as a lost rank, and not the signal that torchrun sends because another rank had it too."""
+    from fedblade.core.errors import FedbladeError
 
     try:
         yield
     except Stopped as stopped:
-        if isinstance(stopped.__context__, RunFailed):
+        if isinstance(stopped.__context__, FedbladeError):
             raise stopped.__context__ from None
         raise
 
@@ -104,6 +103,7 @@ def result_sentence(summary: dict[str, Any]) -> str:
     from fedblade.results import over_last_rounds
 
     kind = "mean of the personal models" if summary["accuracy_of"] == "personal" else "global model"
+    kind += ", claimed by the nodes" if summary["accuracy_of"] in summary.get("claimed", ()) else ""
     last = over_last_rounds([(summary.get("rounds_evaluated", summary["rounds"]), summary["rounds"])])
     text = (
         f"{summary['method']}: final accuracy {percent('final_accuracy')}, mean of {last} "

@@ -15,12 +15,14 @@ class Stopped(BaseException):
     """One of `STOP_SIGNALS` arrived. Not an `Exception`, so that no `except Exception` stops the signal.
 
     `added_options` are the options that, added to the stopped command, make it continue; None if it cannot continue.
+    `command` are the arguments of another command if that one continues.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
         self.added_options: list[str] | None = None
+        self.command: Sequence[str] = ()
 
     def advice(self, arguments: Sequence[str]) -> str:
         """One line with the command that continues; `arguments` are those of the stopped command."""
@@ -29,7 +31,8 @@ class Stopped(BaseException):
         # A command that started again from round 0 goes on with what it has started.
         kept = [argument for argument in arguments if argument != "--restart"]
         with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
-        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *kept, *self.added_options])}"
+        again = self.command or [*kept, *self.added_options]
+        return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *again])}"
 
 
 def stop_on_signals() -> None:
@@ -59,10 +62,14 @@ class _StopHandler:
 
 
 @contextmanager
-def resumable(folder: Path, *, given: bool, options: Sequence[str] = ()) -> Iterator[None]:
-    """Work that can continue in `folder`: by the same command with `options`, and with --out unless it was `given`."""
+def resumable(folder: Path, *, given: bool, options: Sequence[str] = (), command: Sequence[str] = ()) -> Iterator[None]:
+    """Work that can continue in `folder`: by the same command with `options`, and with --out unless it was `given`.
+
+    If that command would do something else, another `command` continues, with --out.
+    """
     try:
         yield
     except Stopped as stopped:
         stopped.added_options = [*options, *(() if given else ("--out", str(folder)))]
+        stopped.command = [*command, "--out", str(folder)] if command else []
         raise

@@ -131,23 +131,31 @@ def effective_steps(steps: int, momentum: float) -> float:
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
+def total_effective_steps(trained: Sequence[tuple[int, float]]) -> float:
+    """The effective steps of phases with so many steps and such a momentum."""
+    return sum(effective_steps(steps, momentum) for steps, momentum in trained)
+
+
 def client_numbers(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> dict[str, float]:
     """The fields of an `EndView` that are numbers of the client."""
-    trained = _trained_phases(problem, task, phases)
+    trained = trained_phases(problem, [len(batches) for batches in task.phases], phases)
     return {
         "num_samples": task.num_samples,
         "num_steps": sum(steps for steps, _ in trained),
-        "effective_steps": sum(effective_steps(steps, momentum) for steps, momentum in trained),
+        "effective_steps": total_effective_steps(trained),
         "weight": task.weight,
         "erased": -1 if task.erased is None else task.erased,
     }
 
 
-def _trained_phases(problem: Problem, task: ClientTask, phases: Sequence[Phase]) -> list[tuple[int, float]]:
-    """Steps and momentum of each phase that trains the received model; momentum counts as started anew in each."""
+def trained_phases(problem: Problem, steps: Sequence[int], phases: Sequence[Phase]) -> list[tuple[int, float]]:
+    """Steps and momentum of each phase that trains the received model; momentum counts as started anew in each.
+
+    `steps` are the steps of all phases.
+    """
     usual = problem.settings.momentum
     return [
-        (len(batches), usual if phase.sgd.momentum is None else phase.sgd.momentum)
-        for phase, batches in zip(phases, task.phases, strict=True)
+        (count, usual if phase.sgd.momentum is None else phase.sgd.momentum)
+        for phase, count in zip(phases, steps, strict=True)
         if phase.track is None
     ]

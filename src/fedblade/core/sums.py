@@ -51,6 +51,15 @@ class DataPass:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What a server knows of a payload: the client's weight and effective steps by the plan, and the sums it sent."""
+
+    weight: float
+    effective_steps: float
+    sums: Mapping[str, Tree]
+
+
+@dataclass(frozen=True)
 class Sum:
     """One named payload: `of(view)` gives a client's contribution.
 
@@ -58,6 +67,9 @@ class Sum:
     the class, and entries of classes that the client has no samples of are zero and cost no bytes. `reduce="max"` is
     for counters that are not additive. `reduce="each"` keeps the clients apart on a new first axis, in ascending client
     id. Such a sum shows single clients to the server, and secure sums refuse it.
+
+    A sum that follows from the plan or from the client's other sums says so by `implied`, which computes it. A server
+    of nodes refuses a payload that says otherwise.
 
     `passes` go over the client's training data. `measured` is for diagnostics only: passes of the client's trained
     model over the samples that the global model is measured on.
@@ -70,6 +82,7 @@ class Sum:
     by_class: bool = False
     reduce: Reduce = "sum"
     measured: tuple[DataPass, ...] = ()
+    implied: Callable[[Sent], Tree] | None = None
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,16 @@ ClientStates = Callable[[int], State | None]
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """The cohort's sums, added up in ascending client id, the log of its steps, and what diagnostics saw of it."""
+    """The cohort's sums, added up in ascending client id, the log of its steps, and what diagnostics saw of it.
+
+    `contributors` are the clients whose replies were added, in ascending id; None if that is the whole cohort.
+    """
 
     sums: Sums = field(default_factory=Sums)
     log: StepLog = field(default_factory=StepLog)
     bytes_up: int = 0
     observed: DiagnosticSums = field(default_factory=DiagnosticSums)
+    contributors: tuple[int, ...] | None = None
 
     @staticmethod
     def of(result: ClientsResult) -> "RoundOutcome":

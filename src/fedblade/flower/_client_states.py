@@ -1,5 +1,6 @@
 """The states of a node's clients on its disk."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -21,9 +22,13 @@ class UsedStates:
     """The states of one client in a folder; only states whose replies the server used are loaded.
 
     The `facts` of a request say which round's reply was used last, and how many rounds back a resumed run may restart.
+    `earlier` are the folders of the runs that this run went back in, each with the round before which its states count.
     """
 
-    def __init__(self, folder: Path, client: int, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, client: int, facts: Mapping[str, Any], earlier: Sequence[tuple[Path, int]] = ()
+    ) -> None:
+        self._earlier = earlier
         self._folder, self._states, self._used = folder, SingleStates(folder), facts["used"]
         self._lost = self._kept = False
         round_ = int(facts["round"])
@@ -38,11 +43,24 @@ class UsedStates:
             return None
         round_ = int(self._used[0])
         try:
-            state = self._states.get(client, round_)
+            state = self._states_of(round_).get(client, round_)
         except CorruptFile:
             state = None
         self._lost = state is None
         return state
+
+    def _states_of(self, round_: int) -> SingleStates:
+        """The states among which that of a round is. What another run has saved is only read."""
+        folder = self._folder
+        for earlier, end in self._earlier:
+            if round_ >= end:
+                break
+            folder = earlier
+        if folder is self._folder:
+            return self._states
+        with contextlib.suppress(OSError):
+            os.utime(folder)  # so that the folder counts as used
+        return SingleStates(folder)
 
     def put(self, client: int, round_: int, state: State) -> None:
         """Save the state after a round."""

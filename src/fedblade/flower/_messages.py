@@ -29,6 +29,11 @@ class _Refused(Exception):
     """A message has other records than a reply has, or more bytes than it can have; the text says what it has."""
 
 
+def seconds_valid(seconds: float) -> float:
+    """How long the SuperLink keeps a request whose reply counts for `seconds`: the clocks of nodes may be ahead."""
+    return seconds + max(seconds, _MIN_SLACK)
+
+
 def to_message(request: Request, seconds: float) -> Message:
     """A request as a message to its node. Flower keeps it for longer than the `seconds` in which a reply counts.
 
@@ -39,7 +44,7 @@ def to_message(request: Request, seconds: float) -> Message:
         content=_pack({"kind": request.kind, **request.facts}, request.tensors),
         dst_node_id=request.node,
         message_type=MESSAGE_TYPE,
-        ttl=seconds + max(seconds, _MIN_SLACK),
+        ttl=seconds_valid(seconds),
         group_id=str(request.facts.get("round", "")),
     )
 

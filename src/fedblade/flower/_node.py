@@ -12,19 +12,22 @@ from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable, short_repr
 from fedblade.engines.base import RoundOutcome
-from fedblade.engines.nodes import own_protocol, protocol_difference
+from fedblade.engines.nodes import digests_differ, own_protocol, protocol_difference
 from fedblade.engines.packing import pack
 from fedblade.flower._client_states import UsedStates, make_run_folder
 from fedblade.flower._last_answer import Answer, LastAnswer
 from fedblade.flower._node_errors import PROTOCOL, NodeError, failing_with
 from fedblade.flower._node_setup import (
     Facts,
+    OwnData,
     node_setup,
     one_client_cohort,
     requested_diagnostics,
     requested_passes,
+    samples_digest,
     server_state,
 )
+from fedblade.flower._salted_digest import salted_digest
 from fedblade.runs import (
     Setup,
     compute_settings,
@@ -74,6 +77,7 @@ class Node:
         if (answer := last.recall()) is not None:
             return answer
         setup = self._setup(facts, client)
+        self._check_samples(facts, client)
         with compute_settings(setup), failing_with("refused"):
             answer_facts, answer_tensors = handlers[kind](setup, client, facts, tensors)
         repeated = {"client": client, "round": facts["round"], "kind": kind, "is_first": facts.get("is_first")}
@@ -119,14 +123,35 @@ class Node:
             "scaling": [setup.dataset.unit, list(setup.dataset.mean), list(setup.dataset.std)],
             "dtype": setup.dataset.train.inputs.dtype.name,
             "given_shape": list(setup.dataset.given_shape or ()),
+            "test_samples": 0 if self.data is None else len(setup.test_order),
+            "salted_digest": self._salted_digest(facts, client),
             "revisions": revisions_of(setup.config),
             **own_protocol(),
             "fixed": tree_digest(setup.start.fixed),
         }
 
     def _setup(self, facts: Facts, client: int) -> Setup:
+        return node_setup(*self._setup_key(facts, client))
+
+    def _salted_digest(self, facts: Facts, client: int) -> str:
+        digest = samples_digest(*self._setup_key(facts, client))
+        with failing_with("disk"):
+            return salted_digest(self.folder, digest)
+
+    def _setup_key(self, facts: Facts, client: int) -> tuple[str, int, OwnData | None, str]:
+        """What the set-up of a run on this node depends on."""
         config = json.dumps(facts["config"], sort_keys=True)
-        return node_setup(config, facts["num_classes"], self.data, self.device, None if self.data is None else client)
+        data = None if self.data is None else OwnData.of(client, self.data)
+        return config, int(facts["num_classes"]), data, self.device
+
+    def _check_samples(self, facts: Facts, client: int) -> None:
+        """Refuse to work on other samples than those that the node described when it was greeted."""
+        if digests_differ(str(facts.get("salted_digest", "")), self._salted_digest(facts, client)):
+            raise NodeError(
+                "other samples",
+                f"the samples of client {client} have changed since the run began. Put the former samples back, or "
+                f"start a new run with the new ones.",
+            )
 
     def _train(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         store = self._store(facts, client)
@@ -192,11 +217,16 @@ class Node:
         return SingleStates(self._folder(facts) / "tuned")
 
     def _store(self, facts: Facts, client: int) -> UsedStates:
-        return UsedStates(self._folder(facts), client, facts)
+        earlier = [(self._run_folder(token), int(end)) for token, end in facts.get("earlier", ())]
+        return UsedStates(self._folder(facts), client, facts, earlier)
 
     def _folder(self, facts: Facts) -> Path:
-        """Folder of the clients' states in a run."""
-        token = str(facts["token"])
+        """Folder of the clients' states in the run."""
+        return self._run_folder(facts["token"])
+
+    def _run_folder(self, name: object) -> Path:
+        """Folder of the clients' states in the run of this name."""
+        token = str(name)
         if not token.isalnum():
             raise NodeError("refused", f"the server names the run {short_repr(token)}; expected letters and digits.")
         return self.folder / token

@@ -28,6 +28,7 @@ TEXTS: Mapping[str, str] = {
     "data": f"it cannot read its data, or the data do not fit the run. {_LOG}",
     "setup": f"it cannot set the run up with its parts, its device or its data. {_LOG}",
     "other model": "the model that it was sent has other parameters than its own",
+    "other samples": "its samples have changed since the run began",
     "other frozen layers": "its frozen layers differ from those it had when it was greeted",
     "unknown metric": "it does not know a metric of the run",
     "unknown exchange": "it does not know an exchange of the run",

@@ -4,7 +4,8 @@ import functools
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedblade.config.run_config import complete_config
@@ -22,23 +23,52 @@ Facts = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class OwnData:
+    """The data of a node's only client: `source` as for `own_dataset`, and the state of the file that it names.
+
+    A file that is written anew has another state, so that nothing made from the former file is used. A function has no
+    state: a process calls it once for each run.
+    """
+
+    client: int
+    source: str
+    state: tuple[int, ...]
+
+    @staticmethod
+    def of(client: int, source: str) -> "OwnData":
+        """The data with the present state of their file."""
+        try:
+            found = Path(source).stat() if source.endswith(".npz") else None
+        except OSError:  # whoever reads the file says what is wrong
+            found = None
+        return OwnData(client, source, () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino))
+
+
 @functools.lru_cache(maxsize=4)
-def node_setup(config: str, num_classes: int, data: str | None, device: str, client: int | None) -> Setup:
-    """The set-up of a run on a node, made once per process; `data` belong to `client`, None means shares."""
+def node_setup(config: str, num_classes: int, data: OwnData | None, device: str) -> Setup:
+    """The set-up of a run on a node, made once per process and state of the data; None means shares."""
     table: dict[str, Any] = json.loads(config)
     local = {"engine": "sequential", "device": device, "trackers": []}
-    if data is None or client is None:
+    if data is None:
         with failing_with("setup"):
             return prepare(complete_config(table | local))
     # The node knows only this client, so it cannot draw a cohort of several.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     with failing_with("data"):
-        dataset = own_dataset(data, num_classes)
+        dataset = own_dataset(data.source, num_classes)
     for note in dataset.notes:
         _log.warning(note)
-    clients = own_clients(dataset, client, table["federation"]["num_clients"])
+    clients = own_clients(dataset, data.client, table["federation"]["num_clients"])
     with failing_with("setup"):
         return prepare(complete_config(table | local), dataset, clients=clients)
+
+
+@functools.lru_cache(maxsize=4)
+def samples_digest(config: str, num_classes: int, data: OwnData | None, device: str) -> str:
+    """A digest of the samples that the set-up of a run really uses, and of who holds them."""
+    setup = node_setup(config, num_classes, data, device)
+    return f"{setup.dataset.digest()} {setup.clients.train.digest()}"
 
 
 def one_client_cohort(setup: Setup, client: int, facts: Facts) -> Cohort:

@@ -28,7 +28,7 @@ from fedblade.flower._node_data import own_dataset, reported_clients
 from fedblade.flower.app import ENGINE, TABLE, Deployment
 from fedblade.partitions import Reported
 from fedblade.results import DEPLOYMENT, RunDirectory
-from fedblade.runs import Setup, prepare, revisions_of
+from fedblade.runs import Claims, Setup, prepare, revisions_of
 
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
@@ -53,23 +53,17 @@ def deployed_setup(
     This process holds the `folder` of the run. `admitted` gives the clients that a node may speak for.
     """
     check_deployable(config)
-    num_clients = config.federation.num_clients
-    greeting = {
-        **own_protocol(),
-        "config": config.table(),
-        "num_classes": deployment.num_classes,
-        "data": deployment.data,
-        "revisions": revisions_of(config),
-    }
+    num_clients, greeting = config.federation.num_clients, _greeting(config, deployment)
     members = Members(folder / DEPLOYMENT, num_clients, greeting, goes_on=RunDirectory(folder).exists)
     roster = Roster(transport, greeting, num_clients, journal, admitted, members)
     roster.gather(deployment.wait_seconds, deployment.min_clients or num_clients)
     shares = deployment.data == "shares"
+    has_test_set = shares or bool(deployment.test)
     setup = _shares_setup(config, members) if shares else _nodes_setup(config, deployment, members)
     members.save()
 
     def common_facts() -> dict[str, Any]:
-        return greeting | {"mean_samples": setup.planner.mean_samples, "token": members.token}
+        return greeting | {"mean_samples": setup.planner.mean_samples, **members.names}
 
     engine = DeployedEngine(
         ENGINE,
@@ -77,9 +71,29 @@ def deployed_setup(
         SequentialEngine(setup.problem),
         Dispatch(transport, roster, _terms(config, deployment), common_facts, journal, setup.method.sent, setup.start),
         folder / "checkpoints" / "waiting",
-        setup.test if shares or deployment.test else None,
+        setup.test if has_test_set else None,
     )
-    return replace(setup, engine=engine)
+    return replace(setup, engine=engine, claims=_claims(members, has_test_set=has_test_set))
+
+
+def _greeting(config: RunConfig, deployment: Deployment) -> dict[str, Any]:
+    """The facts with which every node is greeted."""
+    return {
+        **own_protocol(),
+        "config": config.table(),
+        "num_classes": deployment.num_classes,
+        "data": deployment.data,
+        "revisions": revisions_of(config),
+    }
+
+
+def _claims(members: Members, *, has_test_set: bool) -> Claims:
+    """Nodes measure the personal models, and the global model too if the server has no test set."""
+
+    def test_samples() -> dict[int, int]:
+        return {client: description.test_samples for client, description in members.clients.items()}
+
+    return Claims(frozenset({"personal"}) if has_test_set else frozenset({"global", "personal"}), test_samples)
 
 
 def _terms(config: RunConfig, deployment: Deployment) -> Terms:

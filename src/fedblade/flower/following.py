@@ -67,7 +67,8 @@ def _show_until_end(
                 raise
         events = read_lines(journal).objects
         for event in events[num_told:]:
-            if event.get("event") not in (STARTED, FINISHED, FAILED):  # this process starts the run, and tells its end
+            # This process starts the run and tells its end; lengths of updates are for the report.
+            if event.get("event") not in (STARTED, FINISHED, FAILED, "updates"):
                 listener.on_note(_event_text(event))
         num_told = len(events)
         for record in directory.history():

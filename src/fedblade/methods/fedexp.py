@@ -1,11 +1,13 @@
 """FedExP: extrapolation on the server (Jhunjhunwala et al., ICLR 2023)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
 import torch
+from torch import Tensor
 
 from fedblade import payloads
 from fedblade.core.errors import Misconfigured, nearest
@@ -14,23 +16,31 @@ from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import Tree, tree_clone, tree_dot, tree_map, tree_norm
-from fedblade.core.views import EndView
 from fedblade.methods.fedavg import fedavg
 from fedblade.server import extrapolate, one, shorten
 
 Rule = Literal["paper", "released"]
 
 
-def _squared_norm(view: EndView) -> Tree:
+def _squared_norm(delta: Tree, weight: float | Tensor) -> Tree:
     """a_k·‖Δ_k‖², computed from the payload a_k·Δ_k."""
-    sent = payloads.delta.of(view)
-    return {"squared_norm": tree_dot(sent, sent) / view.weight}
+    return {"squared_norm": tree_dot(delta, delta) / weight}
 
 
-def _norm(view: EndView) -> Tree:
+def _norm(delta: Tree, weight: float | Tensor) -> Tree:
     """‖Δ_k‖, computed from the payload a_k·Δ_k, and 1, so that the server can compute the plain mean."""
-    norm = tree_norm(payloads.delta.of(view)) / view.weight
+    norm = tree_norm(delta) / weight
     return {"norm": norm, "clients": torch.ones_like(norm)}
+
+
+def _sum_of_delta(name: str, of_delta: Callable[[Tree, float | Tensor], Tree], bound: float) -> Sum:
+    """A sum that is computed from the payload `delta` and the weight, so that a server can compute it too."""
+    return Sum(
+        name,
+        lambda view: of_delta(payloads.delta.of(view), view.weight),
+        bound,
+        implied=lambda sent: of_delta(dict(sent.sums[payloads.delta.name]), sent.weight),
+    )
 
 
 def _population(view: InitView) -> Tree:
@@ -82,7 +92,7 @@ def fedexp(eps: float = 1e-3, eval_average_last2: bool = False, rule: Rule = "pa
     if rule not in get_args(Rule):
         raise Misconfigured(f"unknown rule {rule!r}.{nearest(str(rule), get_args(Rule))}")
     released = rule == "released"
-    norms = Sum("norm", _norm, bound=1e5) if released else Sum("squared_norm", _squared_norm, bound=1e9)
+    norms = _sum_of_delta("norm", _norm, 1e5) if released else _sum_of_delta("squared_norm", _squared_norm, 1e9)
     method = replace(
         fedavg(),
         sums=(*payloads.MODEL, norms),

@@ -8,7 +8,7 @@ from fedblade import payloads
 from fedblade.core.method import Method
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
-from fedblade.core.sums import Sum
+from fedblade.core.sums import Sent, Sum
 from fedblade.core.tree import Tree, tree_map
 from fedblade.core.views import EndView
 from fedblade.methods.fedavg import fedavg
@@ -19,11 +19,11 @@ def _normalised(view: EndView) -> Tree:
     return tree_map(lambda change: change / view.effective_steps, payloads.delta.of(view))
 
 
-def _steps(view: EndView) -> Tree:
+def _steps(view: EndView | Sent) -> Tree:
     return {"steps": torch.as_tensor(view.weight * view.effective_steps, dtype=torch.float64)}
 
 
-def _step_range(view: EndView) -> Tree:
+def _step_range(view: EndView | Sent) -> Tree:
     """The bounds of a_k, as maxima: the maximum of −a_k is minus the smallest a_k."""
     steps = torch.as_tensor(view.effective_steps, dtype=torch.float64)
     return {"most": steps, "least": -steps}
@@ -46,8 +46,8 @@ def fednova() -> Method:
         fedavg(),
         sums=(
             *(normalised if payload is payloads.delta else payload for payload in payloads.MODEL),
-            Sum("steps", _steps, bound=1e9),
-            Sum("step_range", _step_range, bound=1e9, reduce="max"),
+            Sum("steps", _steps, bound=1e9, implied=_steps),
+            Sum("step_range", _step_range, bound=1e9, reduce="max", implied=_step_range),
         ),
         server=average_normalised,
         server_state={"step_ratio": one},

@@ -125,6 +125,11 @@ def is_grid(source: str | Path) -> bool:
     return path.is_file() and _has_grid(_parse_file(path))
 
 
+def is_known(source: str | Path) -> bool:
+    """Whether this is the name of a preset, or a file that is there."""
+    return str(source) in preset_names() or Path(_file_and_id(str(source))[0]).is_file()
+
+
 def refuse_grid(source: str | Path | None, advice: str) -> None:
     """Refuse a grid of several cells for a command that cannot choose a cell; `{}` in `advice` becomes the source."""
     if source is not None and is_grid(source) and len(load_grid(source).cells) > 1:

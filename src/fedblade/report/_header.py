@@ -40,6 +40,11 @@ def notices(groups: Sequence[Group]) -> list[str]:
         sentences.append(
             "Rows marked 'personal models' average the clients' personal models; the others are one global model."
         )
+    if claimed := [group.label for group in groups if any(run.claimed for run in group.runs)]:
+        sentences.append(
+            f"The accuracy of {listing(claimed)} is claimed: the nodes have measured it by themselves, and nobody has "
+            "checked it."
+        )
     sentences.extend(_repeated_seeds(groups))
     sentences.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
     unreadable = unreadable_note(runs)

@@ -13,6 +13,7 @@ from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
 from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.core.words import listing
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
+from fedblade.report._contributors import contributors_section
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._splits import splits
@@ -37,6 +38,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
         cost(groups),
         *_not_measured(groups, explained),
         runs(groups),
+        *contributors_section(groups),
         configuration(groups),
         versions_section(groups),
     ]

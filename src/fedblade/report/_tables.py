@@ -7,7 +7,9 @@ from fedblade.core.words import plural
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
 from fedblade.results import (
     CALIBRATED_NOTE,
+    CLAIMED_NOTE,
     DAGGER,
+    DOUBLE_DAGGER,
     MISSING,
     STATE_COUNTERS,
     ComparisonRow,
@@ -54,6 +56,8 @@ def runs(groups: Sequence[Group]) -> Section:
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {CALIBRATED_NOTE}; {over_last_rounds(counts)} and the best one are before it."
+    if any(run.claimed for group in groups for run in group.runs):
+        note += f" {CLAIMED_NOTE}."
     return Section(
         "runs",
         "Runs",
@@ -94,14 +98,15 @@ def versions_section(groups: Sequence[Group]) -> Section:
 
 def _run_cells(index: int, group: Group, run: RunRecord) -> list[Cell]:
     done, planned = run.rounds_done, run.rounds_planned
+    claimed = DOUBLE_DAGGER if run.claimed else ""
     return [
         Cell(group.label, group=index),
         Cell(MISSING if run.seed is None else str(run.seed)),
         Cell(run.status, warning=not run.finished),
         Cell(str(done) if planned in (None, done) else f"{done} of {planned}"),
-        Cell(percent(run.final_accuracy), mark=DAGGER if run.calibrated else ""),
-        Cell(percent(run.last10_accuracy)),
-        Cell(percent(run.best_accuracy)),
+        Cell(percent(run.final_accuracy), mark=(DAGGER if run.calibrated else "") + claimed),
+        Cell(percent(run.last10_accuracy), mark=claimed),
+        Cell(percent(run.best_accuracy), mark=claimed),
         Cell(duration(finite_number(run.summary.get("seconds")))),
     ]
 

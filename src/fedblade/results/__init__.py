@@ -9,6 +9,8 @@
   numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
+- Clients of a run on nodes: `contributions` says in how many rounds each was asked and added, and how long its updates
+  were; `count_contributions` counts rounds alone.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
   for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
@@ -21,12 +23,15 @@ from fedblade.results._advice import report_command, resume_command
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
 from fedblade.results._comparison_table import (
     CALIBRATED_NOTE,
+    CLAIMED_NOTE,
     DAGGER,
+    DOUBLE_DAGGER,
     comma_separated,
     comparison_table,
     latex,
     markdown,
 )
+from fedblade.results._contributions import Contribution, contributions, count_contributions
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
@@ -87,11 +92,13 @@ from fedblade.results._unreadable import numbered, unreadable_note
 __all__ = [
     "CALIBRATED_NOTE",
     "CHECKPOINTS",
+    "CLAIMED_NOTE",
     "CLIENTS",
     "CONFIG",
     "DAGGER",
     "DEPLOYMENT",
     "DIAGNOSTICS",
+    "DOUBLE_DAGGER",
     "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
@@ -108,6 +115,7 @@ __all__ = [
     "STATE_COUNTERS",
     "SUMMARY",
     "ComparisonRow",
+    "Contribution",
     "FolderRecord",
     "Group",
     "Lines",
@@ -130,7 +138,9 @@ __all__ = [
     "comparison_rows",
     "comparison_table",
     "complete_list",
+    "contributions",
     "count_configurations",
+    "count_contributions",
     "coverage_sentence",
     "described_fields",
     "differing_keys",

@@ -27,6 +27,8 @@ class ComparisonRow:
     accuracy of the calibrated model. A rank is 1 for the highest mean among complete groups of the same setting, and
     None where ranking would mislead. `own_mean` is the accuracy of the personal models, with `tests_apart` on the
     samples of the client, otherwise on the whole test set. `ranked_seeds` and `final_seeds` have one accuracy per seed.
+    `claimed` and `own_claimed` say that nodes have measured the accuracy, or that of the personal models, by
+    themselves.
     """
 
     label: str
@@ -59,6 +61,8 @@ class ComparisonRow:
     ranked_seeds: tuple[float | None, ...] = ()
     final_seeds: tuple[float | None, ...] = ()
     flags: tuple[str, ...] = ()
+    claimed: bool = False
+    own_claimed: bool = False
 
     @property
     def evaluations(self) -> tuple[tuple[int, int], ...]:
@@ -159,6 +163,8 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         ranked_seeds=tuple(run.ranked_accuracy for run in runs),
         final_seeds=tuple(run.final_accuracy for run in runs),
         flags=group.flags,
+        claimed=any(run.claimed for run in runs),
+        own_claimed=any(run.personal_claimed for run in runs),
     )
 
 

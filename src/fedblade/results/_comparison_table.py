@@ -19,6 +19,10 @@ Entry = tuple[str, Callable[[ComparisonRow], TableCell]]
 _KILOBYTE, _MEGABYTE = 1e3, 1e6
 DAGGER = "†"
 CALIBRATED_NOTE = f"{DAGGER} after calibration at the end of the run"
+DOUBLE_DAGGER = "‡"
+CLAIMED_NOTE = (
+    f"{DOUBLE_DAGGER} claimed: the nodes have measured this accuracy by themselves, and nobody has checked it"
+)
 
 
 def comparison_table(rows: Sequence[ComparisonRow], medium: Medium) -> Table:
@@ -120,7 +124,7 @@ def _last(row: ComparisonRow) -> TableCell:
 
 
 def _personal(row: ComparisonRow) -> TableCell:
-    return _accuracy(row.own_mean, row.own_std)
+    return _accuracy(row.own_mean, row.own_std, mark=DOUBLE_DAGGER if row.own_claimed else "")
 
 
 def _rounds_to(row: ComparisonRow) -> TableCell:
@@ -157,6 +161,7 @@ def _terminal_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     return [
         f"accuracy in %{spread}{best}; to {rows[0].threshold:g} %: rounds needed",
         *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
+        *([CLAIMED_NOTE] if _any_claimed(rows) else []),
         *([f"personal: personal models on {samples}"] if samples else []),
         *(f"watch out, {row.label}: {flag}" for row in rows for flag in row.flags),
     ]
@@ -171,6 +176,8 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         notes.append(f"Pooled: the sample standard deviation over {last} of all seeds together (n−1).")
     if _any_calibrated(rows):
         notes.append(f"{CALIBRATED_NOTE}, which no round measured; its rounds before that are not ranked.")
+    if _any_claimed(rows):
+        notes.append(f"{CLAIMED_NOTE}.")
     if samples := _measured_on(rows):
         notes.append(f"Personal models: the mean over clients of their personal models' accuracy on {samples}.")
     if any(row.rank for row in rows):
@@ -188,6 +195,7 @@ def _paper_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         *([f"personal models on {samples}"] if samples else []),
         *(["best bold, second underlined"] if any(row.rank for row in rows) else []),
         *([CALIBRATED_NOTE] if _any_calibrated(rows) else []),
+        *([CLAIMED_NOTE] if _any_claimed(rows) else []),
     ]
 
 
@@ -209,12 +217,16 @@ def _any_calibrated(rows: Sequence[ComparisonRow]) -> bool:
     return any(row.calibrated for row in rows)
 
 
+def _any_claimed(rows: Sequence[ComparisonRow]) -> bool:
+    return any(row.claimed or (row.own_claimed and row.own_mean is not None) for row in rows)
+
+
 def _evaluations(rows: Sequence[ComparisonRow]) -> list[tuple[int, int]]:
     return [count for row in rows for count in row.evaluations]
 
 
 def _mark(row: ComparisonRow) -> str:
-    return DAGGER if row.calibrated else ""
+    return (DAGGER if row.calibrated else "") + (DOUBLE_DAGGER if row.claimed else "")
 
 
 def _in_units(num_bytes: float | None, unit: float, decimals: int) -> str:

@@ -74,7 +74,7 @@ class FolderFiles:
     def read_text(self, name: str) -> str | None:
         """The text of a file, None if there is no such file or it is not text."""
         try:
-            return (self.path / name).read_text(encoding="utf-8")
+            return (self.path / name).read_bytes().decode()
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -150,6 +150,14 @@ class FolderFiles:
         self._replace_lines(name, found.lines)
         kept = f" Odd lines are kept in '{name}{_SET_ASIDE}'." if found.odd else ""
         return tuple(f"{note}.{kept}" for note in found.notes)
+
+    def take_lines(self, name: str, folder: Path, last: int) -> None:
+        """Take over a file of lines from another folder up to the round `last`, as far as the journal there mends it.
+
+        That folder is of the same run.
+        """
+        journal = None if self._journal is None else self._journal.at(folder / JOURNAL)
+        self._replace_lines(name, recover(folder / name, journal, last).lines)
 
     def _replace_lines(self, name: str, lines: Mapping[int, str]) -> None:
         """Make `lines`, by round or client, the whole of a file; an absent file stays absent if there are none."""

@@ -30,6 +30,7 @@ class FolderRecord:
     - `unmarked`: checkpoints up to this round do not carry `run`, because an earlier version saved them.
     - `changes`: settings that were changed in the middle of the run, each with the round after which.
     - `digests`: the digests of the files of a finished run, by name; empty before the end.
+    - `origin`: the `folder` and the `round` of another run that this one goes on from; empty for every other run.
     """
 
     run: str
@@ -38,6 +39,7 @@ class FolderRecord:
     unmarked: int = 0
     changes: Sequence[Mapping[str, Any]] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:

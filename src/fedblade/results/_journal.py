@@ -41,6 +41,10 @@ class Journal:
     def __init__(self, path: Path, run: str, rounds: int) -> None:
         self._path, self._run, self._rounds = path, run, rounds
 
+    def at(self, path: Path) -> "Journal":
+        """The journal of the same run in another file."""
+        return Journal(path, self._run, self._rounds)
+
     def add(self, file: str, key: int, line: str) -> None:
         """Note a line that was added to a file; `key` is its round or client."""
         add_line(self._path, as_line(asdict(self._entry(file, key, line))), sync=False)

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 from fedblade.core.errors import Misconfigured
 from fedblade.core.fields import Field
 from fedblade.hardness import Hardness
+from fedblade.results._contributions import read_updates
 from fedblade.results._fields import read_descriptions
 from fedblade.results._file_names import (
     CLIENTS,
     CONFIG,
     DIAGNOSTICS,
+    EVENTS,
     HISTORY,
     METRICS,
     PARTITION,
@@ -80,11 +82,12 @@ def _read_run(folder: Path) -> RunRecord:
         *broken_split,
         *(f"the counts in {file}" for file in broken_counts),
     )
+    completed = tuple(_round(index, entry) for index, entry in rounds.items())
     return RunRecord(
         path=folder,
         config=config,
         summary=summary,
-        history=tuple(_round(index, entry) for index, entry in rounds.items()),
+        history=completed,
         partition=partition,
         diagnostics=_by_round(diagnostics),
         clients=tuple(clients),
@@ -94,6 +97,7 @@ def _read_run(folder: Path) -> RunRecord:
         pictures=str(split.get("pictures") or _source(summary)),
         stored_hardness=Hardness.restored(split.get("hardness")),
         stored_fields=fields,
+        updates=read_updates(read_lines(folder / EVENTS).objects, completed),
     )
 
 
@@ -153,7 +157,23 @@ def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]
 
 def _round(index: int, entry: Mapping[str, Any]) -> Round:
     numbers = {name: value for name, stored in entry.items() if (value := finite_number(stored)) is not None}
-    return Round(index, numbers.get("test_accuracy"), numbers.get("test_loss"), numbers.get("seconds"), numbers)
+    return Round(
+        index,
+        numbers.get("test_accuracy"),
+        numbers.get("test_loss"),
+        numbers.get("seconds"),
+        numbers,
+        _client_ids(entry.get("clients")) or (),
+        _client_ids(entry.get("contributors")),
+        tuple(map(str, entry["claimed"])) if isinstance(entry.get("claimed"), list) else (),
+    )
+
+
+def _client_ids(stored: object) -> tuple[int, ...] | None:
+    """A stored list of clients, None for anything else."""
+    if not isinstance(stored, list) or not all(type(client) is int for client in stored):
+        return None
+    return tuple(stored)
 
 
 def _file_of_run(path: Path) -> str:

@@ -19,13 +19,20 @@ IN_PROGRESS = "in progress"
 
 @dataclass(frozen=True)
 class Round:
-    """One line of `history.jsonl`; `numbers` has all its numbers by their names, those of metrics included."""
+    """One line of `history.jsonl`; `numbers` has all its numbers by their names, those of metrics included.
+
+    `contributors` are the `clients` whose replies were added; None in runs of earlier versions. `claimed` says whose
+    accuracies (`global`, `personal`) nodes have measured by themselves.
+    """
 
     number: int
     accuracy: float | None
     loss: float | None
     seconds: float | None
     numbers: Mapping[str, float] = field(default_factory=dict)
+    clients: tuple[int, ...] = ()
+    contributors: tuple[int, ...] | None = None
+    claimed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class RunRecord:
     files that were changed after the run had finished, `edited` the configuration file if it is not that of the run.
     `pictures` says what the samples were read from; it is empty for runs that did not store it. `stored_hardness` is
     the hardness of the split that the run has measured, and `stored_fields` are the descriptions of its numbers; runs
-    of earlier versions have neither.
+    of earlier versions have neither. `updates` are the lengths of updates of a run on nodes, by round and client.
     """
 
     path: Path
@@ -62,6 +69,7 @@ class RunRecord:
     pictures: str = ""
     stored_hardness: Hardness | None = None
     stored_fields: Mapping[str, Field] | None = None
+    updates: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
 
     @cached_property
     def fields(self) -> Mapping[str, Field]:
@@ -122,6 +130,21 @@ class RunRecord:
         """The warnings in the summary, such as rounds in which no client made a step."""
         stored = self.summary.get("flags")
         return tuple(map(str, stored)) if isinstance(stored, list) else ()
+
+    @property
+    def claimed(self) -> bool:
+        """Whether nodes have measured the test accuracy by themselves, so that nobody has checked it."""
+        return self._is_claimed(self.accuracy_of)
+
+    @property
+    def personal_claimed(self) -> bool:
+        """Whether nodes have measured the accuracy of the personal models by themselves."""
+        return self._is_claimed("personal")
+
+    def _is_claimed(self, whose: str) -> bool:
+        stored = self.summary.get("claimed")
+        in_summary = isinstance(stored, list) and whose in stored
+        return in_summary or any(whose in round_.claimed for round_ in self.history)
 
     @property
     def calibrated(self) -> bool:

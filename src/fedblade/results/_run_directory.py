@@ -179,6 +179,11 @@ class RunDirectory(FolderFiles):
             digests = {name: digest for name, digest in found.items() if digest is not None}
             self.begin(replace(record, partition=digests[PARTITION], digests=digests))
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the digests of the finished run are written, or cannot be because an older version finished it."""
+        return self.record is None or bool(self.record.digests)
+
     def changed_files(self) -> list[str]:
         """The files of a finished run that were changed or removed since it ended."""
         return changed_files(self.path, self.record)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "α": r"$\alpha$", "†": r"\dag{}", "−": "$-$",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "α": r"$\alpha$", "†": r"\dag{}",
+    "‡": r"\ddag{}", "−": "$-$",
     "–": "--", "<": "$<$",
 }  # fmt: skip
 

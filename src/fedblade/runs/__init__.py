@@ -1,18 +1,19 @@
 """Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models.
 
-- A whole run: `run`, `execute`, `RunJob`, `follow_run`, and what it gives: `Result`, `TrainedModel`, `load`.
+- A whole run: `run`, `execute`, `RunJob`, and what it gives: `Result`, `TrainedModel`, `load`.
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
-- Before a run: its configuration (`load_config`, `requested_config`), its folder (`check_folder`, `folder_name`,
-  `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work (`Work`,
-  `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines (`engine_summaries`,
-  `STARTED_ENGINES`).
+- Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `chosen_folder`,
+  `folder_name`, `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work
+  (`Work`, `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines
+  (`engine_summaries`, `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
-- Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`.
+- Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`, `origin_notes`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
-  `diagnostic_request`, `measured_client`, `download_bytes`.
+  `diagnostic_request`, `measured_client`, `download_bytes`; `Claims` says which accuracies such clients measure.
 """
 
 from fedblade.core.listener import RoundRecord, RunListener
+from fedblade.runs._claims import Claims
 from fedblade.runs._device import find_device
 from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver
@@ -21,13 +22,15 @@ from fedblade.runs._evaluation import measured_client
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
 from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
-from fedblade.runs._request import check_folder, folder_name, load_config, next_run_folder, requested_config
+from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary
 from fedblade.runs._reuse import ReuseCheck, code_difference
 from fedblade.runs._revisions import revisions_of
-from fedblade.runs._run import execute, follow_run, run
+from fedblade.runs._roll_back import chosen_folder
+from fedblade.runs._run import execute, run
 from fedblade.runs._setup import Setup, plan_phases, prepare
 from fedblade.runs._split import split_clients, split_training_data, training_split
+from fedblade.runs._summary import origin_notes
 from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import download_bytes
 from fedblade.runs._trained_model import TrainedModel, load
@@ -36,17 +39,20 @@ from fedblade.runs._work import Work, count_work, guess_work, steps_of_groups
 
 __all__ = [
     "STARTED_ENGINES",
+    "Claims",
     "Driver",
     "Result",
     "ReuseCheck",
     "RoundRecord",
     "RunJob",
     "RunListener",
+    "RunRequest",
     "Setup",
     "TrainedModel",
     "UniqueNotes",
     "Work",
     "check_folder",
+    "chosen_folder",
     "code_difference",
     "compute_settings",
     "count_work",
@@ -57,17 +63,16 @@ __all__ = [
     "find_device",
     "finished_summary",
     "folder_name",
-    "follow_run",
     "guess_work",
     "load",
     "load_config",
     "measured_client",
     "next_run_folder",
+    "origin_notes",
     "overview_of",
     "plan_phases",
     "prepare",
     "progress_listener",
-    "requested_config",
     "revisions_of",
     "round_facts",
     "run",

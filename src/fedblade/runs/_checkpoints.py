@@ -130,14 +130,38 @@ class Checkpoints:
         """The round of the newest checkpoint, 0 without any."""
         return max(self._saved(), default=0)
 
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds of the checkpoints, in order."""
+        return self._saved()
+
+    @property
+    def best_round(self) -> int:
+        """The round of the best model kept so far, 0 if the run keeps none."""
+        best = self.folder / _BEST
+        return int(read_facts(best).get(_ROUND, 0)) if best.is_file() else 0
+
+    def files_of(self, round_: int) -> list[Path]:
+        """The files of a checkpoint without the states of clients."""
+        return [self._path(round_), *self.folder.glob(_BEST)]
+
+    def states(self, round_: int) -> dict[str, str] | None:
+        """The state files that a checkpoint needs, with their digests; None if an earlier version saved it."""
+        return self._read(round_)[1].get(_STATES)
+
     def _checked(self, round_: int, store: ClientStore) -> tuple[Tree, dict[str, Any]]:
         """The tensors and facts of a checkpoint that belongs to this round, this run and these states of clients."""
+        tensors, facts = self._read(round_)
+        if _STATES in facts:
+            store.check(round_, facts[_STATES])
+        return tensors, facts
+
+    def _read(self, round_: int) -> tuple[Tree, dict[str, Any]]:
+        """The tensors and facts of a checkpoint that belongs to this round and this run."""
         tensors, facts = read_tensors(self._path(round_))
         if facts.get(_ROUND) != round_:
             raise CorruptFile(f"'{self._path(round_)}' is the checkpoint of round {facts.get(_ROUND)}")
         self._check_run(facts, round_)
-        if _STATES in facts:
-            store.check(round_, facts[_STATES])
         return tensors, facts
 
     def _check_run(self, facts: Mapping[str, Any], round_: int) -> None:

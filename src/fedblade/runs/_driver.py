@@ -129,8 +129,11 @@ class Driver:
         final_state, final_fields = self._exchange_after_run(state, traffic)
 
         # 4. The round is recorded and saved.
-        record: RoundRecord = {"round": round_ + 1, "clients": [int(client) for client in cohort]}
-        record |= {} if evaluation is None else evaluation.record
+        clients = [int(client) for client in cohort]
+        contributors = clients if outcome.contributors is None else list(outcome.contributors)
+        record: RoundRecord = {"round": round_ + 1, "clients": clients, "contributors": contributors}
+        if evaluation is not None:
+            record |= evaluation.record | setup.claims.mark_round(setup.method.accuracy_of, evaluation.record)
         record |= {"seconds": seconds, "lr": lr, "bytes_up": traffic.up, "bytes_down": traffic.down}
         record |= (outcome.log + traffic.log).means() | untrained_count(outcome.log)
         record |= {name: gauge(state) for name, gauge in setup.method.gauges.items()}

@@ -1,4 +1,4 @@
-"""Warnings for a reader of the results: divergence, an accuracy at chance, health counters, rounds without training."""
+"""Warnings for a reader of the results: divergence, chance, health counters, idle rounds and missing clients."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,9 @@ import numpy as np
 
 from fedblade import protocols
 from fedblade.core.plan import IntArray
-from fedblade.core.words import plural
+from fedblade.core.words import listing, plural
 from fedblade.partitions import Reported
+from fedblade.results import count_contributions
 from fedblade.runs._setup import Setup
 from fedblade.runs._untrained import untrained_rounds
 
@@ -21,6 +22,10 @@ _LEAST_ROUNDS = 10
 """A shorter run may be at chance because it is short."""
 _DEVIATIONS = 2.0
 """How far above chance an accuracy may lie and still count as chance, in standard deviations of the test set."""
+_OFTEN_MISSING = 0.1
+"""A client that is missing in more than this share of its rounds is named."""
+_MOST_NAMED = 5
+"""Missing clients that a warning names."""
 _SHOULD_BE_ZERO = {
     "count_cholesky_failures": "a covariance had no Cholesky factor {} times",
     "count_scale_clamped": "the scale of the logits fell below its bound and was set to it in {} local steps",
@@ -39,6 +44,8 @@ def run_flags(setup: Setup, history: Sequence[Mapping[str, Any]], *, finished: b
         *(_chance(setup, history) if finished else ()),
         *_counters(history),
         *([f"no client made a step in {idle} of {len(history)} rounds"] if idle else []),
+        *_missing_clients(history),
+        *setup.claims.flags(),
     ]
 
 
@@ -100,3 +107,18 @@ def _class_counts(setup: Setup) -> IntArray:
 def _counters(history: Sequence[Mapping[str, Any]]) -> list[str]:
     totals = {name: sum(record.get(name) or 0 for record in history) for name in _SHOULD_BE_ZERO}
     return [f"{_SHOULD_BE_ZERO[name].format(f'{total:g}')} ({name})" for name, total in totals.items() if total]
+
+
+def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The clients that are missing in more than a tenth of their rounds, the most often missing first.
+
+    Rounds of an earlier version have no `contributors` and say nothing.
+    """
+    rounds = [(record["clients"], record["contributors"]) for record in history if "contributors" in record]
+    often = [found for found in count_contributions(rounds) if found.missing > _OFTEN_MISSING * found.asked]
+    often.sort(key=lambda found: (-found.missing / found.asked, -found.missing, found.client))
+    if not often:
+        return []
+    shown = [f"client {found.client} in {found.missing} of {found.asked}" for found in often[:_MOST_NAMED]]
+    shown += [f"{len(often) - _MOST_NAMED} more"] if len(often) > _MOST_NAMED else []
+    return [f"missing in more than a tenth of their rounds: {listing(shown)}"]

@@ -28,9 +28,9 @@ from fedblade.runs._result import Result, driver_result, finished_notes, receive
 from fedblade.runs._reuse import ReuseCheck
 from fedblade.runs._settle import settle
 from fedblade.runs._setup import Setup, prepare
-from fedblade.runs._summary import changes_on_record, summarise
+from fedblade.runs._summary import origin_notes, past_on_record, summarise
 from fedblade.runs._trained_model import save_model
-from fedblade.runs.distributed._process import ending_together, signals_delayed, threads_for
+from fedblade.runs.distributed._process import announce_end, ending_together, signals_delayed, threads_for
 from fedblade.runs.distributed._shared_run import lead_setup, lead_store, refuse_ranks, serve_rank_0
 from fedblade.trackers import attached_trackers, check_installed
 
@@ -89,7 +89,7 @@ class RunJob:
         if self.restart:
             self._put_former_run_aside(directory)
         changes = check_folder(directory, config, resume=self.resume)
-        for note in check_module(directory, config, self.model):
+        for note in (*origin_notes(directory), *check_module(directory, config, self.model)):
             self.listener.on_note(note)
         finished = stored_result(directory, config, self.model)
         if finished is not None:
@@ -164,12 +164,13 @@ class RunJob:
             directory.write_json(SUMMARY, result.summary)
             directory.seal()
         except BaseException as error:
+            announce_end(self.ranks)
             if not driver.has_started:
                 raise
             # A failure, Ctrl-C, SIGTERM or a bug: complete rounds are kept. A full disk must not hide the first error.
             failed = isinstance(error, Exception)
             status = "failed" if failed else "interrupted"
-            summary = summarise(setup, driver.history, status, driver.clients, changes_on_record(directory))
+            summary = summarise(setup, driver.history, status, driver.clients, past_on_record(directory))
             with signals_delayed(self.ranks):
                 lost = lost_folder(directory)
                 if lost is not None:

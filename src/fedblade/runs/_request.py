@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
 from fedblade.methods import compose
-from fedblade.presets.catalogue import read_config
+from fedblade.presets.catalogue import is_known, read_config
 from fedblade.results import CONFIG, RunDirectory
 from fedblade.runs._changes import Change, changes_of, stored_table
 from fedblade.runs._reuse import check_code
@@ -40,30 +41,70 @@ def load_config(
     return config, [config.general.seed] if seeds is None else _check_seeds(seeds)
 
 
-def requested_config(
-    source: str | Path | None,
-    overrides: Mapping[str, Any],
-    where: Sequence[str] = (),
-    *,
-    out: str | Path | None,
-    resume: bool,
-) -> RunConfig:
-    """The configuration that is asked for.
+@dataclass(frozen=True)
+class RunRequest:
+    """What one process is asked to run, by `fedblade run` or by a call of `fedblade.run`.
 
-    If a run is resumed without a preset or file, the overrides change the configuration in its folder.
+    If a run is resumed or restarted without a `source`, the overrides change the configuration in its folder. With
+    `from_round` the run in `out` is resumed from that round in a new folder.
     """
-    if resume and out is not None and source is None and not where:
-        directory = RunDirectory(Path(out))
-        if directory.exists:
-            stored = _checked_config(directory)
-            return complete_config(apply_overrides(stored, _without_named_again(overrides, stored)))
-        if overrides.keys() <= {_TRACKERS}:
-            example = f"`fedblade run quickstart --resume --out {shlex.quote(str(out))}`"
+
+    source: str | Path | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    where: Sequence[str] = ()
+    out: str | Path | None = None
+    resume: bool = False
+    restart: bool = False
+    from_round: int | None = None
+
+    def config(self) -> RunConfig:
+        """The configuration that is asked for."""
+        self.check_options()
+        if self._directory is not None:
+            if self._directory.exists:
+                stored = _checked_config(self._directory)
+                return complete_config(apply_overrides(stored, _without_named_again(self.overrides, stored)))
+            if self.overrides.keys() <= {_TRACKERS}:
+                example = f"`fedblade run quickstart --resume --out {shlex.quote(str(self.out))}`"
+                raise Misconfigured(
+                    f"there is no run in '{self.out}' to go on with. Check the folder, or name what to start there: a "
+                    f"preset, a configuration or settings, such as {example}."
+                )
+        return load_config(self.source, self.overrides, self.where)[0]
+
+    def check_options(self) -> None:
+        """Refuse options that do not go together."""
+        if (self.resume or self.restart) and self.out is None:
+            option = "--resume" if self.resume else "--restart"
+            raise Misconfigured(f"{option} needs the folder of the run: {option} --out DIR.")
+        if self.from_round is not None and (self.restart or not self.resume):
             raise Misconfigured(
-                f"there is no run in '{out}' to go on with. Check the folder, or name what to start there: a preset, "
-                f"a configuration or settings, such as {example}."
+                "--from-round goes on with a run from an earlier round, in a new folder. It needs the folder of that "
+                "run: --resume --out DIR."
             )
-    return load_config(source, overrides, where)[0]
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the file or the run folder that the request names is on this machine."""
+        if self._directory is not None:
+            return self._directory.exists
+        return self.source is None or is_known(self.source)
+
+    def options(self) -> dict[str, Any]:
+        """The options of the command. Every process may have its own folder, if the others have one too."""
+        folder = "not given" if self.out is None else "given"
+        return {"resume": self.resume, "restart": self.restart, "from_round": self.from_round, "out": folder}
+
+    def as_given(self) -> dict[str, str]:
+        """The request as texts, for processes that cannot read what it names."""
+        named = {"the preset or file": str(self.source or "not given"), "where": ", ".join(self.where)}
+        return named | {key: str(value) for key, value in self.overrides.items()}
+
+    @property
+    def _directory(self) -> RunDirectory | None:
+        """The folder whose configuration counts."""
+        goes_on = (self.resume or self.restart) and self.source is None and not self.where
+        return RunDirectory(Path(self.out)) if goes_on and self.out is not None else None
 
 
 def _checked_config(directory: RunDirectory) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._setup import Setup
-from fedblade.runs._summary import changes_on_record, summarise
+from fedblade.runs._summary import past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import ClientRecord
 
@@ -58,7 +58,7 @@ def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) 
     """The result of a run that just ended."""
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
-    summary = summarise(setup, driver.history, "finished", driver.clients, changes_on_record(directory))
+    summary = summarise(setup, driver.history, "finished", driver.clients, past_on_record(directory))
     return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=driver.diagnostics.records)
 
 
@@ -92,8 +92,9 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
     """The summary of a run that did all its rounds and whose files are whole; None for every other run.
 
     Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
-    checkpoints can give. A run that was kept without checkpoints is whole as long as its numbers are there. Nobody can
-    make the lists of diagnostics again. A run that an older version finished has no digests to compare.
+    checkpoints can give, and one that was killed before the digests of its files were written. A run that was kept
+    without checkpoints is whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run
+    that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
     if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
@@ -103,8 +104,8 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
         changed -= {CONFIG, METRICS, PARTITION}
         if not (directory.path / MODEL).is_file():
             changed -= {MODEL}
-    elif not (directory.path / MODEL).is_file():
-        changed = {MODEL}
+    elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
+        changed |= {MODEL}
     return None if changed else summary
 
 

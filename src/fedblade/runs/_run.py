@@ -1,4 +1,4 @@
-"""A run from Python: with names and objects (`run`), with a checked configuration (`execute`), or behind rank 0."""
+"""A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -10,13 +10,12 @@ from torch import nn
 from fedblade.config.run_config import FROM_PYTHON, RunConfig
 from fedblade.core.listener import RunListener
 from fedblade.data import Dataset, as_dataset
-from fedblade.engines.ranks import Ranks
 from fedblade.models import user_module
 from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
-from fedblade.runs._request import requested_config
+from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
-from fedblade.runs.distributed._agreement import agreed_config, received_config, received_folder
+from fedblade.runs.distributed._agreement import agreed_config, agreed_folder
 from fedblade.runs.distributed._shared_run import join_ranks
 
 
@@ -26,6 +25,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     restart: bool = False,
+    from_round: int | None = None,
     listener: RunListener | None = None,
     profile: bool = False,
     **overrides: Any,
@@ -44,22 +44,21 @@ def run(
     `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
     new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
 
-    The `listener` gets a note about every assumption before the first round. Without a listener, the notes are logged
-    as warnings of the logger `fedblade`.
-
-    Without `out` nothing is written. `resume=True` goes on with the run in `out`. If no preset or file is given, the
-    keys change its configuration as far as it may change (docs/run-folder.md). `restart=True` moves what is in `out`
-    aside and starts again. `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and
-    `profile=True` writes where the time goes (`Result.profile`). In a script that torchrun starts, all processes share
-    the run and get the same result.
+    The `listener` gets notes on all assumptions; without one, the logger `fedblade` warns. `trackers=["tensorboard"]`
+    lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the time goes. In a script that
+    torchrun starts, all processes share the run and get the same result. Without `out` nothing is written.
+    `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
+    as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
+    beside `out`. `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     dataset = _take_object(overrides, "dataset", as_dataset)
     model = _take_object(overrides, "model", user_module)
     ranks = join_ranks()
-    checked = agreed_config(ranks, lambda: requested_config(config, overrides, out=out, resume=resume or restart))
-    folder, listener = None if out is None else Path(out), NoteLogger() if listener is None else listener
-    return RunJob(checked, folder, resume, restart, listener, profile, dataset, model, ranks).execute()
+    asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
+    checked = agreed_config(ranks, asked)
+    folder = None if out is None else agreed_folder(ranks, asked, checked)
+    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -89,12 +88,6 @@ def execute(
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
     return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
-
-
-def follow_run(ranks: Ranks, out: Path | None) -> Result:
-    """Take part in a run that rank 0 leads. Rank 0 reads the configuration, and chooses the folder if `out` is None."""
-    config = received_config(ranks)
-    return RunJob(config, out or received_folder(ranks), ranks=ranks).execute()
 
 
 def _take_object(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:

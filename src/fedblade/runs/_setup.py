@@ -1,6 +1,6 @@
 """From a configuration to everything that a run needs: data, split, network, problem, planner, engine."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from fedblade.core.streams import Stream, Streams
 from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
+from fedblade.runs._claims import Claims
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
@@ -36,8 +37,8 @@ class Setup:
     are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
     the test set is not used. `eligible` are the clients that cohorts are drawn from, and `evaluated_clients` those of
-    them whose personal models are measured. `metrics` starts with accuracy. `notes` are for the user, before the first
-    round.
+    them whose personal models are measured. `metrics` starts with accuracy. `claims` are the accuracies that nodes
+    measure by themselves. `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -54,6 +55,7 @@ class Setup:
     test_groups: IntArray | None
     metrics: tuple[Metric, ...]
     start: ServerState
+    claims: Claims = field(default_factory=Claims)
     notes: tuple[str, ...] = ()
 
     @property

@@ -33,17 +33,18 @@ def summarise(
     history: list[RoundRecord],
     status: str,
     clients: Sequence[ClientRecord] = (),
-    changes: Sequence[Mapping[str, Any]] = (),
+    recorded: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The contents of `summary.json`. `clients` are the records of the personal models after the last round.
 
     If a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` belong to the model after
     the exchanges, which is the saved one. `last10_accuracy` and `best_accuracy` belong to the models of the rounds,
-    before the exchanges. `seconds` is the time without the exchanges, `exchange_seconds` their time. `changes` are the
-    settings that were changed in the middle of the run.
+    before the exchanges. `seconds` is the time without the exchanges, `exchange_seconds` their time. `recorded` is what
+    the record of the folder says of the run's past (`past_on_record`).
     """
     config, protocol = setup.config, setup.config.evaluation.protocol
     personal = _personal(protocol, history, clients)
+    final = protocols.headline(history, "final")
     headline = {"ft": "personal_accuracy", "gapa": "general_accuracy"}.get(protocol)
     return {
         **_parts(setup),
@@ -51,18 +52,19 @@ def summarise(
         "protocol": protocol,
         "accuracy": personal.get(headline) if headline else protocols.headline(history, protocol),
         "calibrated": protocols.is_calibrated(history),
-        "final_accuracy": protocols.headline(history, "final"),
+        "final_accuracy": final,
         "last10_accuracy": protocols.last_mean(history, 10),
         "rounds_evaluated": len(protocols.accuracies(history)),
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
         **personal,
+        **setup.claims.mark(setup.method.accuracy_of, accuracy=final, personal=personal.get("personal_accuracy")),
         "evaluated_on": config.evaluation.on,
         **_totals(history),
         "flags": run_flags(setup, history, finished=status == "finished"),
         "revisions": _revisions(setup),
         "versions": _versions(),
-        **({"changes": list(changes)} if changes else {}),
+        **(recorded or {}),
         "status": status,
     }
 
@@ -82,10 +84,21 @@ def _parts(setup: Setup) -> dict[str, Any]:
     }
 
 
-def changes_on_record(directory: RunDirectory | None) -> Sequence[Mapping[str, Any]]:
-    """The settings that were changed in the middle of the run, each with its values and the rounds done before."""
+def past_on_record(directory: RunDirectory | None) -> dict[str, Any]:
+    """What a reader of the results must know of the run's past, by key; an uneventful past is empty.
+
+    `changes` are the settings that were changed in the middle of the run, each with its values and the rounds done
+    before. `origin` is the folder and the round of the run that this one goes on from.
+    """
     record = None if directory is None else directory.record
-    return () if record is None else record.changes
+    past = {} if record is None else {"changes": list(record.changes), "origin": dict(record.origin)}
+    return {key: value for key, value in past.items() if value}
+
+
+def origin_notes(directory: RunDirectory) -> list[str]:
+    """For the user of a run that went back to a round of another run: where the run comes from."""
+    origin = past_on_record(directory).get("origin")
+    return [f"'{directory.path}' goes on from round {origin['round']} of '{origin['folder']}'."] if origin else []
 
 
 def _totals(history: list[RoundRecord]) -> dict[str, float]:

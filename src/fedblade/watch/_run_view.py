@@ -97,11 +97,12 @@ def _curves(run: RunRecord, width: int, room: int | None) -> list[Text]:
     rows = _USUAL_ROWS if room is None else room // 2 // (1 if wide or tight else 2) - 2
     area = (half(width) if wide else width, max(_LEAST_ROWS, min(_MOST_ROWS, rows)))
     whose = "accuracy of personal models" if run.accuracy_of == "personal" else "accuracy"
+    title = f"{'claimed ' if run.claimed else ''}test {whose}, %"
     evaluated = run.rounds_evaluated
     facts = f" · {last_rounds_of_run(evaluated)} {percent(run.last10_accuracy)}" if evaluated > 1 else ""
     facts += f" · calibrated {percent(run.final_accuracy)}" if run.calibrated else ""
     last = run.rounds_planned or run.rounds_done
-    first = _plot(f"test {whose}, %", series(run, "test_accuracy"), last, area, BLUE, facts)
+    first = _plot(title, series(run, "test_accuracy"), last, area, BLUE, facts)
     second = _plot("test loss", series(run, "test_loss"), last, area, ORANGE)
     if wide:
         return beside(first, second, width)

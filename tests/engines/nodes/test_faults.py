@@ -43,7 +43,10 @@ def test_a_straggler_is_left_out_of_a_round_and_takes_part_in_the_next(method, t
     # Its state of the rounds that were not used is not used either.
     assert digest(far) == digest(alone(config, {1: [2], 2: [2]}))
     assert [row.get("count_missing_clients", 0) for row in far.history] == [0, 1, 1, 0]
-    assert run.refused() == []
+    whole, without = [0, 1, 2, 3, 4], [0, 1, 3, 4]
+    assert [row["contributors"] for row in far.history] == [whole, without, without, whole]
+    late = {"event": "late", "kind": "train", "client": 2, "node": "102", "seconds": QUICK.round_seconds}
+    assert run.events == [late | {"round": 2}, late | {"round": 3}]
 
 
 def test_states_of_unused_rounds_do_not_push_the_used_one_out(tmp_path):

@@ -165,10 +165,18 @@ def test_changed_measures(honest, data):
         assert not loss < 0
 
 
-LOOK = {"input_shape": [1, 8, 8], "scaling": [255.0, [0.5], [2]], "dtype": "uint8", "given_shape": [8, 8]}
+DIGEST = f"{'ab' * 8}-{'cd' * 32}"
+LOOK = {
+    "test_samples": 5,
+    "salted_digest": DIGEST,
+    "input_shape": [1, 8, 8],
+    "scaling": [255.0, [0.5], [2]],
+    "dtype": "uint8",
+    "given_shape": [8, 8],
+}
 GREETING = {"num_classes": 3, "revisions": {"model mlp": 2}}
 HELLO = {str(k): {"counts": [3, 0, 4], **LOOK, **own_protocol(), "revisions": {"model mlp": 2}} for k in range(2)}
-HELD = ClientDescription((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8))
+HELD = ClientDescription((3, 0, 4), (1, 8, 8), (255.0, (0.5,), (2.0,)), "uint8", (8, 8), 5, DIGEST)
 
 
 @given(data=st.data())
@@ -190,6 +198,8 @@ def test_changed_greetings(data):
         assert min(unit, *std) > 0
         assert np.zeros(1, dtype=holding.dtype).dtype.kind in "biuf"
         assert holding.given_shape in ((), (8, 8), (8, 8, 1))
+        assert 0 <= holding.test_samples <= 2**40
+        assert len(holding.salted_digest) == 81
 
 
 @pytest.mark.parametrize(
@@ -219,6 +229,12 @@ def test_changed_greetings(data):
         ("0", {"dtype": ["uint8"]}, "type ['uint8']"),
         ("0", {"given_shape": [8, 1, 8]}, "given as [8, 1, 8]"),
         ("0", {"given_shape": None}, "given as None"),
+        ("0", {"test_samples": -1}, "has -1 test samples"),
+        ("0", {"test_samples": 5.0}, "has 5.0 test samples"),
+        ("0", {"test_samples": None}, "has None test samples"),
+        ("0", {"salted_digest": DIGEST.upper()}, "expected the salted digest of its samples"),
+        ("0", {"salted_digest": "x" * 10**6}, "expected the salted digest of its samples"),
+        ("0", {"salted_digest": None}, "client 0 says None; expected the salted digest"),
         (
             "0",
             {"protocol": 2, "version": "9.0"},

@@ -1,6 +1,5 @@
 """What shares send, put together as if one process had trained everyone; ranks are threads here."""
 
-import threading
 from functools import reduce
 
 import pytest
@@ -12,8 +11,9 @@ from fedblade.core.outcome import StepLog
 from fedblade.core.sums import Sum, Sums
 from fedblade.engines.base import RoundOutcome
 from fedblade.engines.ranks import describe_error, raise_described_error
-from fedblade.engines.ranks._bytes import as_bytes, decoded, encoded, from_bytes
+from fedblade.engines.ranks._bytes import decoded, encoded
 from fedblade.engines.ranks._outcomes import add_by_client, add_over_ranks, merged_facts
+from support.thread_ranks import on_ranks
 
 CPU = torch.device("cpu")
 DECLARED = (
@@ -23,69 +23,6 @@ DECLARED = (
     Sum("nothing", lambda _: {}, 1.0),
 )
 WATCH = DiagnosticRequest((Sum("seen", lambda _: {}, 1.0),), (Sum("alone", lambda _: {}, 1.0),), None, None)
-
-
-class Meeting:
-    """What threads exchange; they say things in turn and wait for each other."""
-
-    def __init__(self, world):
-        self.barrier = threading.Barrier(world, timeout=20)
-        self.said = {}
-        self.post = {}
-        self.sent = threading.Condition()
-
-
-class ThreadRanks:
-    """One of several threads, with the exchanges of `Ranks`."""
-
-    def __init__(self, meeting, rank, world):
-        self.meeting, self.rank, self.world, self.busy = meeting, rank, world, True
-
-    @property
-    def is_rank_0(self):
-        return self.rank == 0
-
-    def _all(self, value):
-        self.meeting.said[self.rank] = value
-        self.meeting.barrier.wait()
-        found = [self.meeting.said[rank] for rank in range(self.world)]
-        self.meeting.barrier.wait()
-        return found
-
-    def gather(self, own):
-        return decoded(encoded(self._all(own)))
-
-    def reduce(self, vector, kind):
-        combine = torch.maximum if kind == "max" else torch.add
-        return reduce(combine, self._all(vector.clone()))
-
-    def send(self, tree, target=0):
-        with self.meeting.sent:
-            self.meeting.post.setdefault(self.rank, []).append(as_bytes(tree, CPU))
-            self.meeting.sent.notify_all()
-
-    def receive(self, leaves, source):
-        with self.meeting.sent:
-            self.meeting.sent.wait_for(lambda: self.meeting.post.get(source), timeout=20)
-            return from_bytes(self.meeting.post[source].pop(0), leaves)
-
-
-def on_ranks(work, world):
-    """What each rank's thread gives or raises."""
-    meeting, found = Meeting(world), {}
-
-    def run(rank):
-        try:
-            found[rank] = work(ThreadRanks(meeting, rank, world))
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[rank] for rank in range(world)]
 
 
 def outcome(client, *, first=False):

@@ -136,12 +136,12 @@ def test_stored_folders_are_reported_and_watched(stored, tmp_path):
 
 def test_stored_runs_go_on_as_if_they_had_never_stopped(stored):
     # Nodes know the run by the token in the first of these files; the second keeps its notes of the first round.
-    journal = {name: (stored / "deployed" / name).read_bytes() for name in JOURNAL}
+    record, journal = ((stored / "deployed" / name).read_text() for name in JOURNAL)
     for folder in runs_below(stored):
         check_goes_on(folder)
-    token, events = ((stored / "deployed" / name).read_bytes() for name in JOURNAL)
-    assert json.loads(token)["token"] == json.loads(journal[JOURNAL[0]])["token"]
-    assert events.startswith(journal[JOURNAL[1]])
+    now, events = ((stored / "deployed" / name).read_text() for name in JOURNAL)
+    assert json.loads(now)["token"] == json.loads(record)["token"]
+    assert events.startswith(journal)
 
 
 def test_a_stored_comparison_is_finished(stored):

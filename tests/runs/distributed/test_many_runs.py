@@ -81,6 +81,7 @@ def test_engine_distributed_is_the_best_that_each_rank_has(seen):
         ("not shared", "Misconfigured", ["rank 1", "distributed.store=rank"]),
         ("other weights", "Misconfigured", ["rank 1", "another initial state"]),
         ("other data", "Misconfigured", ["rank 1", "another data set"]),
+        ("other settings", "Misconfigured", ["rank 1", "optimizer.lr = 0.2 (rank 0: 0.1)"]),
         ("without ranks", "Unsupported", ["compare, sweep, reproduce", "without torchrun"]),
     ],
 )

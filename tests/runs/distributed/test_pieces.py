@@ -12,7 +12,7 @@ from benchmarks.workloads import scaling
 from fedblade.core.disk_store import DiskStore
 from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import MemoryStore
-from fedblade.engines.ranks import _ranks
+from fedblade.engines.ranks import launched
 from fedblade.results import RunDirectory
 from fedblade.runs.distributed import _shared_run as _distributed
 from fedblade.runs.distributed._process import signals_delayed, threads_for
@@ -42,13 +42,13 @@ def launch(monkeypatch):
 
 
 def test_one_process_is_not_several(launch):
-    assert not _ranks.launched()
+    assert not launched()
     launch(WORLD_SIZE="1")
-    assert not _ranks.launched()
+    assert not launched()
     launch(RANK=None)
-    assert not _ranks.launched()
+    assert not launched()
     launch()
-    assert _ranks.launched()
+    assert launched()
 
 
 def test_what_is_one_processs_work_is_refused(launch):

@@ -2,7 +2,10 @@
 
 import json
 import os
+import shlex
+import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -69,6 +72,48 @@ def test_a_killed_rank_ends_the_run_which_goes_on_to_the_same_weights(torchrun, 
     torchrun(2, *command(keys, "run", "--resume", **asked)).done()
     fedblade.run("quickstart", out=tmp_path / "alone", engine="sequential", **keys)
     assert files_of(tmp_path / "run") == files_of(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_rank_1_says_how_to_go_on_if_a_signal_reaches_it_before_the_broken_connection(torchrun, job, tmp_path):
+    """Rank 0 cannot: it hangs when the signal comes, and is killed afterwards."""
+    launch = torchrun(2, *command(job(rounds=400), "run", order="fixed"))
+    ranks = launch.ranks()
+    until(launch, tmp_path / "run", 4)
+    os.kill(ranks[0], signal.SIGSTOP)
+    os.kill(ranks[1], signal.SIGTERM)
+    time.sleep(1)
+    os.kill(ranks[0], signal.SIGKILL)
+    assert launch.end(40).status == 1
+    assert launch.err.count("stopped; to go on with torchrun, as before: fedblade run quickstart") == 1
+    assert "--resume" in launch.err
+
+
+@pytest.mark.thorough
+def test_ranks_with_other_settings_end_alike_and_rank_0_says_why(torchrun, job, tmp_path):
+    fedblade_run = shlex.join([sys.executable, *map(str, command(job(), "run"))])
+    script = f"trap '' TERM; {fedblade_run} --set lr=0.$((RANK + 1)); echo $? > status-$RANK; exit $(cat status-$RANK)"
+    launch = torchrun(2, "--no-python", "sh", "-c", script).end()
+    assert launch.status == 1
+    assert launch.err.count("error: the ranks were asked for different runs: rank 1 on ") == 1
+    assert "has optimizer.lr = 0.2 (rank 0: 0.1)." in launch.err
+    assert [(tmp_path / f"status-{rank}").read_text() for rank in range(2)] == ["2\n", "2\n"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["shared", "rank"])
+def test_ranks_go_back_to_an_earlier_round(torchrun, job, tmp_path, store):
+    keys, asked = job(rounds=6, **{"checkpoint.every": 2, "checkpoint.keep": 3}), {"order": "fixed", "store": store}
+    torchrun(2, *command(keys, "run", **asked)).done()
+    done = torchrun(2, *command(keys, "run", "--resume", "--from-round", "2", **asked)).done()
+    assert done.out.splitlines()[-1] == "run-from-2"
+    assert files_of(tmp_path / "run-from-2") == files_of(tmp_path / "run")
+    if store == "rank":
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "clients-rank1")
+        refused = torchrun(2, *command(keys, "run", "--resume", "--from-round", "2", **asked)).end()
+        assert "the clients' states of rank 1 are not in 'run/checkpoints/clients-rank1'" in refused.err
+        assert not (tmp_path / "run-from-2-2").exists()
 
 
 @pytest.mark.slow

@@ -4,11 +4,13 @@ import contextlib
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 import fedblade
 from fedblade.core.errors import CorruptFile, FedbladeError, FolderLost, Misconfigured, RunFailed
+from fedblade.results import read_record
 from fedblade.runs import RunListener
 
 
@@ -306,6 +308,29 @@ def test_a_finished_run_is_made_whole_from_its_last_checkpoint(job, tmp_path, na
     (folder / name).unlink() if fault == "removed" else (folder / name).write_bytes(content)
     mine.run(folder, resume=True)
     assert (folder / name).read_bytes() == before
+
+
+def test_a_run_that_was_killed_before_its_digests_were_written_is_compared_with_the_journal(job, tmp_path):
+    mine, folder = job(rounds=2), tmp_path / "run"
+    mine.run(folder)
+    before = (folder / "history.jsonl").read_bytes()
+    (folder / "history.jsonl").write_bytes(before.replace(b'"test_accuracy": ', b'"test_accuracy": 1'))
+    record = read_record(folder)
+    (folder / "folder.json").write_text(replace(record, digests={}).as_json())
+    mine.run(folder, resume=True)
+    assert (folder / "history.jsonl").read_bytes() == before
+    assert read_record(folder) == record
+
+
+def test_other_line_ends_are_put_right(job, tmp_path):
+    mine, folder = job(rounds=2), tmp_path / "run"
+    mine.run(folder)
+    names = ("history.jsonl", "diagnostics.jsonl", "metrics.json")
+    before = [(folder / name).read_bytes() for name in names]
+    for name, content in zip(names, before, strict=True):
+        (folder / name).write_bytes(content.replace(b"\n", b"\r\n"))
+    mine.run(folder, resume=True)
+    assert [(folder / name).read_bytes() for name in names] == before
 
 
 def test_a_model_of_another_run_is_not_loaded(job, tmp_path):

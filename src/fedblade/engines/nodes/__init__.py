@@ -1,6 +1,6 @@
 """The parts of the deployed engine: requests to nodes, the checks of their replies, and the sum of the replies."""
 
-from fedblade.engines.nodes._descriptions import ClientDescription, Scaling
+from fedblade.engines.nodes._descriptions import ClientDescription, Scaling, digests_differ
 from fedblade.engines.nodes._dispatch import Dispatch, Terms
 from fedblade.engines.nodes._members import Members, Welcome
 from fedblade.engines.nodes._protocol import own_protocol, protocol_difference
@@ -21,6 +21,7 @@ __all__ = [
     "Terms",
     "Transport",
     "Welcome",
+    "digests_differ",
     "own_protocol",
     "protocol_difference",
 ]

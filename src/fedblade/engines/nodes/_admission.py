@@ -1,19 +1,20 @@
 """Decides which replies of clients may be added to the sums; every other reply is refused with a reason."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedblade.core.state import unflatten
-from fedblade.core.sums import DataPass, Sum, own_weight
-from fedblade.core.tree import Tree, tree_norm
+from fedblade.core.sums import DataPass, Sent, Sum, own_weight
+from fedblade.core.tree import Tree
 from fedblade.core.untrusted_text import SHOWN_CHARACTERS, short_repr
 from fedblade.engines.base import RoundOutcome
 from fedblade.engines.nodes._bounds import (
     ExpectedWork,
+    LengthLimit,
     bound_violation,
     class_violation,
+    implied_violation,
     measurement_violation,
     weight_violation,
 )
@@ -38,8 +39,7 @@ class Template:
     """What an honest reply looks like: names, shapes and types of its tensors.
 
     `declared` are its sums by name, or `passes` if the client only measures a model. `expected_work` gives what a
-    client was asked to do. `max_lengths` limits the norm of sums, by `kind/name`, for weights up to 1; the limit is
-    set by the setting `length_setting`.
+    client was asked to do, and `lengths` limits the sums with the shape of the model.
     """
 
     tensors: Tree
@@ -48,8 +48,7 @@ class Template:
     declared: Mapping[str, Sum]
     passes: Mapping[str, DataPass] = field(default_factory=dict)
     expected_work: Callable[[int], ExpectedWork] | None = None
-    max_lengths: Mapping[str, float] = field(default_factory=dict)
-    length_setting: str = ""
+    lengths: LengthLimit = field(default_factory=LengthLimit)
 
     @staticmethod
     def of(outcome: RoundOutcome, declared: Iterable[Sum], passes: Iterable[DataPass] = ()) -> "Template":
@@ -60,8 +59,11 @@ class Template:
         named_passes = {data_pass.name: data_pass for data_pass in passes}
         return Template(tensors, sent, frozenset(facts["totals"]), sums, named_passes)
 
-    def refusal(self, reply: Reply, asked: Mapping[str, Any]) -> str | None:
-        """Why a reply must not be used, or None; `asked` are the facts that the reply has to repeat."""
+    def refusal(self, reply: Reply, asked: Mapping[str, Any], test_samples: int | None = None) -> str | None:
+        """Why a reply must not be used, or None; `asked` are the facts that the reply has to repeat.
+
+        `test_samples` are the samples on which the client was asked to measure, if the server knows their number.
+        """
         if reply.error is not None:
             return reply.error
         work = None if self.expected_work is None else self.expected_work(int(asked["client"]))
@@ -70,8 +72,14 @@ class Template:
             or self._wrong_log(reply.facts, work)
             or self._wrong_names(reply.facts["sent"], asked, work)
             or self._wrong_tensors(reply)
-            or self._wrong_values(reply, work)
+            or self._wrong_values(reply, work, test_samples)
         )
+
+    def update_length(self, reply: Reply, client: int) -> float | None:
+        """The length of a client's update, in the unit of the limit; None if it sends no sum like the model."""
+        work = None if self.expected_work is None else self.expected_work(client)
+        trees = unflatten(reply.tensors)
+        return None if work is None else self.lengths.largest(trees, self._weight(reply.tensors, work))
 
     def _wrong_log(self, facts: Mapping[str, Any], work: ExpectedWork | None) -> str | None:
         """A log has only the names of the template, and numbers that the client's plan allows."""
@@ -122,19 +130,20 @@ class Template:
                 )
         return None
 
-    def _wrong_values(self, reply: Reply, work: ExpectedWork | None) -> str | None:
+    def _wrong_values(self, reply: Reply, work: ExpectedWork | None, test_samples: int | None) -> str | None:
         weight = 0.0 if work is None else self._weight(reply.tensors, work)
-        for key, tree in unflatten(reply.tensors).items():
+        trees = unflatten(reply.tensors)
+        for key, tree in trees.items():
             name = key.partition("/")[2]
             if name in self.passes:
-                violation = measurement_violation(key, tree, self.passes[name])
+                violation = measurement_violation(key, tree, self.passes[name], test_samples)
             else:
                 violation = bound_violation(key, tree, self.declared[name].bound)
                 if violation is None and work is not None:
                     violation = self._wrong_sum(key, tree, work, weight)
             if violation is not None:
                 return violation
-        return None
+        return None if work is None else self._wrong_implied(trees, work, weight)
 
     def _weight(self, tensors: Tree, work: ExpectedWork) -> float:
         """The factor of the client's sums: the usual weight, or the weight that a method sends."""
@@ -150,9 +159,16 @@ class Template:
             return weight_violation(key, tree, work, exact=declared.of is own_weight)
         if declared.by_class and declared.reduce != "each":
             return class_violation(key, tree, work.counts)
-        longest = self.max_lengths.get(key, math.inf) * max(1.0, weight)
-        if key in self.max_lengths and (norm := float(tree_norm(tree))) > longest:
-            return f"'{key}' has length {norm:.3g}; the longest allowed is {longest:.3g} ({self.length_setting})"
+        return self.lengths.violation(key, tree, weight)
+
+    def _wrong_implied(self, trees: Mapping[str, Tree], work: ExpectedWork, weight: float) -> str | None:
+        """Compute what follows from the plan and from the client's other sums, and compare."""
+        sums = {key.partition("/")[2]: tree for key, tree in trees.items() if key.startswith("sums/")}
+        sent = Sent(weight, work.effective_steps, sums)
+        for name, tree in sums.items():
+            implied = self.declared[name].implied
+            if implied is not None and (violation := implied_violation(f"sums/{name}", tree, implied(sent))):
+                return violation
         return None
 
 

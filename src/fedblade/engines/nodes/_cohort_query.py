@@ -51,6 +51,7 @@ class CohortQuery:
         self._first: int | None = None
         self._refused = self._bytes_up = 0
         self._diagnostic_seconds: dict[int, float] = {}
+        self._lengths: dict[int, float] = {}
 
     def outcome(self, folder: Path, on_client: OnClient) -> RoundOutcome:
         """The sum of the replies, once a quorum has answered; its log counts missing clients and refused replies.
@@ -91,11 +92,16 @@ class CohortQuery:
             client = int(request.facts["client"])
             arrivals.put(client, reply.tensors, reply.facts)
             self._bytes_up += tree_bytes(reply.tensors)
+            self._note_length(client, question.template.update_length(reply, client))
             before = self._diagnostic_seconds.get(request.node, 0.0)
             self._diagnostic_seconds[request.node] = before + float(reply.facts["seconds"])
             if question.kind == "train":
                 note_used_reply(self._store, client, round_, kept=reply.facts.get("kept") is True)
             on_client(client)
+
+    def _note_length(self, client: int, length: float | None) -> None:
+        if length is not None:
+            self._lengths[client] = float(f"{length:.4g}")
 
     def _requests(self, attempt: int, arrivals: Arrivals) -> list[Request]:
         """A request for each client that has not answered and whose node can be reached."""
@@ -120,9 +126,13 @@ class CohortQuery:
         Nodes work at the same time, and none of them for longer than the round took.
         """
         outcome = arrivals.total()
+        if self._lengths:
+            lengths = {str(client): self._lengths[client] for client in sorted(self._lengths)}
+            self._dispatch.note("updates", self._question.kind, self._tasks.round, lengths=lengths)
         seconds = min(max(self._diagnostic_seconds.values(), default=0.0), elapsed)
         counters = {MISSING: len(self._tasks) - len(arrivals.clients), REFUSED: self._refused}
         nonzero = {name: float(count) for name, count in counters.items() if count}
         log = outcome.log + StepLog(nonzero, dict.fromkeys(nonzero, 1))
         observed = replace(outcome.observed, seconds=seconds)
-        return replace(outcome, log=log, bytes_up=self._bytes_up, observed=observed)
+        contributors = tuple(sorted(arrivals.clients))
+        return replace(outcome, log=log, bytes_up=self._bytes_up, observed=observed, contributors=contributors)

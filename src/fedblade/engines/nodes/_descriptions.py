@@ -19,6 +19,7 @@ _MAX_VALUES = 2**27
 _LARGEST_NUMBER = 1e30
 _DTYPES = frozenset(np.dtype(code).name for code in "?bBhHiIqQefd")
 Scaling = tuple[float, tuple[float, ...], tuple[float, ...]]
+_SALTED_DIGEST = re.compile(r"[0-9a-f]{16}-[0-9a-f]{64}")
 _CLIENT_ID = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -32,7 +33,9 @@ class ClientDescription:
 
     `scaling` is (unit, mean, std) as in a data set. `dtype` names the stored type. `given_shape` is the shape in which
     samples were given to the node; it is empty if that is `input_shape`. `fixed` is the digest of the fixed tensors
-    that the node made itself; the server does not send them if its digest is the same.
+    that the node made itself; the server does not send them if its digest is the same. `test_samples` are the samples
+    on which the node measures the global model; 0 if the server has the test set. `salted_digest` is the digest of
+    the samples with the node's salt, after a name of the salt.
     """
 
     counts: tuple[int, ...]
@@ -40,6 +43,8 @@ class ClientDescription:
     scaling: Scaling
     dtype: str
     given_shape: tuple[int, ...]
+    test_samples: int
+    salted_digest: str = field(compare=False)
     fixed: str = field(default="", compare=False)
 
 
@@ -80,6 +85,8 @@ def _description(key: str, given: object, greeting: Mapping[str, Any]) -> Client
         _scaling(key, facts.get("scaling"), shape[0]),
         _dtype(key, facts.get("dtype")),
         _given_shape(key, facts.get("given_shape"), shape),
+        _test_samples(key, facts.get("test_samples")),
+        _salted_digest(key, facts.get("salted_digest")),
         digest if isinstance(digest, str) else "",
     )
 
@@ -144,6 +151,25 @@ def _given_shape(key: str, given: object, shape: list[int]) -> tuple[int, ...]:
             f"client {key} says that samples were given as {short_repr(given)}; expected another order of axes"
         )
     return tuple(given) if isinstance(given, list) else ()
+
+
+def _test_samples(key: str, given: Any) -> int:
+    if not _are_integers([given], 0, _MAX_SAMPLES):
+        raise InvalidDescription(
+            f"client {key} says that it has {short_repr(given)} test samples; expected a whole number"
+        )
+    return int(given)
+
+
+def _salted_digest(key: str, given: object) -> str:
+    if not isinstance(given, str) or not _SALTED_DIGEST.fullmatch(given):
+        raise InvalidDescription(f"client {key} says {short_repr(given)}; expected the salted digest of its samples")
+    return given
+
+
+def digests_differ(one: str, other: str) -> bool:
+    """Whether two salted digests show different samples. Digests with different salts show nothing."""
+    return one != other and one.partition("-")[0] == other.partition("-")[0]
 
 
 def _is_number(given: Any) -> bool:

@@ -86,6 +86,11 @@ class Dispatch:
         """All clients that hold samples, in ascending id."""
         return [client for client, description in sorted(self._roster.clients.items()) if any(description.counts)]
 
+    def test_samples(self, client: int) -> int:
+        """The number of test samples that a client's node declared; 0 if it has no node yet."""
+        described = self._roster.clients.get(client)
+        return 0 if described is None else described.test_samples
+
     def refresh(self, round_: int | None = None) -> None:
         """Greet nodes that are new or have come back.
 
@@ -130,8 +135,10 @@ class Dispatch:
             return None
         self._asked[client] = self.transport.nodes().get(node)
         self._lost.pop(client, None)
-        all_facts = {**self._common_facts, **facts, "client": client, "round": round_}
-        if self._made_by_nodes and self._roster.description_of(client).fixed == self._digest:
+        described = self._roster.description_of(client)
+        asked = {"client": client, "round": round_, "salted_digest": described.salted_digest}
+        all_facts = {**self._common_facts, **facts, **asked}
+        if self._made_by_nodes and described.fixed == self._digest:
             all_facts["fixed"] = self._digest
             tensors = {name: leaf for name, leaf in tensors.items() if name not in self._made_by_nodes}
         return Request(kind, node, all_facts, tensors)

@@ -95,7 +95,7 @@ class Inquiry:
         """The reply if it can be used; then the client is not waited for at any other node."""
         client = int(request.facts["client"])
         to_repeat = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": self._kind}
-        reason = self._template.refusal(reply, to_repeat)
+        reason = self._template.refusal(reply, to_repeat, request.facts.get("test_samples"))
         if reason is None:
             self._requests.close([other for other in self._requests if other.facts["client"] == client])
             self._causes.pop(client, None)

@@ -24,14 +24,16 @@ class Members:
 
     What the run computes from the clients' data before its first round depends on the members at the start alone, so
     a resumed run computes the same. A member does not take part before its first round, also if rounds are done again.
-    `token` is the name by which nodes know the run. `path` is read only if the run in its folder `goes_on`; another run
-    writes it with `save`.
+    `token` is the name by which nodes know the run. A run that went back to a round of another run has names of before
+    (`earlier`), the newest first, each with the round before which clients saved their states under that name. `path`
+    is read only if the run in its folder `goes_on`; another run writes it with `save`.
     """
 
     def __init__(self, path: Path, num_clients: int, greeting: Mapping[str, Any], *, goes_on: bool) -> None:
         self._path = path
         self._is_stored = False
         self.token = secrets.token_hex(8)
+        self._earlier: list[Any] = []
         self._first: dict[int, int] = {}
         self._welcome: Welcome = lambda *_: None
         self.clients: dict[int, ClientDescription] = {}
@@ -40,6 +42,11 @@ class Members:
                 self._read(num_clients, greeting)
             except (ValueError, KeyError, TypeError, OSError, InvalidDescription) as error:
                 raise RunFailed(f"'{path}' cannot be read ({error}). Start a new run in another folder.") from error
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names by which nodes know the run; a resumed run has the same names."""
+        return {"token": self.token, "earlier": self._earlier}
 
     @property
     def at_start(self) -> dict[int, ClientDescription]:
@@ -77,7 +84,7 @@ class Members:
 
     def _read(self, num_clients: int, greeting: Mapping[str, Any]) -> None:
         stored = json.loads(self._path.read_text(encoding="utf-8"))
-        self.token = str(stored["token"])
+        self.token, self._earlier = str(stored["token"]), list(stored.get("earlier", []))
         members: Mapping[str, Mapping[str, Any]] = stored.get("clients", {})
         said = own_protocol() | {"revisions": greeting["revisions"]}
         facts = {"clients": {key: {**member, **said} for key, member in members.items()}}
@@ -93,7 +100,7 @@ class Members:
         }
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._path, json.dumps({"token": self.token, "clients": members}))
+            write_atomic(self._path, json.dumps({**self.names, "clients": members}))
         except OSError as error:
             raise cannot_write(self._path, error) from error
         self._is_stored = True

@@ -54,7 +54,7 @@ class NodeModels:
             deadline = time.monotonic() + terms.round_seconds
             answered: set[int] = set()
             for begin in range(0, len(missing), _AT_A_TIME):
-                group = [_Measurement(client) for client in missing[begin : begin + _AT_A_TIME]]
+                group = [_Measurement(client, self._count(client)) for client in missing[begin : begin + _AT_A_TIME]]
                 for client, totals in self._measured(inquiry, server, group, passes, personal=False):
                     total = totals if total is None else _added(total, totals)
                     answered.add(client)
@@ -87,7 +87,12 @@ class NodeModels:
             note = read_note(client.state)
             asked.append(client.client)
             if note.stage is not None:
-                facts = {"part": part, "used": note.used, "stage": note.stage}
+                facts = {
+                    "part": part,
+                    "used": note.used,
+                    "stage": note.stage,
+                    **self._count(client.client, len(indices)),
+                }
                 group.append(_Measurement(client.client, facts, {"indices": indices.cpu()}))
             if len(group) == _AT_A_TIME:
                 measured = self._personal_measured(inquiry, server, group, passes)
@@ -119,6 +124,10 @@ class NodeModels:
         for client in missing:
             # Without this note the untuned model would be measured as if it were tuned.
             yield client, with_tuning_stage(states(client), None)
+
+    def _count(self, client: int, num_indices: int = 0) -> dict[str, int]:
+        """How many samples a client measures on: as its node declared, or those that the request names."""
+        return {"test_samples": self._dispatch.test_samples(client) or num_indices}
 
     def _inquiry(self, server: ServerState, passes: Sequence[DataPass], attempts: int = 1) -> Inquiry:
         """The question for the totals of these passes."""

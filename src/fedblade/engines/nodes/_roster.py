@@ -7,7 +7,12 @@ from typing import Any
 
 from fedblade.core.errors import RunFailed
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
-from fedblade.engines.nodes._descriptions import ClientDescription, InvalidDescription, read_descriptions
+from fedblade.engines.nodes._descriptions import (
+    ClientDescription,
+    InvalidDescription,
+    digests_differ,
+    read_descriptions,
+)
 from fedblade.engines.nodes._members import Members
 from fedblade.engines.nodes._open_requests import OpenRequests
 from fedblade.engines.nodes._protocol import own_protocol
@@ -192,12 +197,27 @@ class Roster:
             if owner is not None and owner != node and owner in there:
                 conflicts.append(f"node {node} claims client {client}, for which node {owner} speaks")
                 self._refuse(node, conflicts[-1], client, tell=True)
-            elif description != self.clients.get(client, description):
+            elif self._holds_other_samples(client, description):
                 self._refuse(node, f"client {client} holds other samples than when the run began", client, tell=True)
                 self._release(node, [client])
             else:
+                if self._known_digest(client) not in ("", description.salted_digest):
+                    # The samples cannot be compared with those before.
+                    self._journal({"event": "new salt", "node": str(node), "client": client})
                 self._nodes[client], self._described[client] = node, description
         return conflicts
+
+    def _holds_other_samples(self, client: int, description: ClientDescription) -> bool:
+        """Whether a client's samples are not those with which the run began, by their counts or digests."""
+        if description != self.clients.get(client, description):
+            return True
+        return digests_differ(self._known_digest(client), description.salted_digest)
+
+    def _known_digest(self, client: int) -> str:
+        """The salted digest of a client's samples in this run, the newest if it has changed; empty for a new client."""
+        described = self._described.get(client) if self._begun else None
+        described = described or self.clients.get(client)
+        return "" if described is None else described.salted_digest
 
     def _release(self, node: int, clients: Iterable[int]) -> None:
         """Take these clients away from a node, as far as the node speaks for them."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.cohort import Cohort
+from fedblade.core.end import total_effective_steps, trained_phases
 from fedblade.core.plan import IntArray
 from fedblade.core.problem import Problem
 from fedblade.core.state import MemoryStore, ServerState, unflatten
@@ -15,7 +17,7 @@ from fedblade.core.sums import DataPass, Sum, Sums
 from fedblade.core.tree import tree_norm
 from fedblade.engines.base import Engine, RoundOutcome
 from fedblade.engines.nodes._admission import Template
-from fedblade.engines.nodes._bounds import ExpectedWork
+from fedblade.engines.nodes._bounds import ExpectedWork, LengthLimit
 from fedblade.engines.nodes._dispatch import Terms
 
 _SAMPLES = 2
@@ -104,18 +106,20 @@ class Templates:
     def _bounded(self, template: Template, server: ServerState, tasks: Cohort) -> Template:
         """The template with the limits that follow from this round's model and from the clients' class counts."""
         model = {name: leaf.shape for name, leaf in server.params.items()}
-        longest = self._terms.max_norm * max(1.0, float(tree_norm(server.params)))
-        max_lengths = {
-            name: longest
+        like_model = frozenset(
+            name
             for name, tree in unflatten(template.tensors).items()
             if all(model.get(leaf) == tensor.shape for leaf, tensor in tree.items())
-        }
-        return replace(
-            template,
-            expected_work=lambda client: expected_work(tasks, client),
-            max_lengths=max_lengths,
-            length_setting=self._terms.setting("max_norm"),
         )
+        terms, model_length = self._terms, max(1.0, float(tree_norm(server.params)))
+        lengths = LengthLimit(like_model, model_length, terms.max_norm, terms.setting("max_norm"))
+        return replace(template, expected_work=partial(self._work, tasks), lengths=lengths)
+
+    def _work(self, tasks: Cohort, client: int) -> ExpectedWork:
+        """What a client has to do, with the effect of momentum on its steps."""
+        work = expected_work(tasks, client)
+        trained = trained_phases(self._problem, work.phase_steps, self._problem.method.phases)
+        return replace(work, effective_steps=total_effective_steps(trained))
 
     def _two_sample_cohort(self, tasks: Cohort) -> Cohort:
         """A cohort of one client with two samples and one step in every phase."""
@@ -133,4 +137,4 @@ def expected_work(tasks: Cohort, client: int) -> ExpectedWork:
     counts = torch.from_numpy(np.ascontiguousarray(planner.shards.counts(client, tasks.round))).double()
     phases = planner.phases if tasks.phases is None else tasks.phases
     work = planner.workload(int(counts.sum()), phases)
-    return ExpectedWork(counts, sum(work.steps), work.skipped_singletons, work.weight)
+    return ExpectedWork(counts, work.steps, work.skipped_singletons, work.weight)

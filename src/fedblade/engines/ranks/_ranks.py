@@ -4,8 +4,6 @@ Nothing is pickled. JSON travels as bytes. A tree travels as the bytes of its le
 types and shapes. Every exchange runs in a second thread, so that a signal reaches a process that waits for others.
 """
 
-import atexit
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -16,14 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fedblade.core.errors import Misconfigured, RunFailed
+from fedblade.core.errors import RunFailed
 from fedblade.core.tree import Tree
 from fedblade.engines.ranks._bytes import Json, Leaves, as_bytes, decoded, encoded, from_bytes, leaves_of, num_bytes
+from fedblade.engines.ranks._notices import Notices
 
 T = TypeVar("T")
 
-_START_SECONDS = 600
-"""How long processes wait for each other to start."""
 _PATIENT_DAYS = 30
 """How long a rank waits for work, because rank 0 may measure for hours. A broken connection is noticed at once."""
 _CLOSE_SECONDS = 5.0
@@ -41,9 +38,10 @@ class Ranks:
     Three process groups carry the exchanges: `_patient` and `_timed` JSON, `_tensors` large tensors.
     """
 
-    def __init__(self, rank: int, world: int, local_rank: int, local_world: int) -> None:
+    def __init__(self, rank: int, world: int, local_rank: int, local_world: int, notices: Notices) -> None:
         self.rank, self.world = rank, world
         self.local_rank, self.local_world = local_rank, local_world
+        self.notices = notices
         self.broken = False
         """Whether an exchange was cut short; no other exchange can follow."""
         self.busy = False
@@ -209,36 +207,3 @@ class Ranks:
         """The second thread: do one exchange after another."""
         while (work := self._calls.get()) is not None:
             work()
-
-
-def launched() -> bool:
-    """Whether this process is one of several that torchrun, or a program that sets the same variables, started."""
-    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    return all(os.environ.get(name) for name in needed) and int(os.environ["WORLD_SIZE"]) > 1
-
-
-_joined: list[Ranks] = []
-
-
-def join() -> Ranks:
-    """Connect to the other processes, once per process; all runs of the process use this connection."""
-    if _joined and not _joined[0].broken:
-        return _joined[0]
-    if _joined:
-        raise RunFailed("the ranks lost each other in an earlier run. Start all processes again.")
-    if not dist.is_available() or not dist.is_gloo_available():
-        raise Misconfigured(
-            "this build of torch has no gloo, which ranks need for their exchanges. Install another build."
-        )
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if not dist.is_initialized():
-        try:
-            dist.init_process_group("gloo", timeout=timedelta(seconds=_START_SECONDS))
-        except (RuntimeError, ValueError) as error:
-            where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-            raise RunFailed(f"rank {rank} of {world} did not meet the others at {where}: {error}") from error
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    _joined.append(Ranks(rank, world, local_rank, local_world))
-    atexit.register(_joined[0].close)
-    return _joined[0]

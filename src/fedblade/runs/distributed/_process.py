@@ -12,6 +12,10 @@ from fedblade.core.machine import cores
 from fedblade.core.stop_signals import STOP_SIGNALS
 from fedblade.engines.ranks import LostRank, Ranks, describe_error
 
+_SAYS_WHY = "fedblade: rank 0 says why the run ends"
+_RANK_0_SECONDS = 3.0
+"""How long rank 1 waits for that notice: rank 0 posts it as soon as its present computation has returned."""
+
 
 @contextlib.contextmanager
 def ending_together(ranks: Ranks | None) -> Iterator[None]:
@@ -24,7 +28,24 @@ def ending_together(ranks: Ranks | None) -> Iterator[None]:
         raise
 
 
+def announce_end(ranks: Ranks | None) -> None:
+    """Rank 0, before anything else when a run ends early: let rank 1 know that rank 0 says why."""
+    if ranks is not None and ranks.is_rank_0:
+        ranks.notices.post(_SAYS_WHY)
+
+
+def must_say_why(ranks: Ranks) -> bool:
+    """Whether this rank must say why the run ends: rank 1 must if rank 0 cannot, because it was killed or hangs.
+
+    From now on signals change nothing: torchrun sends one to all ranks that are left when the first one has ended.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return ranks.rank == 1 and not ranks.notices.appears(_SAYS_WHY, _RANK_0_SECONDS)
+
+
 def _release_ranks(ranks: Ranks, error: BaseException) -> None:
+    announce_end(ranks)
     if ranks.broken or ranks.busy or not ranks.is_rank_0:
         ranks.abort()
         return

@@ -6,7 +6,7 @@ with an error. Between messages the other ranks wait.
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedblade._version import __version__
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, Unsupported
 from fedblade.core.state import ClientStore
@@ -33,11 +32,16 @@ from fedblade.engines.ranks import (
 )
 from fedblade.results import RunDirectory
 from fedblade.runs._device import find_device
+from fedblade.runs._reuse import sources_of
 from fedblade.runs._setup import Setup, prepare
 from fedblade.runs._threads import compute_settings
 from fedblade.runs.distributed._agreement import leave_after_rank_0
 from fedblade.runs.distributed._process import ending_together
 from fedblade.runs.distributed._store import check_store, describe_store, is_per_rank, open_store
+
+_DATA = "data set"
+_SHOWN = 12
+"""Characters of a digest that an error shows."""
 
 
 def join_ranks() -> Ranks | None:
@@ -121,13 +125,7 @@ def _common_setup(ranks: Ranks, config: RunConfig, dataset: Dataset | None, mode
     )
     everyone = ranks.gather(facts)
     raise_first_error(ranks, everyone, failed)
-    for rank, its_facts in enumerate(everyone):
-        for key, value in everyone[0]["same"].items():
-            if its_facts["same"][key] != value:
-                raise Misconfigured(
-                    f"rank {rank} on {its_facts['host']} has another {key} than rank 0 on {everyone[0]['host']}. All "
-                    f"ranks need the same data, versions and kind of machine."
-                )
+    _refuse_other_facts(everyone)
     assert setup is not None  # noqa: S101 - or an error was refused
     ranks.prepare(setup.test_order.device, config.distributed.timeout_seconds)
     return setup
@@ -165,17 +163,35 @@ def _device_of_rank(ranks: Ranks, asked: str) -> str:
 
 
 def _facts(setup: Setup) -> dict[str, Any]:
-    """Facts that must be the same on all ranks, and the host of this rank."""
+    """Facts that must be the same on all ranks, the host of this rank, and where its data come from."""
     same = {
-        "version of fedblade": __version__,
-        "version of torch": torch.__version__,
         "kind of device": setup.test_order.device.type,
         "engine": setup.engine.name,
-        "data set": setup.dataset.digest(),
+        **{f"file '{path}'": digest for path, digest in sources_of(setup.config).items()},
+        _DATA: setup.dataset.digest(),
         "split of the data": setup.clients.train.digest(),
         "initial state": tree_digest(setup.start.flat()),
     }
-    return {"same": same, "host": socket.gethostname()}
+    return {"same": same, "host": socket.gethostname(), "source": setup.dataset.source}
+
+
+def _refuse_other_facts(everyone: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a rank that built another run than rank 0. Of several differences, the first one is the cause."""
+    first = everyone[0]
+    for rank, its_facts in enumerate(everyone):
+        for key, value in first["same"].items():
+            if its_facts["same"].get(key) != value:
+                own, zero = _shown(its_facts, key), _shown(first, key)
+                raise Misconfigured(
+                    f"rank {rank} on {its_facts['host']} has another {key} than rank 0 on {first['host']}: {own}, and "
+                    f"rank 0 has {zero}. All ranks need the same data, the same files and the same kind of machine."
+                )
+
+
+def _shown(facts: Mapping[str, Any], key: str) -> str:
+    """A fact of a rank in an error: digests are cut short, and the source of the data is named."""
+    short = str(facts["same"].get(key))[:_SHOWN]
+    return f"{short} ({facts['source']})" if key == _DATA else short
 
 
 def _worker(ranks: Ranks, config: RunConfig, setup: Setup, store: ClientStore, *, owned: bool) -> RankWorker:

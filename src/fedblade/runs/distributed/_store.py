@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from pathlib import Path
 from typing import Any
 
 from fedblade.config.run_config import RunConfig
@@ -30,7 +31,7 @@ def open_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None) 
     if directory is None:
         return MemoryStore()
     if is_per_rank(config, directory):
-        return DiskStore(directory.checkpoints / f"clients-rank{ranks.rank}")
+        return DiskStore(directory.checkpoints / f"{_SHARED}-rank{ranks.rank}")
     return DiskStore(directory.checkpoints / _SHARED, writer=ranks.rank)
 
 
@@ -57,6 +58,27 @@ def describe_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | No
             f"now there are {ranks.world}. Resume with as many ranks; distributed.store=shared allows any number."
         )
     return {"token": stored["token"], "new": not directory.history()}
+
+
+def state_file(directory: RunDirectory, name: str) -> Path:
+    """Where a state file of a checkpoint is; `rank1/…` is a file of a rank that keeps the states of its clients."""
+    rank, slash, file = name.rpartition("/")
+    return directory.checkpoints / (f"{_SHARED}-{rank}" if slash else _SHARED) / file
+
+
+def files_of_ranks(directory: RunDirectory) -> list[Path]:
+    """The files by which ranks that keep the states of their clients find them again; none for every other run."""
+    stored = directory.read_json(_RANKS)
+    if stored is None:
+        return []
+    marks = [directory.checkpoints / f"{_SHARED}-rank{rank}" / _MARK for rank in range(int(stored["ranks"]))]
+    for rank, mark in enumerate(marks):
+        if not mark.is_file():
+            raise Misconfigured(
+                f"the clients' states of rank {rank} are not in '{mark.parent}', but on the machine of that rank. Copy "
+                f"that folder to this machine, or use distributed.store=shared for runs that are to go back."
+            )
+    return [directory.path / _RANKS, *marks]
 
 
 def check_store(ranks: Ranks, config: RunConfig, directory: RunDirectory | None, facts: dict[str, Any]) -> None:
@@ -91,7 +113,7 @@ def _find_shared_folder(ranks: Ranks, directory: RunDirectory, token: str) -> No
 
 def _find_rank_folder(ranks: Ranks, directory: RunDirectory, facts: dict[str, Any]) -> None:
     """Mark the folder of this rank as belonging to the run, or check that mark."""
-    name = f"{CHECKPOINTS}/clients-rank{ranks.rank}"
+    name = f"{CHECKPOINTS}/{_SHARED}-rank{ranks.rank}"
     mark = directory.path / name / _MARK
     if mark.is_file() and mark.read_text(encoding="utf-8") == facts["token"]:
         return

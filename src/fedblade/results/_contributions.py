@@ -1,0 +1,66 @@
+"""What each client contributed to a run: in how many rounds, and how long its updates were."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedblade.results._record import Round, RunRecord, finite_number
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One client: in how many rounds it was asked, in how many its reply was added, and the lengths of its updates."""
+
+    client: int
+    asked: int
+    added: int
+    lengths: tuple[float, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """In how many of the rounds that asked it the client is missing."""
+        return self.asked - self.added
+
+
+def count_contributions(rounds: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[Contribution]:
+    """Contributions in ascending id, from the clients and the contributors of each round."""
+    asked, added = Counter[int](), Counter[int]()
+    for clients, contributors in rounds:
+        asked.update(clients)
+        added.update(set(clients).intersection(contributors))
+    return [Contribution(client, asked[client], added[client]) for client in sorted(asked)]
+
+
+def contributions(run: RunRecord) -> list[Contribution]:
+    """The contributions of all clients of a run on nodes; empty for a run on one machine, where none is missing.
+
+    Rounds of earlier versions do not say who contributed, and are left out.
+    """
+    known = ((round_.clients, round_.contributors) for round_ in run.history if round_.contributors is not None)
+    rounds = [(clients, contributors) for clients, contributors in known if contributors is not None]
+    counted = count_contributions(rounds)
+    if not run.updates and not any(found.missing for found in counted):
+        return []
+    lengths: dict[int, list[float]] = {}
+    for _, by_client in sorted(run.updates.items()):
+        for client, length in by_client.items():
+            lengths.setdefault(client, []).append(length)
+    return [
+        Contribution(found.client, found.asked, found.added, tuple(lengths.get(found.client, ()))) for found in counted
+    ]
+
+
+def read_updates(events: Iterable[Mapping[str, Any]], rounds: Iterable[Round]) -> dict[int, dict[int, float]]:
+    """The lengths of updates by round and client, from the events of a run and for the rounds in its history.
+
+    A round that was done again after a stop has several events. The last one counts.
+    """
+    known, updates = {round_.number for round_ in rounds}, dict[int, dict[int, float]]()
+    for event in events:
+        lengths, number = event.get("lengths"), event.get("round")
+        if event.get("event") == "updates" and event.get("kind") == "train" and isinstance(lengths, Mapping):
+            found = {int(key): finite_number(length) for key, length in lengths.items() if str(key).isdecimal()}
+            if isinstance(number, int) and number in known:
+                updates[number] = {client: length for client, length in found.items() if length is not None}
+    return updates
