@@ -134,6 +134,13 @@ def test_a_run_is_resumed(long, tmp_path):
     assert line.endswith(f" --set method=fedavg --resume --out runs/{TODAY}-fedavg-1")
 
 
+def test_a_run_that_started_again_goes_on_with_what_it_has_started():
+    stopped = Stopped(signal.SIGINT)
+    stopped.added_options = ["--resume"]
+    advice = stopped.advice(["run", "--restart", "--out", "my run"])
+    assert advice.endswith(": fedblade run --out 'my run' --resume")
+
+
 @pytest.mark.thorough
 def test_a_run_that_went_back_goes_on_in_its_new_folder(small, tmp_path):
     """The same command would go back once more."""
