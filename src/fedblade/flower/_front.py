@@ -22,9 +22,9 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
-from fedblade.flower._admitted_keys import AdmittedKeys
 from fedblade.flower._flwr_internals.signatures import is_signed
 from fedblade.flower._front_limits import Limits
+from fedblade.flower.admissions import CurrentAdmissions
 from fedblade.flower.app_folder import AppFolder
 
 _CALLS = (
@@ -161,7 +161,7 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
             "ssl_keyfile": str(app.certificates / certificates.SERVER_KEY),
         }
     uvicorn.run(
-        Front(target, authority, AdmittedKeys(app).contains).app(),
+        Front(target, authority, CurrentAdmissions(app).has_key).app(),
         host=host,
         port=port,
         http=_Connection,

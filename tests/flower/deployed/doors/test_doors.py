@@ -184,7 +184,7 @@ def test_a_foreign_app_of_the_coordinator_s_own_user_is_refused_by_the_pin(deplo
 
 def test_a_node_refuses_a_foreign_app_whatever_the_coordinator_says(deployment, tmp_path):
     with hostile_coordinator(deployment, deployment.foreign_app(tmp_path / "foreign")) as transport:
-        assert "only the app with the digest" in reply_to(transport, {})
+        assert "its operator has pinned another app (code 7)" in reply_to(transport, {})
     assert deployment.marks == []
 
 
@@ -200,7 +200,7 @@ def test_a_node_refuses_another_configuration_than_the_one_it_has_pinned(deploym
     with hostile_coordinator(deployment, deployment.app.path) as transport:
         for change in changes:
             facts = {"config": config | change, "num_classes": 0, "data": "shares"}
-            assert "is not the one in the app that this node has pinned" in reply_to(transport, facts)
+            assert "its operator has pinned an app with another configuration" in reply_to(transport, facts)
     assert deployment.marks == []
 
 
