@@ -132,3 +132,10 @@ def test_with_nohup_a_closed_terminal_stops_nothing():
 def test_a_run_is_resumed(long, tmp_path):
     line = stop(tmp_path, "run", *long, "--set", "method=fedavg")
     assert line.endswith(f" --set method=fedavg --resume --out runs/{TODAY}-fedavg-1")
+
+
+def test_a_run_that_started_again_goes_on_with_what_it_has_started():
+    stopped = Stopped(signal.SIGINT)
+    stopped.added_options = ["--resume"]
+    advice = stopped.advice(["run", "--restart", "--out", "my run"])
+    assert advice.endswith(": fedblade run --out 'my run' --resume")

@@ -91,22 +91,24 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
 def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
     """The summary of a run that did all its rounds and whose files are whole; None for every other run.
 
-    Not whole is a run with a changed file, without a configuration, or without a model that its checkpoints can give,
-    and one that was killed before the digests of its files were written. A run that was kept without checkpoints is
-    whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run that an older version
-    finished has no digests to compare.
+    Not whole is a run with a changed file, without the configuration that its record can give, without a model that its
+    checkpoints can give, or one that was killed before the digests of its files were written. A run that was kept
+    without checkpoints is whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run
+    that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
     if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
     if Checkpoints(directory).newest == 0:
-        changed -= {CONFIG, METRICS, PARTITION}
+        changed -= {METRICS, PARTITION}
         if not (directory.path / MODEL).is_file():
             changed -= {MODEL}
     elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
         changed |= {MODEL}
-    return summary if directory.has_config and not changed else None
+    if directory.record is not None and not directory.has_config:
+        changed.add(CONFIG)
+    return None if changed else summary
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:
