@@ -98,7 +98,7 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
             f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. "
             f"{resume_command(folder)} writes it, if there are checkpoints."
         )
-    if MODEL in RunDirectory(folder).changed_files():
+    if RunDirectory(folder).changed_files([MODEL]):
         raise CorruptFile(
             f"'{folder / MODEL}' is not the model that the run ended with. {resume_command(folder)} makes it again."
         )
