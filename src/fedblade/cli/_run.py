@@ -49,7 +49,7 @@ def run(
         folder = agreed_folder(ranks, asked, config)
         instead = () if from_round is None else ("run", "--resume")
         options = () if resume else ("--resume",)
-        again = resumable(folder, given=out is not None, options=options, command=instead)
+        again = resumable(folder, given=out is not None, options=options, command=instead, restart=restart)
         with again, progress_listener(Console(), quiet=quiet or follows) as listener:
             if resume and source is None and not RunDirectory(folder).exists:
                 listener.on_note(f"there was no run in '{folder}'; a new one starts with the settings given here.")

@@ -188,13 +188,18 @@ class RunDirectory(FolderFiles):
         """The files of a finished run, or those `among` these, that were changed or removed since it ended."""
         return changed_files(self.path, self.record, among)
 
+    @property
+    def former(self) -> set[str]:
+        """The names of the folders with what was in this one before."""
+        return {folder.name for folder in self.path.glob(f"{FORMER}*")}
+
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""
         items = [item for item in self.path.iterdir() if item.name != LOCK and not item.name.startswith(FORMER)]
         items = [item for item in items if names is None or item.name in names]
         if not items:
             return None
-        taken = {folder.name for folder in self.path.glob(f"{FORMER}*")}
+        taken = self.former
         former = self.path / next(name for n in range(1, len(taken) + 2) if (name := f"{FORMER}{n}") not in taken)
         former.mkdir()
         # Last what makes the folder that of a run: if the process is killed before, the user can ask again.
