@@ -1,5 +1,6 @@
 """What a command that is stopped by a signal says: how to go on, in one line."""
 
+import contextlib
 import json
 import os
 import signal
@@ -160,10 +161,13 @@ def test_a_restart_is_advised_again_only_until_the_former_run_is_put_aside(tmp_p
     """The new run is built before, which may take long."""
     command = ["run", "--restart", "--out", str(tmp_path)]
     (tmp_path / "config.toml").write_text("")
-    with pytest.raises(Stopped) as stopped, resumable(tmp_path, given=True, options=["--resume"], restart=True):
-        raise Stopped(signal.SIGTERM)
-    assert stopped.value.advice(command).endswith(f"fedblade run --restart --out {tmp_path}")
-    with pytest.raises(Stopped) as stopped, resumable(tmp_path, given=True, options=["--resume"], restart=True):
-        RunDirectory(tmp_path).set_aside()
-        raise Stopped(signal.SIGTERM)
-    assert stopped.value.advice(command).endswith(f"fedblade run --out {tmp_path} --resume")
+
+    def advice(work=lambda: None):
+        stopped = Stopped(signal.SIGTERM)
+        with contextlib.suppress(Stopped), resumable(tmp_path, given=True, options=["--resume"], restart=True):
+            work()
+            raise stopped
+        return stopped.advice(command)
+
+    assert advice().endswith(f"fedblade run --restart --out {tmp_path}")
+    assert advice(RunDirectory(tmp_path).set_aside).endswith(f"fedblade run --out {tmp_path} --resume")
