@@ -11,7 +11,7 @@ from torch import nn
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, CONFIG, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
+from fedblade.results import CLIENTS, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostic_log import DiagnosticLog
@@ -80,7 +80,7 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
 def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
     """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
     notes = [f"'{directory.path}' is already finished."]
-    if DIAGNOSTICS in directory.changed_files():
+    if directory.changed_files([DIAGNOSTICS]):
         notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
     seen = [str(change) for change in changes if change.is_seen]
     if seen:
