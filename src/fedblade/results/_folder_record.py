@@ -95,16 +95,9 @@ def file_digest(path: Path) -> str | None:
 
 
 def changed_files(folder: Path, record: FolderRecord | None) -> list[str]:
-    """The files of a finished run with this record that were changed or removed since it ended.
-
-    `config.toml` counts as changed if it does not have the settings of the record, whatever its comments.
-    """
-    if record is None or not record.digests:
-        return []
-    changed = [name for name, digest in record.digests.items() if file_digest(folder / name) != digest]
-    table = config_table(folder)
-    is_same = table is not None and json_safe(with_later_settings(table)) == record.config
-    return changed if is_same else [CONFIG, *changed]
+    """The files of a finished run with this record that were changed or removed since it ended."""
+    digests = {} if record is None else record.digests
+    return [name for name, digest in digests.items() if file_digest(folder / name) != digest]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

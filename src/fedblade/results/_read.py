@@ -103,7 +103,7 @@ def _read_run(folder: Path) -> RunRecord:
 
 def _changed_files(folder: Path, record: FolderRecord | None) -> tuple[str, ...]:
     """The files that the report reads and that were changed or removed after the run had finished."""
-    changed = set(changed_files(folder, record)) - {CONFIG}
+    changed = changed_files(folder, record)
     return tuple(_file_of_run(folder / name) for name in RECORD_FILES if name in changed)
 
 

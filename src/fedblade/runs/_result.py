@@ -101,7 +101,7 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
     if Checkpoints(directory).newest == 0:
-        changed -= {CONFIG, METRICS, PARTITION}
+        changed -= {METRICS, PARTITION}
         if not (directory.path / MODEL).is_file():
             changed -= {MODEL}
     elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
