@@ -80,6 +80,7 @@ def test_output_into_a_file_has_no_control_characters(cli, small):
 
 def test_resume_of_a_missing_folder_starts_and_of_a_finished_run_ends_at_once(cli, small, tmp_path):
     first = cli("run", *small, "--resume", "--out", "mine").done()
+    assert first.out.startswith("there was no run in 'mine'; a new one starts")
     history = (tmp_path / "mine" / "history.jsonl").read_bytes()
     again = cli("run", *small, "--resume", "--out", "mine").done()
     bare = cli("run", "--resume", "--out", "mine").done()

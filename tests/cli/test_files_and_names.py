@@ -109,3 +109,24 @@ def test_a_report_shows_what_is_left_of_a_damaged_folder(cli, small, tmp_path, n
     assert (answer.status, answer.last) == (0, "mine/report.html")
     assert answer.err == f"watch out: Left out, because it cannot be read: mine/{name}.\n"
     assert f"cannot be read: mine/{name}." in (tmp_path / "mine" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["history.jsonl", "diagnostics.jsonl", "folder.json"])
+def test_a_report_leaves_out_what_it_cannot_open(cli, small, tmp_path, name):
+    cli("run", *small, "--out", "mine").done()
+    cli("run", *small, "--out", "whole").done()
+    (tmp_path / "mine" / name).unlink()
+    (tmp_path / "mine" / name).mkdir()
+    answer = cli("report", "mine", "whole")
+    assert (answer.status, answer.last) == (0, "mine/report.html")
+    assert f"Left out, because it cannot be read: mine/{name}." in answer.err
+
+
+def test_commands_in_messages_can_be_pasted(cli, small, tmp_path):
+    out = cli("run", *small, "--out", "my run").done().out
+    assert "report: fedblade report 'my run'" in out
+    (tmp_path / "my run" / "history.jsonl").write_text("")
+    assert "`fedblade run --resume --out 'my run'` mends what it can" in cli("report", "my run").err
+    cli("run", "--resume", "--out", "my run").done()
+    assert cli("report", "my run").err == ""
+    assert "`fedblade run quickstart --resume --out 'my typo'`" in cli("run", "--resume", "--out", "my typo").mistake()

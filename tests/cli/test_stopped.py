@@ -1,5 +1,6 @@
 """What a command that is stopped by a signal says: how to go on, in one line."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,7 +12,9 @@ from datetime import date
 
 import pytest
 
+from fedblade.cli._stop import Stopped, resumable
 from fedblade.core.stop_signals import STOP_SIGNALS
+from fedblade.results import RunDirectory
 from support.processes import processes_in
 
 with warnings.catch_warnings():
@@ -134,6 +137,13 @@ def test_a_run_is_resumed(long, tmp_path):
     assert line.endswith(f" --set method=fedavg --resume --out runs/{TODAY}-fedavg-1")
 
 
+def test_a_run_that_started_again_goes_on_with_what_it_has_started():
+    stopped = Stopped(signal.SIGINT)
+    stopped.added_options = ["--resume"]
+    advice = stopped.advice(["run", "--restart", "--out", "my run"])
+    assert advice.endswith(": fedblade run --out 'my run' --resume")
+
+
 @pytest.mark.thorough
 def test_a_run_that_went_back_goes_on_in_its_new_folder(small, tmp_path):
     """The same command would go back once more."""
@@ -152,3 +162,19 @@ def test_a_run_that_went_back_goes_on_in_its_new_folder(small, tmp_path):
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert err.strip() == "stopped; to go on: fedblade run --resume --out mine-from-2"
+
+
+def test_a_restart_is_advised_again_only_until_the_former_run_is_put_aside(tmp_path):
+    """The new run is built before, which may take long."""
+    command = ["run", "--restart", "--out", str(tmp_path)]
+    (tmp_path / "config.toml").write_text("")
+
+    def advice(work=lambda: None):
+        stopped = Stopped(signal.SIGTERM)
+        with contextlib.suppress(Stopped), resumable(tmp_path, given=True, options=["--resume"], restart=True):
+            work()
+            raise stopped
+        return stopped.advice(command)
+
+    assert advice().endswith(f"fedblade run --restart --out {tmp_path}")
+    assert advice(RunDirectory(tmp_path).set_aside).endswith(f"fedblade run --out {tmp_path} --resume")

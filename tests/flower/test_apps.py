@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedblade.core.errors import Misconfigured, NonFinite, RunFailed
-from fedblade.engines.nodes import Request, SizeLimit
+from fedblade.engines.nodes import Request, SizeLimit, own_protocol
 from fedblade.flower import client_app, server_app
 from fedblade.flower._messages import to_message, to_reply
 from fedblade.flower._node import Node
@@ -78,6 +78,29 @@ def test_a_request_that_cannot_be_read_is_answered():
     message = request()
     message.content["facts"] = ConfigRecord({"json": "{"})
     assert answered(message, {"clients": "0"}).error == "it failed. The log of the node says more"
+
+
+def unapproved(facts):
+    raise NodeError("not pinned", f"another configuration: {facts['config']}")
+
+
+def told(kind, facts):
+    """What a node logs and answers that would approve of no request."""
+    message = to_message(Request(kind, 5, facts), 1.0)
+    message.metadata.__dict__["_message_id"] = "7"
+    return to_reply(client_app.answer(message, lambda: pytest.fail("a node"), unapproved), "7", 5, SizeLimit(0, 0))
+
+
+def test_a_refusal_is_logged_by_a_node_that_approves_of_no_request(caplog):
+    reply = told("refused", own_protocol() | {"reason": "it claims client 3\x1b[2J"})
+    assert (reply.error, reply.facts) == (None, {})
+    assert "the coordinator has refused this node: it claims client 3\\x1b[2J" in caplog.text
+
+
+def test_another_protocol_is_named_before_anything_else_is_looked_at(caplog):
+    told("hello", {"protocol": 7, "version": "9.8"})
+    assert "the coordinator speaks protocol 7 (fedblade '9.8'), this node protocol 1" in caplog.text
+    assert told("hello", own_protocol() | {"config": 1}).error == TEXTS["not pinned"]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,15 @@ def test_init_ends_with_the_folder(cli, tmp_path):
         (("init", "new", "flower.toml"), "flower = 3 is not a table"),
         (("up", "apart"), "nodes of a local federation have no data of their own"),
         (("up", "torn"), "federation"),
+        (("node", "nowhere"), "is not the folder of a node: there is no node.toml"),
+        (("digest", "nowhere"), "'nowhere' holds no Flower app"),
+        (("serve", "app", "--host", "127.0.0.1", "--certs", "gone"), "ca.crt' is missing"),
+        (("serve", "app", "--host", "127.0.0.1", "--certs", "gone", "--port", "0"), "--port 0 is not between"),
+        (("serve", "nowhere", "--host", "127.0.0.1", "--certs", "gone"), "'nowhere' holds no Flower app"),
+        (
+            ("join", "new", "--coordinator", "h:1", "--ca", "gone", "--client", "0", "--pin", "0"),
+            "not a SHA-256 digest",
+        ),
     ],
 )
 def test_mistakes_are_one_line(cli, app, tmp_path, arguments, said):

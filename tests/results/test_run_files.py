@@ -55,7 +55,7 @@ def test_a_run_goes_on_from_the_rounds_before_a_broken_one(tmp_path, caplog):
     rounds, notes = directory.recover(HISTORY, 2)
     assert rounds == [one, two]
     (note,) = notes
-    assert note.startswith(f"line 3 of '{tmp_path}/{HISTORY}' cannot be read and set aside.")
+    assert note.startswith(f"line 3 of '{tmp_path}/{HISTORY}' cannot be read. Odd lines are kept in")
     assert (tmp_path / f"{HISTORY}.set-aside").read_text() == '{"rou\n'
     assert directory.history() == [one, two]
 

@@ -174,3 +174,17 @@ def test_tables_of_bytes_that_were_once_divided_are_other_data():
     assert table.digest() != replace(table, unit=255.0).digest()
     numbers = as_dataset((x.astype(np.float32), y, x.astype(np.float32), y))
     assert numbers.digest() == replace(numbers, unit=255.0).digest()
+
+
+def test_settings_that_a_finished_run_does_not_take_are_named_and_others_refused(tmp_path, caplog):
+    config = complete_config(SMALL)
+    carry_out(PlannedRun("one", tmp_path / "one", config))
+    before = (tmp_path / "one" / "history.jsonl").read_bytes()
+    with caplog.at_level(logging.WARNING, "fedblade.studies"):
+        carry_out(
+            PlannedRun("one", tmp_path / "one", complete_config(SMALL | {"evaluation": {"metrics": ["accuracy"]}}))
+        )
+    assert "finished stay as they are, without evaluation.metrics = ['accuracy'] (before: " in caplog.text
+    with pytest.raises(Misconfigured, match=r"optimizer\.lr"):
+        carry_out(PlannedRun("one", tmp_path / "one", complete_config(SMALL | {"optimizer": {"lr": 0.5}})))
+    assert (tmp_path / "one" / "history.jsonl").read_bytes() == before

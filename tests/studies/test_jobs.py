@@ -154,7 +154,7 @@ def show(label, terminal):
     with ExitStack() as stack:
         listen = stack.enter_context(study_display(console, 3, quiet=False))
         listener = stack.enter_context(listen(label))
-        listener.on_start(RunOverview("what it is", "fedavg", 40, 2), [{}] * 38)
+        listener.on_start(RunOverview("what it is", "fedavg", 40, 2), [{"round": number} for number in range(1, 39)])
         for client in range(2):
             listener.on_client(39, client)
         listener.on_round({"round": 39, "seconds": 0.5, "test_accuracy": 12.5})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fedblade.core.errors import FedbladeError
 from fedblade.core.tree import tree_clone
 from fedblade.engines.nodes import Reply, Request, SizeLimit
+from fedblade.flower._answering import answer_request
 from fedblade.flower._node import Node
 from fedblade.flower._node_errors import error_facts, error_text
 
@@ -72,7 +73,9 @@ class LocalTransport:
 
     def _answer(self, id_: str, request: Request) -> Reply:
         try:
-            facts, tensors = self.there[request.node].answer(request.kind, request.facts, request.tensors)
+            facts, tensors = answer_request(
+                request.kind, request.facts, request.tensors, lambda: self.there[request.node], lambda _: None
+            )
         except FedbladeError as error:
             facts, tensors = error_facts(error), {}
         facts = json.loads(json.dumps(facts))

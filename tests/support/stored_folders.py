@@ -2,9 +2,10 @@
 
     PYTHONPATH=tests python -m support.stored_folders
 
-A stored folder is never made anew: it shows that later versions read what an earlier version wrote. After a change of
-the format, or after a raised revision (the folders that use the part are refused from then on), add a folder under a
-new name instead, and a line to `FOLDERS`. The stored folders leave out `.lock` files, which are empty.
+The folders without `folder.json` have format 0. A stored folder is never made anew: it shows that later versions read
+what an earlier version wrote. After a change of the format, or after a raised revision (the folders that use the part
+are refused from then on), add a folder under a new name instead, and a line to `FOLDERS`. The stored folders leave out
+`.lock` files, which are empty.
 """
 
 import shutil
@@ -107,6 +108,7 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "personal": lambda out: run(out, Stop(after_round=2), method="ditto", **OWN),
     "measuring": lambda out: run(out, Stop(after_models=2), method="fedper", **OWN),
     "deployed": deployed,
+    "format-1": lambda out: run(out, Stop(after_round=2), method="scaffold", momentum=0.0),
     "module": lambda out: run(
         out, Stop(after_round=2), method="fedavg", **{"model": own_module(), "model.hidden": None, "model.dim": None}
     ),

@@ -26,8 +26,8 @@ def serve(
     from fedblade.flower.services import serve
 
     app = find_app(folder)
-    typer.echo(f"nodes connect to {host}:{port}; they pin {app_digest(app)}; logs in {app.logs}")
-    serve(app, host, port, certs.resolve())
+    pin = app_digest(app)
+    serve(app, host, port, certs.resolve(), lambda: typer.echo(f"nodes connect to {host}:{port} and pin {pin}"))
 
 
 def join(

@@ -36,7 +36,7 @@ def run(
     """
     from rich.console import Console
 
-    from fedblade.results import report_command
+    from fedblade.results import RunDirectory, report_command
     from fedblade.runs import RunJob, RunRequest, progress_listener
     from fedblade.runs.distributed import agreed_config, agreed_folder, join_ranks
 
@@ -49,8 +49,10 @@ def run(
         folder = agreed_folder(ranks, asked, config)
         instead = () if from_round is None else ("run", "--resume")
         options = () if resume else ("--resume",)
-        again = resumable(folder, given=out is not None, options=options, command=instead)
+        again = resumable(folder, given=out is not None, options=options, command=instead, restart=restart)
         with again, progress_listener(Console(), quiet=quiet or follows) as listener:
+            if resume and source is None and not RunDirectory(folder).exists:
+                listener.on_note(f"there was no run in '{folder}'; a new one starts with the settings given here.")
             job = RunJob(config, folder, resume, restart, listener=listener, profile=profile, ranks=ranks)
             result = job.execute()
     if not quiet and result.profile is not None:

@@ -15,7 +15,8 @@ class Stopped(BaseException):
     """One of `STOP_SIGNALS` arrived. Not an `Exception`, so that no `except Exception` stops the signal.
 
     `added_options` are the options that, added to the stopped command, make it continue; None if it cannot continue.
-    `command` are the arguments of another command if that one continues.
+    `command` are the arguments of another command if that one continues. With `starts_again` the stopped command itself
+    does, because it was to start again from round 0 and has not come to that.
     """
 
     def __init__(self, number: int) -> None:
@@ -23,6 +24,7 @@ class Stopped(BaseException):
         self.number = number
         self.added_options: list[str] | None = None
         self.command: Sequence[str] = ()
+        self.starts_again = False
 
     def advice(self, arguments: Sequence[str]) -> str:
         """One line with the command that continues; `arguments` are those of the stopped command."""
@@ -31,7 +33,7 @@ class Stopped(BaseException):
         # A command that started again from round 0 goes on with what it has started.
         kept = [argument for argument in arguments if argument != "--restart"]
         with_torchrun = " with torchrun, as before" if "TORCHELASTIC_RUN_ID" in os.environ else ""
-        again = self.command or [*kept, *self.added_options]
+        again = self.command or (arguments if self.starts_again else [*kept, *self.added_options])
         return f"stopped; to go on{with_torchrun}: {shlex.join(['fedblade', *again])}"
 
 
@@ -62,14 +64,22 @@ class _StopHandler:
 
 
 @contextmanager
-def resumable(folder: Path, *, given: bool, options: Sequence[str] = (), command: Sequence[str] = ()) -> Iterator[None]:
+def resumable(
+    folder: Path, *, given: bool, options: Sequence[str] = (), command: Sequence[str] = (), restart: bool = False
+) -> Iterator[None]:
     """Work that can continue in `folder`: by the same command with `options`, and with --out unless it was `given`.
 
-    If that command would do something else, another `command` continues, with --out.
+    If that command would do something else, another `command` continues, with --out. With `restart` the work starts
+    again from round 0 as soon as a run that is in the folder was put aside.
     """
+    from fedblade.results import RunDirectory
+
+    directory = RunDirectory(folder)
+    waits, former = restart and directory.exists, directory.former
     try:
         yield
     except Stopped as stopped:
         stopped.added_options = [*options, *(() if given else ("--out", str(folder)))]
         stopped.command = [*command, "--out", str(folder)] if command else []
+        stopped.starts_again = waits and directory.former == former
         raise

@@ -8,18 +8,20 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedblade.core.errors import CorruptFile
 from fedblade.core.files import cannot_write
 from fedblade.core.old_states import convert_old_states
 from fedblade.core.state import flatten, unflatten
 from fedblade.core.state_bytes import TreesOfOneLayout, trees_by_layout
 from fedblade.core.state_file import (
     UNFINISHED,
+    StateFile,
     StoredState,
     read_state_file,
     read_states,
     state_file_name,
 )
-from fedblade.core.state_folder import remove_files, same_file, state_files
+from fedblade.core.state_folder import PUT_BACK, remove_files, same_file, state_files
 from fedblade.core.state_index import StateIndex
 from fedblade.core.state_writer import StateFileWriter
 from fedblade.core.tree import State
@@ -131,11 +133,17 @@ class DiskStore:
         try:
             for name, digest in sorted(contents.items()):
                 if not index.has_all_of(name):
-                    index.add(same_file(self._folder / name, digest, "another process of the run"))
+                    index.add(self._file_of_others(name, digest))
         except Exception as error:
             # A later call must not take an older state for the newest.
             self._fail(error)
             raise
+
+    def _file_of_others(self, name: str, digest: str) -> StateFile:
+        try:
+            return same_file(self._folder / name, digest, "another process of the run")
+        except CorruptFile as error:
+            raise CorruptFile(f"{error}. {PUT_BACK}") from error
 
     def forget_before(self, round_: int) -> None:
         """Remove the files that only checkpoints before `round_` need."""

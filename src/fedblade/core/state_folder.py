@@ -6,7 +6,8 @@ from pathlib import Path
 from fedblade.core.errors import CorruptFile
 from fedblade.core.state_file import StateFile, name_order, read_state_file
 
-_REMEDY = "Put the files back as they were, or start a new run elsewhere."
+PUT_BACK = "Put the files back as they were, or start a new run elsewhere."
+"""What to do about a file that is gone or another one."""
 
 
 def state_files(folder: Path) -> list[Path]:
@@ -17,16 +18,14 @@ def state_files(folder: Path) -> list[Path]:
 
 def same_file(path: Path, digest: str, owner: str) -> StateFile:
     """The state file at `path`, which must have this digest because `owner` needs it."""
+    if name_order(path) is None:
+        raise CorruptFile(f"'{path}' is no name of a file of client states")
     try:
-        if name_order(path) is None:
-            raise CorruptFile(f"'{path}' is no name of a file of client states")
         file = read_state_file(path)
-        if file.digest != digest:
-            raise CorruptFile(f"'{path}' holds other client states than {owner} needs")
     except FileNotFoundError as error:
-        raise CorruptFile(f"'{path}' is gone, and {owner} needs its client states. {_REMEDY}") from error
-    except CorruptFile as error:
-        raise CorruptFile(f"{error}. {_REMEDY}") from error
+        raise CorruptFile(f"'{path}' is gone, and {owner} needs its client states") from error
+    if file.digest != digest:
+        raise CorruptFile(f"'{path}' holds other client states than {owner} needs")
     return file
 
 

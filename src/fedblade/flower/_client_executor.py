@@ -11,10 +11,11 @@ from pathlib import Path
 
 import httpx
 
-from fedblade.core.errors import FedbladeError, Misconfigured
+from fedblade.core.errors import Misconfigured
 from fedblade.flower._executor import begin_process, carry_out_tasks, check_app
 from fedblade.flower._flwr_internals import tasks as flower
 from fedblade.flower._node import Node
+from fedblade.flower._node_errors import error_facts, error_text, failing_with
 from fedblade.flower._own_parts import Approval, serve_own_parts
 from fedblade.flower.client_app import answer
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, client_numbers, read_settings
@@ -59,13 +60,15 @@ class _Executor:
         given = flower.pull_input(client)
         try:
             settings = read_settings(self._folder)
-            check_app(given.fab, settings.pin)
-        except FedbladeError as error:
-            _log.warning("run %d is refused: %s", given.run.run_id, error)
-            flower.refuse_message(client, given, str(error))
-            return str(error)
-        if self._approval is None:
-            self._approval = Approval(given.fab, self._folder, settings.allow)
+            with failing_with("other app"):
+                check_app(given.fab, settings.pin)
+            if self._approval is None:
+                with failing_with("own parts"):
+                    self._approval = Approval(given.fab, self._folder, settings.allow)
+        except Exception as error:
+            reason = error_text(error_facts(error))
+            flower.refuse_message(client, given, reason)
+            return reason
         message = flower.pull_message(client, given)
         flower.push_reply(client, given, answer(message, lambda: node_of(self._folder, settings), self._approval.check))
         return ""

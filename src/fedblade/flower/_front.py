@@ -22,9 +22,9 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
-from fedblade.flower._admitted_keys import AdmittedKeys
 from fedblade.flower._flwr_internals.signatures import is_signed
 from fedblade.flower._front_limits import Limits
+from fedblade.flower.admissions import CurrentAdmissions
 from fedblade.flower.app_folder import AppFolder
 
 _CALLS = (
@@ -67,7 +67,9 @@ class Front:
         """The front as a web application."""
         calls = _CALLS if self._authority is not None else (*_CALLS, *_CALLS_WITHOUT_KEYS)
         routes = [Route(f"/v1/fleet/{call}", self._handler(call), methods=["POST"]) for call in calls]
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={405: _not_found, 404: _not_found})
+        app = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={405: _not_found, 404: _not_found})
+        app.router.redirect_slashes = False
+        return app
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -159,7 +161,7 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
             "ssl_keyfile": str(app.certificates / certificates.SERVER_KEY),
         }
     uvicorn.run(
-        Front(target, authority, AdmittedKeys(app).contains).app(),
+        Front(target, authority, CurrentAdmissions(app).has_key).app(),
         host=host,
         port=port,
         http=_Connection,

@@ -1,7 +1,6 @@
 """A node: answers the server's requests by training and measuring with the sequential engine."""
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 from fedblade.core.single_states import SingleStates
 from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
-from fedblade.core.untrusted_text import REASON_CHARACTERS, printable, short_repr
+from fedblade.core.untrusted_text import short_repr
 from fedblade.engines.base import RoundOutcome
-from fedblade.engines.nodes import digests_differ, own_protocol, protocol_difference
+from fedblade.engines.nodes import digests_differ, own_protocol
 from fedblade.engines.packing import pack
 from fedblade.flower._client_states import UsedStates, make_run_folder
 from fedblade.flower._last_answer import Answer, LastAnswer
-from fedblade.flower._node_errors import PROTOCOL, NodeError, failing_with
+from fedblade.flower._node_errors import NodeError, failing_with
 from fedblade.flower._node_setup import (
     Facts,
     OwnData,
@@ -37,8 +36,6 @@ from fedblade.runs import (
     tuning_stages,
 )
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Node:
@@ -54,13 +51,6 @@ class Node:
 
     def answer(self, kind: str, facts: Facts, tensors: Tree) -> Answer:
         """The answer to a request; raises an error if the request cannot be carried out."""
-        difference = protocol_difference(facts, "the coordinator", "this node")
-        if difference is not None:
-            raise NodeError(PROTOCOL, f"{difference}. Install a release of fedblade with the coordinator's protocol.")
-        if kind == "refused":
-            reason = printable(str(facts.get("reason")), REASON_CHARACTERS)
-            _log.error("the coordinator has refused this node: %s", reason)
-            return {}, {}
         self._check(facts["config"]["federation"]["num_clients"], facts["data"])
         if kind == "hello":
             return {"clients": {str(client): self._description(client, facts) for client in self.clients}}, {}

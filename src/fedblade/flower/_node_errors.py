@@ -18,6 +18,8 @@ PROTOCOL = "protocol"
 _logger = logging.getLogger("fedblade.flower")
 _LOG = "The log of the node says more"
 TEXTS: Mapping[str, str] = {
+    "other app": "its operator has pinned another app",
+    "own parts": f"its operator does not allow own parts of the app, or their files are missing. {_LOG}",
     "not pinned": "its operator has pinned an app with another configuration",
     "clients": f"its configuration does not say for which clients it speaks. {_LOG}",
     "outside": "it speaks for a client that the run does not have",

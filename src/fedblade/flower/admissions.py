@@ -15,7 +15,7 @@ from typing import Any
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.files import write_atomic
 from fedblade.flower._flwr_internals.database import UNREGISTERED, known_nodes
-from fedblade.flower._public_keys import PublicKey, read_public_key
+from fedblade.flower._public_keys import PublicKey, fingerprint_of, read_public_key
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.app_folder import AppFolder
 
@@ -108,6 +108,11 @@ class CurrentAdmissions:
         if version != self._version:
             self._valid, self._version = valid_admissions(self._app), version
         return self._valid
+
+    def has_key(self, pem: bytes) -> bool:
+        """Whether a public key in PEM format is valid now; no key is if no admissions are kept."""
+        fingerprint = fingerprint_of(pem)
+        return any(each.fingerprint == fingerprint for each in self.valid() or ())
 
     def clients_of(self, node: int) -> Collection[int] | None:
         """The clients that a node may speak for; None if no admissions are kept."""

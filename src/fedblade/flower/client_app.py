@@ -6,6 +6,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedblade.flower._answering import answer_request
 from fedblade.flower._messages import MESSAGE_TYPE, read_request, reply_message
 from fedblade.flower._node import Node
 from fedblade.flower._node_errors import NodeError, error_facts
@@ -21,14 +22,10 @@ def reply(message: Message, context: Context) -> Message:
 
 
 def answer(message: Message, make_node: Callable[[], Node], check: Callable[[Facts], None]) -> Message:
-    """Do what the server asks with the data of this node; the words of an error are for this node's log alone.
-
-    `check` refuses the facts of a request by raising an error; it comes before everything else.
-    """
+    """Do what the server asks with the data of this node; the words of an error are for this node's log alone."""
     try:
         kind, facts, tensors = read_request(message)
-        check(facts)
-        return reply_message(message, *make_node().answer(kind, facts, tensors))
+        return reply_message(message, *answer_request(kind, facts, tensors, make_node, check))
     except Exception as error:
         return reply_message(message, error_facts(error), {})
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,8 +22,11 @@ _GRACE_SECONDS = 10.0
 _PAGES = "pages_port"
 
 
-def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
-    """Become the process that keeps a coordinator running: the SuperLink, its executor and the front on the port."""
+def serve(app: AppFolder, host: str, port: int, certs: Path, ready: Callable[[], None]) -> NoReturn:
+    """Become the process that keeps a coordinator running: the SuperLink, its executor and the front on the port.
+
+    `ready` is called when nothing stands in the way any more.
+    """
     _processes.require_flower()
     os.umask(_processes.PRIVATE_MASK)
     if not 0 < port <= _MAX_PORT:
@@ -44,6 +48,7 @@ def serve(app: AppFolder, host: str, port: int, certs: Path) -> NoReturn:
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     write_record(app, FederationRecord(True, ProcessRecord(superlink), address=address, pages_port=pages))
     write_connection(app, f"{LOOPBACK}:{superlink}", certs / certificates.CA_CERTIFICATE)
+    ready()
     _become_supervisor(app, app.home, FEDERATION)
 
 

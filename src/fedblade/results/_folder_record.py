@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -94,14 +94,18 @@ def file_digest(path: Path) -> str | None:
         return None
 
 
-def changed_files(folder: Path, record: FolderRecord | None) -> list[str]:
+def changed_files(folder: Path, record: FolderRecord | None, among: Collection[str] | None = None) -> list[str]:
     """The files of a finished run with this record that were changed or removed since it ended.
 
-    `config.toml` counts as changed if it does not have the settings of the record, whatever its comments.
+    Only the files `among` these are read, by default all. `config.toml` counts as changed if it does not have the
+    settings of the record, whatever its comments.
     """
     if record is None or not record.digests:
         return []
-    changed = [name for name, digest in record.digests.items() if file_digest(folder / name) != digest]
+    digests = {name: digest for name, digest in record.digests.items() if among is None or name in among}
+    changed = [name for name, digest in digests.items() if file_digest(folder / name) != digest]
+    if among is not None and CONFIG not in among:
+        return changed
     table = config_table(folder)
     is_same = table is not None and json_safe(with_later_settings(table)) == record.config
     return changed if is_same else [CONFIG, *changed]

@@ -103,7 +103,8 @@ def _read_run(folder: Path) -> RunRecord:
 
 def _changed_files(folder: Path, record: FolderRecord | None) -> tuple[str, ...]:
     """The files that the report reads and that were changed or removed after the run had finished."""
-    changed = set(changed_files(folder, record)) - {CONFIG}
+    # Not the model: those of many runs are large, and the report does not show them.
+    changed = changed_files(folder, record, set(RECORD_FILES) - {CONFIG})
     return tuple(_file_of_run(folder / name) for name in RECORD_FILES if name in changed)
 
 

@@ -48,7 +48,7 @@ def recover(path: Path, journal: Journal | None, last: int | None = None) -> Rec
         mended = sorted((noted.keys() - found.keys()) | changed.keys())
         notes = [f"{_named(path, mended)} changed or lost, and mended from the journal"] if mended else []
     if broken and not notes:
-        notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read and set aside"]
+        notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read"]
     return Recovered(
         dict(sorted(kept.items())), (*broken.values(), *(line.encode() for line in changed.values())), tuple(notes)
     )

@@ -184,9 +184,14 @@ class RunDirectory(FolderFiles):
         """Whether the digests of the finished run are written, or cannot be because an older version finished it."""
         return self.record is None or bool(self.record.digests)
 
-    def changed_files(self) -> list[str]:
-        """The files of a finished run that were changed or removed since it ended."""
-        return changed_files(self.path, self.record)
+    def changed_files(self, among: Collection[str] | None = None) -> list[str]:
+        """The files of a finished run, or those `among` these, that were changed or removed since it ended."""
+        return changed_files(self.path, self.record, among)
+
+    @property
+    def former(self) -> set[str]:
+        """The names of the folders with what was in this one before."""
+        return {folder.name for folder in self.path.glob(f"{FORMER}*")}
 
     def set_aside(self, names: Collection[str] | None = None) -> Path | None:
         """Move files, by default all, into a new folder `former-1`, `former-2`, …; None if there is nothing to move."""
@@ -194,10 +199,11 @@ class RunDirectory(FolderFiles):
         items = [item for item in items if names is None or item.name in names]
         if not items:
             return None
-        taken = {folder.name for folder in self.path.glob(f"{FORMER}*")}
+        taken = self.former
         former = self.path / next(name for n in range(1, len(taken) + 2) if (name := f"{FORMER}{n}") not in taken)
         former.mkdir()
-        for item in items:
+        # Last what makes the folder that of a run: if the process is killed before, the user can ask again.
+        for item in sorted(items, key=lambda item: (item.name in (CONFIG, RECORD), item.name)):
             item.rename(former / item.name)
         return former
 

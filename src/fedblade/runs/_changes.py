@@ -10,7 +10,7 @@ from typing import Any
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.core.nested import dotted
-from fedblade.results import RunDirectory, is_later_setting
+from fedblade.results import CONFIG, RunDirectory, is_later_setting
 from fedblade.runs._checkpoints import Checkpoints
 
 ROUNDS = "federation.rounds"
@@ -107,9 +107,13 @@ def _refuse_if_fixed(directory: RunDirectory, config: RunConfig, change: Change)
     if change.key != ROUNDS:
         reason = "This setting may not change in a run."
     if reason:
+        place, remedy = "", "Resume with the same configuration, or choose another --out."
+        if dotted(_completed(stored_table(directory))).get(change.key) == change.now:
+            place = f" in its {CONFIG}"
+            remedy = "Put the former value back there, or remove that file: the run goes on with the settings it has."
         raise Misconfigured(
-            f"'{path}' was started with {change.key} = {change.before!r}, now it is {change.now!r}. {reason} "
-            f"Resume with the same configuration, or choose another --out."
+            f"'{path}' was started with {change.key} = {change.before!r}, now it is {change.now!r}{place}. {reason} "
+            f"{remedy}"
         )
 
 

@@ -72,7 +72,7 @@ class Checkpoints:
                 tensors, facts = self._checked(round_, store)
                 restored = start.restored(tensors, round_)
             except (CorruptFile, KeyError) as error:
-                refusals[round_] = str(error)
+                refusals[round_] = str(error).rstrip(".")
                 continue
             others = [
                 f"the checkpoint of round {other} cannot be used, so that of round {round_} is: {why}"
@@ -83,7 +83,7 @@ class Checkpoints:
             why = "; ".join(refusals.values()) or f"'{self.folder}' has none"
             raise CorruptFile(
                 f"'{self._directory.path}' has {done} rounds and no checkpoint that the run can go on from: {why}. "
-                f"Put the checkpoints back as they were, or start again from round 0 with --restart."
+                f"Put what is missing or changed back as it was, or start again from round 0 with --restart."
             )
         # States that an earlier start of the run left are not read.
         store.check(0, {})

@@ -86,22 +86,16 @@ class RunJob:
     def _in_folder(self, directory: RunDirectory) -> Result:
         """Start the run in its folder, go on with it, or read its result if it has finished."""
         config = self.config
-        if self.restart:
-            self._put_former_run_aside(directory)
-        changes = check_folder(directory, config, resume=self.resume)
-        for note in (*origin_notes(directory), *check_module(directory, config, self.model)):
-            self.listener.on_note(note)
-        finished = stored_result(directory, config, self.model)
+        finished = self._former_result(directory)
         if finished is not None:
-            self._check_data(directory)
-            for note in finished_notes(directory, changes):
-                self.listener.on_note(note)
             return finished
         check_installed(config.general.trackers)
         try:
             with profiled(directory, config.federation.rounds, asked=self.profile) as recorder:
                 with timed("prepare"):
                     setup = self._build_and_open(directory)
+                    # Before this process had the folder, another one may have gone on with the run.
+                    changes = check_folder(directory, config, resume=True)
                     for note in settle(directory, setup, self.model, changes):
                         self.listener.on_note(note)
                     write_descriptions(directory, setup)
@@ -113,23 +107,41 @@ class RunJob:
         finally:
             directory.close()
 
+    def _former_result(self, directory: RunDirectory) -> Result | None:
+        """The result of a run that has finished in the folder; a folder in which this run may not go on is refused."""
+        if self.restart:
+            directory.check(resume=True)
+            return None
+        changes = check_folder(directory, self.config, resume=self.resume)
+        for note in (*origin_notes(directory), *check_module(directory, self.config, self.model)):
+            self.listener.on_note(note)
+        finished = stored_result(directory, self.config, self.model)
+        if finished is not None:
+            self._check_data(directory)
+            for note in finished_notes(directory, changes):
+                self.listener.on_note(note)
+        return finished
+
     def _build_and_open(self, directory: RunDirectory) -> Setup:
         """Build the run and open its folder.
 
-        A configuration that cannot be built leaves no folder. What `make_setup` builds may wait for nodes for long, so
-        it holds the folder from the beginning, and may write to it.
+        A configuration that cannot be built leaves no folder, and leaves a former run where it is. What `make_setup`
+        builds may wait for nodes for long, so it holds the folder from the beginning, and may write to it.
         """
         if self.make_setup is not None:
-            directory.open(resume=self.resume or self.restart)
+            self._open(directory)
             return self._build()
         setup = self._build()
-        directory.open(resume=self.resume or self.restart)
+        self._open(directory)
         return setup
+
+    def _open(self, directory: RunDirectory) -> None:
+        if self.restart and directory.path.is_dir():
+            self._put_former_run_aside(directory)
+        directory.open(resume=self.resume and not self.restart)
 
     def _put_former_run_aside(self, directory: RunDirectory) -> None:
         """Move what the folder holds into a folder of its own, so that the run starts again from round 0."""
-        if not directory.path.is_dir():
-            return
         directory.open(resume=True)
         try:
             former = directory.set_aside()

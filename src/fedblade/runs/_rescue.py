@@ -1,6 +1,7 @@
 """Saves what can be saved of a run whose folder was removed, renamed or replaced while the run was writing to it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ def _write(
         table = setup.config.table()
         place.write(CONFIG, tomli_w.dumps(table))
         place.write_json(PARTITION, partition_record(setup, model))
-        place.begin(FolderRecord(lost.run or "", table, file_digest(place.path / PARTITION) or ""))
+        partition = file_digest(place.path / PARTITION) or ""
+        former = lost.record or FolderRecord(lost.run or "", table)
+        place.begin(replace(former, config=table, partition=partition, digests={}))
         place.rewrite(HISTORY, driver.history)
         goes_on = not driver.keeps_client_states
         if goes_on:

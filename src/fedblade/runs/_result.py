@@ -11,7 +11,7 @@ from torch import nn
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, CONFIG, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
+from fedblade.results import CLIENTS, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostic_log import DiagnosticLog
@@ -80,7 +80,7 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
 def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
     """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
     notes = [f"'{directory.path}' is already finished."]
-    if DIAGNOSTICS in directory.changed_files():
+    if directory.changed_files([DIAGNOSTICS]):
         notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
     seen = [str(change) for change in changes if change.is_seen]
     if seen:
@@ -91,22 +91,22 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
 def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
     """The summary of a run that did all its rounds and whose files are whole; None for every other run.
 
-    Not whole is a run with a changed file, without a configuration, or without a model that its checkpoints can give,
-    and one that was killed before the digests of its files were written. A run that was kept without checkpoints is
-    whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run that an older version
-    finished has no digests to compare.
+    Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
+    checkpoints can give, and one that was killed before the digests of its files were written. A run that was kept
+    without checkpoints is whole as long as its numbers are there. Nobody can make the lists of diagnostics again. A run
+    that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
     if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
     if Checkpoints(directory).newest == 0:
-        changed -= {CONFIG, METRICS, PARTITION}
+        changed -= {METRICS, PARTITION}
         if not (directory.path / MODEL).is_file():
             changed -= {MODEL}
     elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
         changed |= {MODEL}
-    return summary if directory.has_config and not changed else None
+    return None if changed else summary
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:

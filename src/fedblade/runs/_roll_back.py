@@ -10,9 +10,9 @@ from typing import Any
 import tomli_w
 
 from fedblade.config.run_config import RunConfig
-from fedblade.core.errors import Misconfigured
+from fedblade.core.errors import CorruptFile, Misconfigured
 from fedblade.core.files import cannot_write
-from fedblade.core.state_folder import same_file
+from fedblade.core.state_folder import PUT_BACK, same_file
 from fedblade.core.words import listing
 from fedblade.results import (
     CONFIG,
@@ -106,8 +106,11 @@ def _copy(source: RunDirectory, target: RunDirectory, record: FolderRecord, roun
         files += [path for path in (source.checkpoints / "clients").rglob("*") if path.is_file()]
     for file in (*files, *(state_file(source, name) for name in states or ())):
         _copy_file(file, target.path / file.relative_to(source.path))
-    for name, digest in (states or {}).items():
-        same_file(state_file(target, name), digest, f"the checkpoint of round {round_}")
+    try:
+        for name, digest in (states or {}).items():
+            same_file(state_file(target, name), digest, f"the checkpoint of round {round_}")
+    except CorruptFile as error:
+        raise CorruptFile(f"{error}. {PUT_BACK}") from error
     target.copy_lines_of(record.run, record.rounds)
     for lines in (HISTORY, DIAGNOSTICS):
         target.take_lines(lines, source.path, round_)

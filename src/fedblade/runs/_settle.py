@@ -41,6 +41,8 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
         yield f"going on with {', '.join(str(change) for change in changes if change.is_seen)}."
     table, partition = changed_table(record.config, changes), file_digest(directory.path / PARTITION) or ""
     directory.begin(replace(record, config=table, partition=partition, changes=[*record.changes, *marks], digests={}))
+    if not directory.has_config and CONFIG not in changed:
+        yield f"'{directory.path / CONFIG}' was changed or lost, and is made again."
     directory.write_if_new(CONFIG, tomli_w.dumps(table))
 
 

@@ -91,24 +91,25 @@ def save_model(directory: RunDirectory, state: ServerState, facts: dict[str, Any
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     """The trained network of a finished run. If the run was given a module from Python, pass it as `model` again."""
     folder = Path(path)
-    if not RunDirectory(folder).exists:
+    directory = RunDirectory(folder)
+    if not directory.exists:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
     if not (folder / MODEL).is_file():
         raise Misconfigured(
             f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. "
             f"{resume_command(folder)} writes it, if there are checkpoints."
         )
-    if MODEL in RunDirectory(folder).changed_files():
+    if directory.changed_files([MODEL]):
         raise CorruptFile(
             f"'{folder / MODEL}' is not the model that the run ended with. {resume_command(folder)} makes it again."
         )
-    config = complete_config(RunDirectory(folder).stored_config())
+    config = complete_config(directory.stored_config())
     tensors, facts = read_tensors(folder / MODEL)
     if config.model.entry is None and model is None:
         raise Misconfigured(
             "this run got its model from Python as an object. Pass the module again: fedblade.load(path, model=…)."
         )
-    built, state = stored_network(config, RunDirectory(folder), tensors, facts, model)
+    built, state = stored_network(config, directory, tensors, facts, model)
     # Which layers are frozen is stored in the run; the flags of the module may have changed.
     frozen = frozenset(name for name in state.fixed if name.startswith("body."))
     return TrainedModel(replace(built.network, frozen=frozen), state, facts)

@@ -1,5 +1,6 @@
 """Runs of a study: every run has a folder, goes on if it was cut short, and is skipped if it is finished."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import RunDirectory
 from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute, finished_summary
+
+_log = logging.getLogger("fedblade.studies")
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,20 @@ def refuse_outdated(runs: Sequence[PlannedRun]) -> None:
 def unfinished_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """The runs that are left to do, one per folder.
 
-    A folder is refused if other code, other data or (cut short) another configuration has made it.
+    A folder is refused if other code, other data or another configuration has made it.
     """
     refuse_outdated(runs)
     today = ReuseCheck()
     for run in runs:
         today.check(run.directory, run.config)
     unfinished = {run.folder: run for run in runs if not run.is_finished}
-    for run in unfinished.values():
-        check_folder(run.directory, run.config, resume=True)
+    changes = {run.folder: check_folder(run.directory, run.config, resume=True) for run in runs}
+    ignored = {
+        str(each) for run in runs if run.folder not in unfinished for each in changes[run.folder] if each.is_seen
+    }
+    if ignored:
+        asked = ", ".join(sorted(ignored))
+        _log.warning("runs that have finished stay as they are, without %s. Choose another --out to do them so.", asked)
     return list(unfinished.values())
 
 

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedblade.results import HISTORY, IN_PROGRESS, RECORD_FILES, SUMMARY, RunRecord, read_runs, run_folders
+from fedblade.results import (
+    HISTORY,
+    IN_PROGRESS,
+    RECORD_FILES,
+    SUMMARY,
+    RunRecord,
+    read_runs,
+    run_folders,
+    unreadable_note,
+)
 from fedblade.watch._pace import Pace
 
 Stamps = Mapping[str, tuple[int, int, int]]
@@ -48,8 +57,11 @@ class WatchedRun:
         # Stamps from before reading: a file that changes meanwhile has another stamp the next time.
         self._stamps = newest
         try:
-            (self.record,) = read_runs([self.folder])
-            self.known, self.problem = True, ""
+            (newest_record,) = read_runs([self.folder])
+            if self.record.history and f"{self.folder.resolve().name}/{HISTORY}" in newest_record.left_out:
+                self.problem = unreadable_note([newest_record])
+            else:
+                self.record, self.known, self.problem = newest_record, True, ""
         except Exception as error:
             # A half-written or foreign file may cause any error, and its next change may mend it.
             self.problem = str(error)

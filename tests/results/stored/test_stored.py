@@ -37,6 +37,7 @@ HELD = {
     "measuring": ("interrupted", 4, ["checkpoints/clients", "clients.jsonl"]),
     "deployed": ("interrupted", 2, ["checkpoints/clients", *JOURNAL]),
     "module": ("interrupted", 2, []),
+    "format-1": ("interrupted", 2, ["checkpoints/clients", "folder.json"]),
 }
 """Per stored run its status, its rounds, and what only some runs have. The other tests read these files."""
 
@@ -113,9 +114,10 @@ def test_stored_folders_are_reported_and_watched(stored, tmp_path):
         (record,) = read_runs([folder])
         assert record.left_out == ()
         assert record.stored_hardness is not None
-        assert record.pictures == "scikit-learn's own"
-        # They have no metrics.json: the built-in descriptions are taken.
-        assert record.stored_fields is None
+        assert record.pictures
+        # Older folders have no metrics.json: the built-in descriptions are taken.
+        assert (record.stored_fields is not None) == ((folder / "metrics.json").is_file())
+        assert ((folder / "metrics.json").is_file()) == ((folder / "folder.json").is_file())
         assert record.fields["test_accuracy"].label == "Test accuracy"
         page = build_report([folder], tmp_path / "one.html").read_text()
         assert record.summary["method"] in page

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ import fedblade
 from fedblade.core.errors import CorruptFile, FedbladeError, FolderLost, Misconfigured, RunFailed
 from fedblade.results import read_record
 from fedblade.runs import RunListener
+from fedblade.runs._job import prepare
 
 
 class Watch(RunListener):
@@ -256,7 +258,7 @@ def test_an_edited_configuration_is_refused_with_both_values(cut_short, key, bef
     text = (folder / "config.toml").read_text()
     assert f"\n{key} = {before}\n" in text
     (folder / "config.toml").write_text(text.replace(f"\n{key} = {before}\n", f"\n{key} = {now}\n"))
-    with pytest.raises(Misconfigured, match=rf"{key} = {before}, now it is {now}"):
+    with pytest.raises(Misconfigured, match=rf"{key} = {before}, now it is {now} in its config\.toml\..*former value"):
         fedblade.run(out=folder, resume=True)
 
 
@@ -385,6 +387,60 @@ def test_a_model_that_was_changed_after_the_last_round_gets_no_more_rounds(job, 
     job(rounds=2, method="ccvr").run(tmp_path / "run")
     with pytest.raises(Misconfigured, match="'ccvr' has changed its model after the last round"):
         fedblade.run(out=tmp_path / "run", resume=True, rounds=4)
+
+
+def test_a_run_that_another_process_took_further_meanwhile_is_refused(cut_short, monkeypatch):
+    mine, folder = cut_short()
+
+    def prepare_slowly(*arguments):
+        monkeypatch.undo()
+        fedblade.run(out=folder, resume=True, rounds=8)
+        return prepare(*arguments)
+
+    monkeypatch.setattr("fedblade.runs._job.prepare", prepare_slowly)
+    with pytest.raises(Misconfigured, match="8 rounds are done already"):
+        mine.run(folder, resume=True)
+    assert fedblade.run(out=folder, resume=True).summary["rounds"] == 8
+
+
+def test_a_restart_that_cannot_be_built_leaves_the_run_where_it_is(cut_short, undisturbed, outcome_of, tmp_path):
+    mine, folder = cut_short()
+    with pytest.raises(Misconfigured, match="nowhere"):
+        fedblade.run(out=folder, restart=True, **{"dataset.path": str(tmp_path / "nowhere.npz")})
+    assert not (folder / "former-1").exists()
+    mine.run(folder, resume=True)
+    assert outcome_of(folder) == undisturbed(mine)
+
+
+def test_a_restart_that_was_cut_short_while_it_moved_files_can_be_asked_for_again(
+    cut_short, undisturbed, outcome_of, monkeypatch
+):
+    mine, folder = cut_short()
+    moved, rename = [], Path.rename
+
+    def interrupted(path, target):
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        moved.append(path.name)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fedblade.run(out=folder, restart=True)
+    monkeypatch.undo()
+    fedblade.run(out=folder, restart=True)
+    assert outcome_of(folder) == undisturbed(mine)
+    assert {path.name for path in folder.glob("former-*/*")} >= {"checkpoints", "history.jsonl", "config.toml"}
+
+
+def test_a_rescued_run_still_tells_what_was_changed_in_it(cut_short, tmp_path):
+    _, folder = cut_short()
+    with pytest.raises(FolderLost):
+        fedblade.run(
+            out=folder, resume=True, listener=Watch(5, lambda: shutil.rmtree(folder)), **{"checkpoint.every": 2}
+        )
+    result = fedblade.run(out=tmp_path / "run-rescued-1", resume=True)
+    assert [(change["key"], change["now"]) for change in result.summary["changes"]] == [("checkpoint.every", 2)]
 
 
 def test_a_folder_without_a_run_is_not_started_by_resume_alone(tmp_path):

@@ -5,6 +5,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,8 +97,9 @@ def hostile_coordinator(deployment: Deployment, app: Path) -> Iterator[GridTrans
             assert task is not None
             grid = runtime.grid(task)
             try:
-                grid.set_run(tasks.pull_input(tasks.grid_client(grid)).run)
-                yield GridTransport(grid)
+                with tasks.alive(tasks.grid_client(grid)):
+                    grid.set_run(tasks.pull_input(tasks.grid_client(grid)).run)
+                    yield GridTransport(grid)
             finally:
                 tasks.finish_run(grid, "the attack is over")
             assert superlink.run(run)["status"] == "finished:failed"
@@ -113,6 +115,7 @@ def reply_to(transport: GridTransport, facts: Mapping[str, object]) -> str:
     while True:
         for reply in transport.receive([asked], SizeLimit(10, 10_000)):
             return str(reply.error)
+        time.sleep(0.2)
 
 
 def test_foreign_code_would_leave_a_mark(deployment, tmp_path):
@@ -176,7 +179,7 @@ def test_a_foreign_app_of_the_coordinator_s_own_user_is_refused_by_the_pin(deplo
     )  # fmt: skip
     with SuperLink(deployment.app) as superlink:
         while not (run := superlink.runs()[0])["status"].startswith("finished"):
-            pass
+            time.sleep(0.2)
     assert run["status"] == "finished:failed"
     assert "only the app with the digest" in run["status-details"]
     assert deployment.marks == []
@@ -184,7 +187,7 @@ def test_a_foreign_app_of_the_coordinator_s_own_user_is_refused_by_the_pin(deplo
 
 def test_a_node_refuses_a_foreign_app_whatever_the_coordinator_says(deployment, tmp_path):
     with hostile_coordinator(deployment, deployment.foreign_app(tmp_path / "foreign")) as transport:
-        assert "only the app with the digest" in reply_to(transport, {})
+        assert "its operator has pinned another app (code 7)" in reply_to(transport, {})
     assert deployment.marks == []
 
 
@@ -200,7 +203,7 @@ def test_a_node_refuses_another_configuration_than_the_one_it_has_pinned(deploym
     with hostile_coordinator(deployment, deployment.app.path) as transport:
         for change in changes:
             facts = {"config": config | change, "num_classes": 0, "data": "shares"}
-            assert "is not the one in the app that this node has pinned" in reply_to(transport, facts)
+            assert "its operator has pinned an app with another configuration" in reply_to(transport, facts)
     assert deployment.marks == []
 
 
