@@ -22,13 +22,14 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
-from fedblade.flower._flwr_internals.signatures import is_signed
+from fedblade.flower._flwr_internals.signatures import is_from_one_node, is_signed
 from fedblade.flower._front_limits import Limits
 from fedblade.flower.admissions import CurrentAdmissions
 from fedblade.flower.app_folder import AppFolder
 
+_PUSH_MESSAGES = "push-messages"
 _CALLS = (
-    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
+    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", _PUSH_MESSAGES, "get-run", "get-fab",
     "push-object", "pull-object", "confirm-message-received",
 )  # fmt: skip
 _CALLS_WITHOUT_KEYS = ("register-node", "unregister-node")
@@ -100,6 +101,8 @@ class Front:
             return _refused(413, f"a call has at most {_MAX_BODY} bytes")
         except (TimeoutError, ClientDisconnect):
             return _refused(408, f"the call did not arrive within {_BODY_SECONDS:.0f} seconds")
+        if call == _PUSH_MESSAGES and not is_from_one_node(body):
+            return _refused(403, "a node sends messages in its own name alone")
         url, headers = f"{self._target}/v1/fleet/{call}", _flower_headers(request.headers.items())
         try:
             answer = await self._client.post(url, content=body, headers=headers)
