@@ -61,7 +61,8 @@ def ask(monkeypatch):
 
     async def echo(request: Request) -> Response:
         body = await request.body()
-        return Response(body, headers={"flwr-told": str(sorted(request.headers)), "set-cookie": "no", "x-other": "no"})
+        told = {"flwr-told": str(sorted(request.headers)), "flwr-key": str(request.headers.getlist("flwr-public-key"))}
+        return Response(body, headers={**told, "set-cookie": "no", "x-other": "no"})
 
     behind = Starlette(routes=[Route("/{path:path}", echo, methods=["POST"])])
     client = httpx.AsyncClient
@@ -90,6 +91,11 @@ def test_calls_are_passed_on_with_flower_s_headers_alone(ask):
     assert "flwr-signature" in told
     assert "cookie" not in told
     assert not {"set-cookie", "x-other"} & answer.headers.keys()
+
+
+def test_of_two_keys_in_one_call_the_one_that_was_checked_is_passed_on(ask):
+    given = [("flwr-public-key", "checked"), ("flwr-public-key", "another")]
+    assert ask("POST", "/v1/fleet/get-run", headers=given).headers["flwr-key"] == "['checked']"
 
 
 def pushed(node, *senders):

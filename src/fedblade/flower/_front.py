@@ -8,7 +8,7 @@ It answers 404 to everything else.
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,12 @@ class Front:
             return _refused(408, f"the call did not arrive within {_BODY_SECONDS:.0f} seconds")
         if call == _PUSH_MESSAGES and not is_from_one_node(body):
             return _refused(403, "a node sends messages in its own name alone")
-        url, headers = f"{self._target}/v1/fleet/{call}", _flower_headers(request.headers.items())
+        url, headers = f"{self._target}/v1/fleet/{call}", _flower_headers(request.headers)
         try:
             answer = await self._client.post(url, content=body, headers=headers)
         except httpx.TransportError:
             return _refused(503, "the SuperLink does not answer at the moment")
-        return Response(answer.content, answer.status_code, _flower_headers(answer.headers.items()))
+        return Response(answer.content, answer.status_code, _flower_headers(answer.headers))
 
 
 async def _read(request: Request) -> bytes:
@@ -123,8 +123,9 @@ async def _read(request: Request) -> bytes:
     return bytes(body)
 
 
-def _flower_headers(headers: Any) -> dict[str, str]:
-    return {name: value for name, value in headers if name in _PASSED_ON or name.startswith(_FLOWER_HEADERS)}
+def _flower_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are passed on. Of a header that stands there twice, the value whose signature was checked."""
+    return {name: headers[name] for name in headers if name in _PASSED_ON or name.startswith(_FLOWER_HEADERS)}
 
 
 def _refused(status: int, text: str) -> Response:
