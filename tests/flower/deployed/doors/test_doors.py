@@ -23,7 +23,7 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedblade.engines.nodes import Request, SizeLimit
+from fedblade.engines.nodes import Request, SizeLimit, own_protocol
 from fedblade.flower import _processes
 from fedblade.flower._flwr_internals import tasks
 from fedblade.flower._grid_transport import GridTransport
@@ -109,7 +109,9 @@ def hostile_coordinator(deployment: Deployment, app: Path) -> Iterator[GridTrans
 
 
 def reply_to(transport: GridTransport, facts: Mapping[str, object]) -> str:
-    """The error in the node's reply to a greeting."""
+    """The error in the node's reply to a greeting; the node may have to come online first."""
+    while not transport.nodes():
+        time.sleep(0.2)
     (node,) = transport.nodes()
     (asked,) = transport.send([Request("hello", node, dict(facts))], 60.0)
     assert asked is not None
@@ -206,7 +208,7 @@ def test_a_node_refuses_another_configuration_than_the_one_it_has_pinned(deploym
     ]  # fmt: skip
     with hostile_coordinator(deployment, deployment.app.path) as transport:
         for change in changes:
-            facts = {"config": config | change, "num_classes": 0, "data": "shares"}
+            facts = {**own_protocol(), "config": config | change, "num_classes": 0, "data": "shares"}
             assert "its operator has pinned an app with another configuration" in reply_to(transport, facts)
     assert deployment.marks == []
 
