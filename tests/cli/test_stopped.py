@@ -12,7 +12,6 @@ from datetime import date
 
 import pytest
 
-from fedblade.cli._stop import Stopped, resumable
 from fedblade.core.stop_signals import STOP_SIGNALS
 from fedblade.results import RunDirectory
 from support.processes import processes_in
@@ -20,7 +19,7 @@ from support.processes import processes_in
 with warnings.catch_warnings():
     # The pinned typer uses a name that the pinned click announces to remove.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from fedblade.cli._stop import Stopped, stop_on_signals
+    from fedblade.cli._stop import Stopped, resumable, stop_on_signals
 
 TODAY = date.today().isoformat()
 

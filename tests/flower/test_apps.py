@@ -32,7 +32,7 @@ def context(config):
 
 
 def request():
-    message = to_message(Request("train", 5, {"round": 0}), 1.0)
+    message = to_message(Request("train", 5, {"round": 0, **own_protocol()}), 1.0)
     message.metadata.__dict__["_message_id"] = "7"
     return message
 

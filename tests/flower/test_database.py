@@ -11,8 +11,15 @@ from flwr.superlink.federation import NoOpFederationManager
 
 from fedblade.core.errors import RunFailed
 from fedblade.flower._flwr_internals.database import drop_messages, known_nodes
+from support.flower_logging import logging_kept
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's own
+
+
+@pytest.fixture(autouse=True)
+def _logging():
+    with logging_kept():
+        yield
 
 
 def opened(database) -> LinkState:

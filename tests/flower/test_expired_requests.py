@@ -21,9 +21,16 @@ from fedblade.engines.nodes import Request, SizeLimit
 from fedblade.flower import _grid_transport
 from fedblade.flower._grid_transport import GridTransport
 from fedblade.flower._messages import reply_message
+from support.flower_logging import logging_kept
 
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's own
 MODEL = {"weight": torch.zeros(100_000)}
+
+
+@pytest.fixture(autouse=True)
+def _logging():
+    with logging_kept():
+        yield
 
 
 class Handlers:

@@ -24,6 +24,8 @@ def same_file(path: Path, digest: str, owner: str) -> StateFile:
         file = read_state_file(path)
     except FileNotFoundError as error:
         raise CorruptFile(f"'{path}' is gone, and {owner} needs its client states") from error
+    except CorruptFile as error:
+        raise CorruptFile(f"{error}, and {owner} needs its client states") from error
     if file.digest != digest:
         raise CorruptFile(f"'{path}' holds other client states than {owner} needs")
     return file

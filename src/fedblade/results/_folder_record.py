@@ -97,8 +97,8 @@ def file_digest(path: Path) -> str | None:
 def changed_files(folder: Path, record: FolderRecord | None, among: Collection[str] | None = None) -> list[str]:
     """The files of a finished run with this record that were changed or removed since it ended.
 
-    Only the files `among` these are read, by default all. `config.toml` counts as changed if it does not have the
-    settings of the record, whatever its comments.
+    Only the files `among` these are read, by default all. `config.toml` counts as changed if it is gone or damaged. One
+    that was edited has no effect on a finished run.
     """
     if record is None or not record.digests:
         return []
@@ -106,9 +106,7 @@ def changed_files(folder: Path, record: FolderRecord | None, among: Collection[s
     changed = [name for name, digest in digests.items() if file_digest(folder / name) != digest]
     if among is not None and CONFIG not in among:
         return changed
-    table = config_table(folder)
-    is_same = table is not None and json_safe(with_later_settings(table)) == record.config
-    return changed if is_same else [CONFIG, *changed]
+    return [CONFIG, *changed] if config_table(folder) is None else changed
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -94,12 +94,13 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     directory = RunDirectory(folder)
     if not directory.exists:
         raise Misconfigured(f"'{folder}' holds no run (no {CONFIG}). Give the folder that `fedblade run` wrote.")
+    changed = directory.changed_files([MODEL])  # a folder of a newer format is refused here
     if not (folder / MODEL).is_file():
         raise Misconfigured(
             f"'{folder}' has no {MODEL}: the run has not finished, or was kept without it. "
             f"{resume_command(folder)} writes it, if there are checkpoints."
         )
-    if directory.changed_files([MODEL]):
+    if changed:
         raise CorruptFile(
             f"'{folder / MODEL}' is not the model that the run ended with. {resume_command(folder)} makes it again."
         )

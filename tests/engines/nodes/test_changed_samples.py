@@ -212,7 +212,7 @@ def test_a_salt_that_was_cut_is_refused(tmp_path):
         salted_digest(tmp_path, "x")
 
 
-def test_samples_of_a_function_are_those_that_a_process_read_once(tmp_path, monkeypatch):
+def test_samples_of_a_function_are_those_that_a_process_read_once(tmp_path):
     """A process that lives long trains on what it has read, and its digest says so."""
     files = saved(tmp_path / "data", [ward(k) for k in range(3)])
     (tmp_path / "once_ward.py").write_text(
@@ -221,8 +221,11 @@ def test_samples_of_a_function_are_those_that_a_process_read_once(tmp_path, monk
         f"    with np.load({files[1]!r}) as file:\n"
         "        return tuple(file[name] for name in ('x_train', 'y_train', 'x_test', 'y_test'))\n"
     )
-    monkeypatch.chdir(tmp_path)
-    run = apart(tmp_path, [files[0], "once_ward:samples", files[2]], config=config_of("fedavg", rounds=2, **CHANGES))
+    run = apart(
+        tmp_path,
+        [files[0], f"{tmp_path / 'once_ward.py'}:samples", files[2]],
+        config=config_of("fedavg", rounds=2, **CHANGES),
+    )
     setup = run.setup()
     overwritten(tmp_path, noise)()
     assert digest(trained(setup)) == digest(together([ward(k) for k in range(3)], run.config))

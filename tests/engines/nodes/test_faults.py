@@ -119,9 +119,12 @@ def trainings(monkeypatch):
 
 @pytest.mark.parametrize("method", ["scaffold", "fedblade"])
 def test_replies_to_an_earlier_attempt_count_and_nobody_trains_twice(method, monkeypatch, tmp_path):
-    """Every node needs longer than an attempt, and answers every request: also those that nobody needs any more."""
+    """Every node needs longer than an attempt, and answers every request: also those that nobody needs any more.
+
+    There are many attempts, because a busy machine needs longer still.
+    """
     config = config_of(method, rounds=3, **EVERYONE)
-    run = Far(config, tmp_path, Deployment(round_seconds=0.4, quorum=1.0, attempts=2))
+    run = Far(config, tmp_path, Deployment(round_seconds=0.4, quorum=1.0, attempts=20))
     run.transport.slow = dict.fromkeys(range(100, 105), 0.6)
     done = trainings(monkeypatch)
     setup = run.setup()

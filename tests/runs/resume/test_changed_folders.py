@@ -176,7 +176,7 @@ def test_a_line_that_nobody_has_any_more_is_named_and_set_aside(cut_short):
     (folder / "history.jsonl").write_bytes(b"\n".join(lines))
     watch = Watch()
     assert mine.run(folder, resume=True, listener=watch).summary["rounds"] == 6
-    assert any("line 2" in note and "set aside" in note for note in watch.notes)
+    assert any("line 2" in note and "set-aside" in note for note in watch.notes)
     assert any("the history lacks round 2" in note for note in watch.notes)
     assert (folder / "history.jsonl.set-aside").read_text().startswith("\\xff\\xfe{")
     rounds = [json.loads(line)["round"] for line in (folder / "history.jsonl").read_text().splitlines()]

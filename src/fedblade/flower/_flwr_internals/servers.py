@@ -2,8 +2,10 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from flwr.supercore.run import RunNotRunningException
 
 from fedblade.flower._flwr_internals.tasks import pull_sooner
 from fedblade.flower._own_user import OwnUserOnly
@@ -27,7 +29,24 @@ def run_supernode(arguments: Sequence[str]) -> None:
 
     start_client_internal.time = _Pauses()
     pull_sooner(start_client_internal)
+    start_client_internal.pull_objects = failing_when_the_run_ends(start_client_internal.pull_objects)
     _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
+
+
+def failing_when_the_run_ends(pull: Callable[..., Any]) -> Callable[..., Any]:
+    """Fetch the pieces of a message; if the run ends meanwhile, this is a failure as every other.
+
+    Flower has made a task for the message already. At a failure it ends the task, but if the run has ended it forgets
+    to: the executor would wait for hours for pieces that never come, and answer nobody else.
+    """
+
+    def pull_or_fail(*given: Any, **named: Any) -> Any:
+        try:
+            return pull(*given, **named)
+        except RunNotRunningException as error:
+            raise ConnectionAbortedError("the run has ended") from error
+
+    return pull_or_fail
 
 
 class _Pauses:

@@ -26,6 +26,8 @@ def ask_once(module):
     from flwr.app import ConfigRecord, Message, RecordDict
     from flwr.serverapp import ServerApp
 
+    from fedblade.core.errors import RunFailed
+
     def server_app(folder):
         app = ServerApp()
         app.main()(main)
@@ -36,7 +38,7 @@ def ask_once(module):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "began").write_text(str(context.run_config["resume"]))
         if folder.name == "breaks":
-            raise module.FedbladeError("the disk is full")
+            raise RunFailed("the disk is full")
         while folder.name == "endless" and not context.run_config["resume"]:
             time.sleep(0.2)
         wanted = int((folder.parent / "nodes").read_text())

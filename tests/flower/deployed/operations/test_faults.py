@@ -55,7 +55,7 @@ def test_strangers_are_refused(federation, tmp_path):
     assert "CERTIFICATE_VERIFY_FAILED" in said
     for key in (other / "node-1", NodeFolder(app.node(1)).key):
         status, said = stranger(app, ours, key)
-        assert status != 0
+        assert status != 0, said
         assert "Failed to activate SuperNode" in said
     record = read_record(app)
     elsewhere = AppFolder(tmp_path / "elsewhere")
