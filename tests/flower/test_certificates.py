@@ -51,9 +51,7 @@ def handshake(certs: Path, trusted: Path, name: str) -> None:
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "certs"
-    certificates.make_certificates(
-        folder, hosts=["flower.example.org", "10.0.0.7", "::1", "localhost"], nodes=2, days=10
-    )
+    certificates.make_certificates(folder, hosts=["flower.example.org", "10.0.0.7", "::1", "localhost"], days=10)
     return folder
 
 
@@ -91,32 +89,34 @@ def test_certificates_last_as_long_as_asked(certs):
 
 
 def test_private_keys_are_the_owners(certs):
-    private = {"ca.key", "server.key", "node-1", "node-2"}
+    private = {"ca.key", "server.key"}
     assert {path.name for path in certs.iterdir() if path.stat().st_mode & 0o077 == 0} == private
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in map(certs.joinpath, private))
 
 
-def test_flower_reads_the_node_keys(certs):
+def test_flower_reads_the_node_keys(tmp_path):
     for name in ("node-1", "node-2"):
-        private = serialization.load_ssh_private_key((certs / name).read_bytes(), None)
+        certificates.write_node_key(tmp_path / name)
+        private = serialization.load_ssh_private_key((tmp_path / name).read_bytes(), None)
         assert isinstance(private, ec.EllipticCurvePrivateKey)
         assert private.curve.name == "secp384r1"
-        assert try_load_public_key(certs / f"{name}.pub") == public_key_to_bytes(private.public_key())
-    assert (certs / "node-1").read_bytes() != (certs / "node-2").read_bytes()
+        assert try_load_public_key(tmp_path / f"{name}.pub") == public_key_to_bytes(private.public_key())
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    assert (tmp_path / "node-1").read_bytes() != (tmp_path / "node-2").read_bytes()
 
 
 def test_nothing_is_replaced(certs):
     before = {path.name: path.read_bytes() for path in certs.iterdir()}
-    with pytest.raises(Misconfigured, match=r"already holds ca\.crt, ca\.key, server\.crt, server\.key …"):
-        certificates.make_certificates(certs, nodes=3)
+    with pytest.raises(Misconfigured, match=r"already holds ca\.crt, ca\.key, server\.crt, server\.key, and"):
+        certificates.make_certificates(certs)
     assert {path.name: path.read_bytes() for path in certs.iterdir()} == before
 
 
 def test_one_file_in_the_way_is_enough(tmp_path):
-    (tmp_path / "node-2").write_text("mine")
-    with pytest.raises(Misconfigured, match="already holds node-2, "):
-        certificates.make_certificates(tmp_path, nodes=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["node-2"]
+    (tmp_path / "server.key").write_text("mine")
+    with pytest.raises(Misconfigured, match=r"already holds server\.key, "):
+        certificates.make_certificates(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["server.key"]
 
 
 @pytest.mark.parametrize("host", ["https://flower.example.org", "host:8000", "", "two words"])

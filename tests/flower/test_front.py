@@ -11,6 +11,10 @@ pytest.importorskip("flwr")
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata
+from flwr.proto.node_pb2 import Node
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -57,7 +61,8 @@ def ask(monkeypatch):
 
     async def echo(request: Request) -> Response:
         body = await request.body()
-        return Response(body, headers={"flwr-told": str(sorted(request.headers)), "set-cookie": "no", "x-other": "no"})
+        told = {"flwr-told": str(sorted(request.headers)), "flwr-key": str(request.headers.getlist("flwr-public-key"))}
+        return Response(body, headers={**told, "set-cookie": "no", "x-other": "no"})
 
     behind = Starlette(routes=[Route("/{path:path}", echo, methods=["POST"])])
     client = httpx.AsyncClient
@@ -86,6 +91,24 @@ def test_calls_are_passed_on_with_flower_s_headers_alone(ask):
     assert "flwr-signature" in told
     assert "cookie" not in told
     assert not {"set-cookie", "x-other"} & answer.headers.keys()
+
+
+def test_of_two_keys_in_one_call_the_one_that_was_checked_is_passed_on(ask):
+    given = [("flwr-public-key", "checked"), ("flwr-public-key", "another")]
+    assert ask("POST", "/v1/fleet/get-run", headers=given).headers["flwr-key"] == "['checked']"
+
+
+def pushed(node, *senders):
+    messages = [ProtoMessage(metadata=Metadata(src_node_id=sender)) for sender in senders]
+    return PushMessagesRequest(node=Node(node_id=node), messages_list=messages).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [(pushed(5, 5), 200), (pushed(5), 200), (pushed(5, 6), 403), (pushed(5, 5, 6), 403), (b"none", 403)],
+)
+def test_a_node_pushes_messages_in_its_own_name_alone(ask, content, status):
+    assert ask("POST", "/v1/fleet/push-messages", content=content).status_code == status
 
 
 @pytest.mark.parametrize(

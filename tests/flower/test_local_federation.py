@@ -65,6 +65,14 @@ def test_what_is_not_up_is_said(app):
     assert local_federation.down(app) is False
 
 
+def test_a_deployed_federation_is_started_as_it_was_before(app):
+    app.local.mkdir(exist_ok=True)
+    app.service.write_text("{}")
+    with pytest.raises(Misconfigured, match=r"Start it: fedblade flower serve .* with the --host, --port and --certs"):
+        local_federation.require_up(app)
+    assert "fedblade flower serve" in status_of(app).problem
+
+
 def test_a_record_of_processes_that_are_gone_is_not_up(app):
     write_record(app, FederationRecord(True, ProcessRecord(1, pid=1), [ProcessRecord(2, "0", pid=1)], "started"))
     with pytest.raises(Misconfigured, match="is not up"):

@@ -1,7 +1,6 @@
 """`fedblade flower`: deployment with Flower."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +32,6 @@ def certs(
         list[str] | None,
         typer.Option("--host", metavar="NAME_OR_IP", help="What nodes connect to; may be given many times."),
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=0, help="How many node keys to make.")] = 0,
     days: Annotated[
         int, typer.Option("--days", metavar="N", min=1, help="How long the server's certificate is valid.")
     ] = 365,
@@ -41,45 +39,27 @@ def certs(
         bool, typer.Option("--renew", help="Replace the server's certificate and key; the authority stays.")
     ] = False,
 ) -> None:
-    """Make a certificate authority for ten years, a certificate for the SuperLink and keys for nodes.
+    """Make a certificate authority for ten years and a certificate for the coordinator.
 
-    Existing files are never replaced, except the server's certificate and key with --renew.
+    Existing files are never replaced, except the server's certificate and key with --renew. A node makes its own key:
+    fedblade flower join.
     """
     from fedblade.flower import certificates
 
     if renew:
-        _renew(folder, host or (), nodes, days)
+        certificates.renew_server_certificate(folder, host or (), days)
+        typer.echo(
+            f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: new, valid for {days} days. The "
+            f"coordinator reads them when it starts; nodes need no change"
+        )
         return
-    certificates.make_certificates(folder, host or (), nodes, days)
+    certificates.make_certificates(folder, host or (), days)
     lines = [
-        f"{folder / certificates.CA_CERTIFICATE}: to the SuperLink, to all nodes and to everybody who starts runs",
-        f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: to the machine of the SuperLink",
+        f"{folder / certificates.CA_CERTIFICATE}: to the coordinator's machine and to all nodes (fedblade flower join)",
+        f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: to the coordinator's machine alone",
+        f"{folder / certificates.CA_KEY}: to nobody, because its owner can pose as the coordinator. Keep it offline",
     ]
-    if nodes:
-        keys = (
-            certificates.node_key(1) if nodes == 1 else f"{certificates.node_key(1)} … {certificates.node_key(nodes)}"
-        )
-        lines.append(f"{folder / keys}: each to one node, over a safe channel; then delete it here")
-        lines.append(f"{folder / '*.pub'}: to register with the SuperLink (flwr supernode register KEY.pub)")
-    lines.append(
-        f"{folder / certificates.CA_KEY}: to nobody, because its owner can pose as the SuperLink. Keep it offline"
-    )
     typer.echo("\n".join(lines))
-
-
-def _renew(folder: Path, hosts: Sequence[str], nodes: int, days: int) -> None:
-    from fedblade.core.errors import Misconfigured
-    from fedblade.flower import certificates
-
-    if nodes:
-        raise Misconfigured(
-            "--renew makes no node keys, because node keys do not end. Give --nodes without --renew, in a new folder."
-        )
-    certificates.renew_server_certificate(folder, hosts, days)
-    typer.echo(
-        f"{folder / certificates.SERVER_CERTIFICATE}, {certificates.SERVER_KEY}: new, valid for {days} days. The "
-        f"SuperLink reads them when it starts; nodes need no change"
-    )
 
 
 @flower.command()

@@ -8,7 +8,7 @@ It answers 404 to everything else.
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
-from fedblade.flower._flwr_internals.signatures import is_signed
+from fedblade.flower._flwr_internals.signatures import is_from_one_node, is_signed
 from fedblade.flower._front_limits import Limits
 from fedblade.flower.admissions import CurrentAdmissions
 from fedblade.flower.app_folder import AppFolder
 
+_PUSH_MESSAGES = "push-messages"
 _CALLS = (
-    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
+    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", _PUSH_MESSAGES, "get-run", "get-fab",
     "push-object", "pull-object", "confirm-message-received",
 )  # fmt: skip
 _CALLS_WITHOUT_KEYS = ("register-node", "unregister-node")
@@ -100,12 +101,14 @@ class Front:
             return _refused(413, f"a call has at most {_MAX_BODY} bytes")
         except (TimeoutError, ClientDisconnect):
             return _refused(408, f"the call did not arrive within {_BODY_SECONDS:.0f} seconds")
-        url, headers = f"{self._target}/v1/fleet/{call}", _flower_headers(request.headers.items())
+        if call == _PUSH_MESSAGES and not is_from_one_node(body):
+            return _refused(403, "a node sends messages in its own name alone")
+        url, headers = f"{self._target}/v1/fleet/{call}", _flower_headers(request.headers)
         try:
             answer = await self._client.post(url, content=body, headers=headers)
         except httpx.TransportError:
             return _refused(503, "the SuperLink does not answer at the moment")
-        return Response(answer.content, answer.status_code, _flower_headers(answer.headers.items()))
+        return Response(answer.content, answer.status_code, _flower_headers(answer.headers))
 
 
 async def _read(request: Request) -> bytes:
@@ -120,8 +123,9 @@ async def _read(request: Request) -> bytes:
     return bytes(body)
 
 
-def _flower_headers(headers: Any) -> dict[str, str]:
-    return {name: value for name, value in headers if name in _PASSED_ON or name.startswith(_FLOWER_HEADERS)}
+def _flower_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are passed on. Of a header that stands there twice, the value whose signature was checked."""
+    return {name: headers[name] for name in headers if name in _PASSED_ON or name.startswith(_FLOWER_HEADERS)}
 
 
 def _refused(status: int, text: str) -> Response:

@@ -71,7 +71,7 @@ class GridTransport:
             yield from self._pull_reply(id_, limit)
 
     def _pull_reply(self, id_: str, limit: SizeLimit) -> list[Reply]:
-        """The reply to a request, if it has arrived. The SuperLink makes sure that the request's node sent it."""
+        """The reply to a request, if it has arrived. The SuperLink and the front make sure that its node sent it."""
         node = self._asked[id_].node
         try:
             return [to_reply(message, id_, node, limit) for message in self._grid.pull_messages([id_])]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedblade.core.errors import CorruptFile
 from fedblade.core.tensorfile import read_tensors, write_tensors
-from fedblade.core.tree import Tree
+from fedblade.core.tree import Tree, tree_digest
 from fedblade.flower._client_states import make_run_folder
 from fedblade.flower._node_errors import failing_with
 
@@ -20,14 +20,16 @@ _ATTEMPT, _QUESTION = "attempt", "question"
 class LastAnswer:
     """The last answer of a client to questions that the coordinator may ask in several attempts.
 
-    `folder` is that of the run. The answer is recalled if a later attempt asks the same as an earlier one.
+    `folder` is that of the run. The answer is recalled if a later attempt asks the same as an earlier one, with the
+    same facts and the same tensors: a round that is done again may begin with another model.
     """
 
-    def __init__(self, folder: Path, client: int, kind: str, facts: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, client: int, kind: str, facts: Mapping[str, Any], tensors: Tree) -> None:
         self._folder, self._path = folder, folder / "answers" / f"{client}.safetensors"
         self._attempt = facts.get(_ATTEMPT)
         same = {key: value for key, value in facts.items() if key != _ATTEMPT}
-        self._question = hashlib.sha256(json.dumps([kind, same], sort_keys=True).encode()).hexdigest()
+        question = "" if self._attempt is None else json.dumps([kind, same, tree_digest(tensors)], sort_keys=True)
+        self._question = hashlib.sha256(question.encode()).hexdigest()
 
     def recall(self) -> Answer | None:
         """The answer to an earlier attempt, None if this is the first or the answer is lost."""

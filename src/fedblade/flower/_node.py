@@ -63,7 +63,7 @@ class Node:
             "tune": self._tune,
             "measure": self._measure,
         }
-        last = LastAnswer(self._folder(facts), client, kind, facts)
+        last = LastAnswer(self._folder(facts), client, kind, facts, tensors)
         if (answer := last.recall()) is not None:
             return answer
         setup = self._setup(facts, client)

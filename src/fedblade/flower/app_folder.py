@@ -63,6 +63,13 @@ class AppFolder:
         return self.local / "service.json"
 
     @property
+    def start_command(self) -> str:
+        """The command that starts the federation: `serve` if this is the app of a deployed one, otherwise `up`."""
+        if self.service.exists():
+            return f"fedblade flower serve {self.quoted}, with the --host, --port and --certs that {self.service} has"
+        return f"fedblade flower up {self.quoted}"
+
+    @property
     def certificates(self) -> Path:
         """The authority and the server's certificate."""
         return self.local / "certs"

@@ -36,7 +36,6 @@ AUTHORITY_DAYS = 3650
 WARNING_DAYS = 30
 """How many days before its end a certificate is warned about."""
 _PRIVATE, _PUBLIC = 0o600, 0o644
-_MAX_LISTED = 4
 _WHERE_IT_IS = {
     CA_CERTIFICATE: "Copy it from any node: all nodes have it.",
     CA_KEY: "It is kept offline, because its owner can pose as the server; bring it here, and take it away again after "
@@ -46,25 +45,16 @@ _WHERE_IT_IS = {
 }
 
 
-def node_key(number: int) -> str:
-    """File of a node's private key, numbered from 1; the file of the public key has the ending `.pub`."""
-    return f"node-{number}"
-
-
-def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, days: int = 365) -> list[Path]:
-    """Write an authority, a server certificate for `hosts` and this machine, and `nodes` keys; replace no file.
+def make_certificates(folder: Path, hosts: Sequence[str] = (), days: int = 365) -> None:
+    """Write an authority and a server certificate for `hosts` and this machine; replace no file.
 
     The server's certificate is valid for `days`, the authority's for ten years.
     """
-    names = list(_FILES)
-    names += [name for number in range(1, nodes + 1) for name in (node_key(number), f"{node_key(number)}.pub")]
-    existing = [name for name in names if (folder / name).exists()]
+    existing = [name for name in _FILES if (folder / name).exists()]
     if existing:
-        more = " …" if len(existing) > _MAX_LISTED else ""
         raise Misconfigured(
-            f"'{folder}' already holds {', '.join(existing[:_MAX_LISTED])}{more}, and keys in use are not replaced. "
-            f"Choose another folder, or renew the server's certificate with --renew. Keys for more nodes may come from "
-            f"another folder too, because node keys do not depend on the authority."
+            f"'{folder}' already holds {', '.join(existing)}, and keys in use are not replaced. Choose another folder, "
+            f"or renew the server's certificate with --renew."
         )
     _check_days(days, AUTHORITY_DAYS)
     subject_names = alternative_names(hosts)
@@ -75,9 +65,6 @@ def make_certificates(folder: Path, hosts: Sequence[str] = (), nodes: int = 0, d
     _write(folder / CA_KEY, pem(authority.key), _PRIVATE)
     _write(folder / SERVER_CERTIFICATE, pem(server), _PUBLIC)
     _write(folder / SERVER_KEY, pem(server_key), _PRIVATE)
-    for number in range(1, nodes + 1):
-        write_node_key(folder / node_key(number))
-    return [folder / name for name in names]
 
 
 def renew_server_certificate(folder: Path, hosts: Sequence[str] = (), days: int = 365) -> None:

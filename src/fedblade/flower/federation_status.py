@@ -34,7 +34,7 @@ def status_of(app: AppFolder) -> Status:
     record = read_record(app)
     if record is None or not _processes.running(app):
         stopped = {"state": "not running", "port": None, "pid": None, "restarts": 0}
-        return Status(False, stopped, [], [], problem=f"not up. Start it: fedblade flower up {app.quoted}")
+        return Status(False, stopped, [], [], problem=f"not up. Start it: {app.start_command}")
     states: dict[str, str] = {}
     runs: list[dict[str, Any]] = []
     problem = "" if record.phase == "started" else record.error or "still starting"

@@ -71,7 +71,7 @@ def require_up(app: AppFolder) -> FederationRecord:
     """The record of a local federation that is up; raises an error if it is not."""
     record = read_record(app)
     if record is None or not _processes.running(app):
-        raise Misconfigured(f"'{app.path}' is not up. Start it: fedblade flower up {app.quoted}")
+        raise Misconfigured(f"'{app.path}' is not up. Start it: {app.start_command}")
     return record
 
 

@@ -17,7 +17,8 @@ pytest.importorskip("flwr")
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.common.constant import TIMESTAMP_HEADER
-from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -163,6 +164,9 @@ def test_only_a_node_s_own_key_opens_its_messages(deployment, front):
     assert front.post(path, content=other, headers=signed(key)).status_code == 401
     assert front.post(path, content=own, headers=signed(key)).status_code == 200
     assert front.post(path, content=bytes(17 * 2**20), headers=signed(key)).status_code == 413
+    in_another_name = [Message(metadata=Metadata(src_node_id=admitted + 1))]
+    push = PushMessagesRequest(node=Node(node_id=admitted), messages_list=in_another_name).SerializeToString()
+    assert front.post("/v1/fleet/push-messages", content=push, headers=signed(key)).status_code == 403
 
 
 def deployment_nodes(deployment: Deployment) -> list[int]:

@@ -181,7 +181,8 @@ def test_a_stranger_is_refused_and_disturbs_no_run(federation, tmp_path, fault):
     federation.make(rounds=1)
     federation.call("up")
     other, ours = tmp_path / "other", federation.app.certificates / "ca.crt"
-    certificates.make_certificates(other, nodes=1)
+    certificates.make_certificates(other)
+    certificates.write_node_key(other / "node-1")
     authority = other / "ca.crt" if fault == "wrong CA" else ours
     assert stranger(federation, authority, other / "node-1") != 0
     said = (federation.app.logs / "another.log").read_text()

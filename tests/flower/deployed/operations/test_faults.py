@@ -48,7 +48,8 @@ def test_strangers_are_refused(federation, tmp_path):
     """A node or a command that trusts another authority, a key that nobody registered, and a key that is in use."""
     federation.up(2)
     app, other = federation.app, tmp_path / "other"
-    certificates.make_certificates(other, nodes=1)
+    certificates.make_certificates(other)
+    certificates.write_node_key(other / "node-1")
     ours = app.certificates / "ca.crt"
     status, said = stranger(app, other / "ca.crt", other / "node-1")
     assert status != 0
