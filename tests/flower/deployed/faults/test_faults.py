@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _arguments, _processes, certificates
+from fedblade.flower import _arguments, _processes, admissions, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower._supervisor import NODE
@@ -23,19 +23,20 @@ MISSING = "count_missing_clients"
 
 
 @contextmanager
-def another_node(federation, clients):
-    """A node with its own processes beside those of the federation; its folder, before they are started."""
+def another_node(federation, clients, admitted):
+    """A node with its own processes beside those of the federation; its key replaces that of the client `admitted`."""
     app, folder = federation.app, NodeFolder(federation.folder.parent / "another")
     settings = NodeSettings(federation.record.address, clients, app_digest(app))
     make_node(folder, settings, app.certificates / certificates.CA_CERTIFICATE)
+    admissions.revoke(app, admitted)
+    node_id = admissions.admit(app, folder.public_key, [admitted]).node_id
     with SuperLink(app) as superlink:
-        node_id = superlink.register(folder.public_key)
         process = _processes.start(
             app, _arguments.module("_supervisor", NODE, str(folder.path)), "another.log", app.home
         )
         try:
             wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
-            yield node_id
+            yield node_id, folder.path
         finally:
             _processes.end_all(folder, 10.0)
             process.wait()
@@ -149,7 +150,7 @@ def test_a_client_joins_between_rounds_of_a_run_that_began_without_it(federation
     federation.hold(0, 2)
     run = federation.run()
     federation.reached(0, 2)
-    with another_node(federation, clients="2") as newcomer:
+    with another_node(federation, clients="2", admitted=2) as (newcomer, _):
         federation.let_go()
         federation.ended(run)
     assert [row.get(MISSING, 0) for row in federation.rows()] == [1, 1, 0]
@@ -160,15 +161,19 @@ def test_a_client_joins_between_rounds_of_a_run_that_began_without_it(federation
     assert {client: member["first_round"] for client, member in members.items()} == {"0": 0, "1": 0, "2": 3}
 
 
-def test_two_nodes_for_one_client_are_refused_by_name(federation):
-    federation.make()
+def test_a_node_that_claims_a_client_of_another_key_is_refused_and_logs_the_reason(federation):
+    federation.make(**{"flower.min_clients": 2, "flower.round_seconds": 60})
     federation.call("up")
-    with another_node(federation, clients="0") as second:
-        error = federation.ended(federation.run(), status=1)
-    first = federation.record.nodes[0].node_id
-    assert first in error
-    assert second in error
-    assert "client 0" in error
+    said = "it claims client 0, for which it is not admitted"
+    with another_node(federation, clients="0", admitted=2) as (hostile, folder):
+        federation.ended(federation.run())
+        logs = "".join(log.read_text(errors="replace") for log in folder.rglob("*.log"))
+    assert f"the coordinator has refused this node: {said}" in logs
+    events = [json.loads(line) for line in federation.events()]
+    assert {(event["node"], event["reason"]) for event in events if event["event"] == "refused node"} == {
+        (hostile, said)
+    }
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("fault", ["wrong CA", "unregistered key"])
