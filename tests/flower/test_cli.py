@@ -1,6 +1,7 @@
 """`fedblade flower` without processes: what it prints, and mistakes in one line."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -24,6 +25,15 @@ def cli(capsys, tmp_path, monkeypatch):
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def umask():
+    """`serve` and `node` change the umask of their process, which here is that of all tests."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
