@@ -51,6 +51,7 @@ def finish() -> Callable[..., None]:
 
     def write(run: PlannedRun, accuracies: Sequence[float], **summary: Any) -> None:
         run.folder.mkdir(parents=True)
+        (run.folder / "config.toml").write_text(run.config.to_toml())
         rows = [{"round": n, "test_accuracy": value, "seconds": 30.0 * n} for n, value in enumerate(accuracies, 1)]
         (run.folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (run.folder / "summary.json").write_text(json.dumps({"status": "finished", **summary}))
