@@ -1,12 +1,16 @@
 """Flower's two servers, the SuperLink and the SuperNode, as processes of ours."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx
+from flwr.supercore.logger import log
 from flwr.supercore.run import RunNotRunningException
 
+from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
 from fedblade.flower._flwr_internals.tasks import pull_sooner
 from fedblade.flower._own_user import OwnUserOnly
 
@@ -26,11 +30,36 @@ def run_supernode(arguments: Sequence[str]) -> None:
     """Run a SuperNode in this process whose own port answers only processes of this user."""
     from flwr.supernode import main, start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
+    from flwr.supernode.fleet_http_client import FleetHttpClient
 
+    FleetHttpClient._unary_unary = saying_why_refused(FleetHttpClient._unary_unary)
     start_client_internal.time = _Pauses()
     pull_sooner(start_client_internal)
     start_client_internal.pull_objects = failing_when_the_run_ends(start_client_internal.pull_objects)
     _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
+
+
+def saying_why_refused(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A call of a node to the coordinator. If the coordinator does not know the key, the log of the node says so.
+
+    Flower ends the SuperNode then without a word, and with status 0.
+    """
+
+    def call_or_say(*given: Any, **named: Any) -> Any:
+        try:
+            return call(*given, **named)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == httpx.codes.UNAUTHORIZED:
+                reason = printable(error.response.text, REASON_CHARACTERS)
+                log(
+                    logging.ERROR,
+                    "The coordinator refuses this node: %s. Ask whether the node's key is admitted (fedblade flower "
+                    "admit) or was revoked, and check this machine's clock.",
+                    reason,
+                )
+            raise
+
+    return call_or_say
 
 
 def failing_when_the_run_ends(pull: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import RunFailed
-from fedblade.flower import _processes, certificates
+from fedblade.flower import _arguments, _processes, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._record import read_record
 from fedblade.flower._superlink import SuperLink, write_connection
@@ -34,7 +34,7 @@ def stranger(app: AppFolder, authority: Path, key: Path) -> tuple[int, str]:
     record = read_record(app)
     assert record is not None
     arguments = [
-        _processes.command("flower-supernode"), "--superlink", record.address,
+        *_arguments.module("_supernode_process"), "--superlink", record.address,
         "--root-certificates", str(authority), "--auth-supernode-private-key", str(key),
         "--port", str(free_ports(1)[0]), "--max-retries", "1",
     ]  # fmt: skip
@@ -56,6 +56,7 @@ def test_strangers_are_refused(federation, tmp_path):
     assert "CERTIFICATE_VERIFY_FAILED" in said
     _, said = stranger(app, ours, other / "node-1")
     # Flower's SuperNode ends itself at the front's status 401, with exit status 0.
+    assert "The coordinator refuses this node" in said
     assert "SuperNode terminated" in said
     status, said = stranger(app, ours, NodeFolder(app.node(1)).key)
     assert status != 0, said
