@@ -20,8 +20,8 @@ _DIGITS, _FRAME_DIGITS = 4, 3
 """Significant digits for the script; a pixel of a logarithmic scale is a step of more than a hundredth."""
 
 
-def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: bool) -> str:
-    """The chart as SVG, with a legend if `keyed`; `name` must be unique within a page."""
+def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: bool, alone: bool = False) -> str:
+    """The chart as SVG, with a legend if `keyed`; `name` must be unique within a page. `alone` is for a file."""
     width, height = size
     panel = _thinned(chart.panel, keyed=keyed)
     left = 52 if width > _COMPACT else 4
@@ -39,6 +39,7 @@ def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: boo
         title=chart.title,
         desc=chart.about,
         name=name,
+        alone=alone,
         data_x=x.for_script,
         data_y=y.for_script,
     )

@@ -1,16 +1,15 @@
 """A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fedblade.config.run_config import FROM_PYTHON, RunConfig
+from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RunListener
-from fedblade.data import Dataset, as_dataset
-from fedblade.models import user_module
+from fedblade.data import Dataset
+from fedblade.runs._given_objects import take_objects
 from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
 from fedblade.runs._request import RunRequest
@@ -52,13 +51,13 @@ def run(
     beside `out`. `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
-    dataset = _take_object(overrides, "dataset", as_dataset)
-    model = _take_object(overrides, "model", user_module)
+    given = take_objects(overrides)
     ranks = join_ranks()
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
+    listener = listener or NoteLogger()
+    return RunJob(checked, folder, resume, restart, listener, profile, given.dataset, given.model, ranks).execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -88,12 +87,3 @@ def execute(
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
     return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
-
-
-def _take_object(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
-    """An object that was passed instead of a name, converted. In `overrides` it is replaced by `FROM_PYTHON`."""
-    value = overrides.get(key)
-    if value is None or isinstance(value, str | Mapping):
-        return None
-    overrides[key] = FROM_PYTHON
-    return convert(value)
