@@ -15,7 +15,7 @@ from fedblade.results import Group, TableCell, TableColumn
 WIDE, NARROW = 1100.0, 352.0
 _LEAD = (560.0, 352.0)
 _SMALL = (380.0, 236.0)
-_TALL_ON_NARROW = 250.0
+_TALL_ON_NARROW, _LEAD_ON_NARROW = 250.0, 212.0
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def trusted(drawing: str) -> Markup:
 
 def wide_picture(chart: Chart, *, tall: float) -> Picture:
     """A chart in full width, drawn for wide and for narrow screens."""
-    return _two_drawings(chart, (WIDE, tall))
+    return _two_drawings(chart, (WIDE, tall), min(tall, _TALL_ON_NARROW))
 
 
 def lead_picture(chart: Chart) -> Picture:
     """A chart in a good half of the width, drawn for wide and for narrow screens."""
-    return _two_drawings(chart, _LEAD)
+    return _two_drawings(chart, _LEAD, _LEAD_ON_NARROW)
 
 
 def small_pictures(charts: Sequence[Chart]) -> list[Block]:
@@ -171,9 +171,9 @@ def map_panels(maps: ClassMaps, groups: Sequence[Group]) -> list[Block]:
     return [Frames(maps.shown.rounds, [Grid(pictures, panels=True, scale=scale)]), Paragraph(maps.reading)]
 
 
-def _two_drawings(chart: Chart, size: tuple[float, float]) -> Picture:
+def _two_drawings(chart: Chart, size: tuple[float, float], narrow_height: float) -> Picture:
     wide = draw_lines(chart, size, name=f"{chart.name}-wide")
-    narrow = draw_lines(chart, (NARROW, min(size[1], _TALL_ON_NARROW)), name=f"{chart.name}-narrow")
+    narrow = draw_lines(chart, (NARROW, narrow_height), name=f"{chart.name}-narrow")
     return Picture(chart.title, trusted(wide), trusted(narrow), chart.reading, chart.seen, script_data(chart))
 
 

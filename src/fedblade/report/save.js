@@ -8,7 +8,7 @@
   const SHARPNESS = 2;
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const labels = JSON.parse(document.getElementById("methods").textContent);
-  const space = "http://www.w3.org/2000/svg";
+  const space = document.querySelector("svg").namespaceURI;
   const make = (name, attributes, content = "") => {
     const element = document.createElementNS(space, name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -73,7 +73,7 @@
     const [legend, room] = svg.dataset.map ? [make("g", {}), 0] : legendOf(copy, width);
     const top = 30;
     const size = { width, height: top + height + room };
-    const picture = make("svg", { xmlns: space, ...size, viewBox: `0 0 ${size.width} ${size.height}` });
+    const picture = make("svg", { ...size, viewBox: `0 0 ${size.width} ${size.height}` });
     for (const name of ["font-family", "font-size"]) picture.setAttribute(name, svg.getAttribute(name));
     const drawing = make("g", { transform: `translate(0 ${top})` });
     drawing.append(...copy.childNodes);
