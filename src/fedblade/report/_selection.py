@@ -45,7 +45,7 @@ class Selection:
         return (
             f"There are {len(self.groups)} groups of runs. Charts draw the {len(self.drawn)} with the highest mean "
             "accuracy. The grey band has the middle 80 % of all groups at each place, and the dotted line in it is "
-            "their median. Tables list all groups."
+            "their median. Tables scroll, and list all groups."
         )
 
     def place(self, index: int) -> int | None:
