@@ -33,7 +33,7 @@ def notebook_html(title: str, tables: Sequence[Table], groups: Sequence[Group]) 
                 }
                 for chart in charts
             ],
-            legend=[(name, _address(swatch)) for name, swatch in shown.legend],
+            legend=[(name, _address(swatch)) for name, swatch in shown.legend] if len(groups) > 1 else [],
         )
     )
 
@@ -41,5 +41,5 @@ def notebook_html(title: str, tables: Sequence[Table], groups: Sequence[Group]) 
 def _address(drawing: str) -> str:
     """A drawing as the address of an image."""
     namespace = "http://www.w3.org/2000/svg"
-    alone = drawing if namespace in drawing else drawing.replace("<svg ", f'<svg xmlns="{namespace}" ', 1)
+    alone = drawing if namespace in drawing else str(drawing).replace("<svg ", f'<svg xmlns="{namespace}" ', 1)
     return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode('utf-8', errors='replace')).decode('ascii')}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from fedblade.config.run_config import FROM_PYTHON
+from fedblade.config.run_config import FROM_PYTHON, RunConfig
 from fedblade.data import Dataset, as_dataset
 from fedblade.models import user_module
 
@@ -15,12 +15,16 @@ from fedblade.models import user_module
 class GivenObjects:
     """The data set and the model that were passed as objects; None where the configuration names them."""
 
-    dataset: Dataset | None = None
+    data: Dataset | None = None
     model: nn.Module | None = None
 
     def __bool__(self) -> bool:
         """Whether there is any object, which only this process has."""
-        return self.dataset is not None or self.model is not None
+        return self.data is not None or self.model is not None
+
+    def dataset(self, config: RunConfig) -> Dataset | None:  # noqa: ARG002
+        """The data set of a run with this configuration, None if the configuration names it."""
+        return self.data
 
 
 def take_objects(overrides: dict[str, Any]) -> GivenObjects:

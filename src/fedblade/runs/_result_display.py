@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedblade.results import Table, duration, over_last_rounds, percent, size
+from fedblade.results import Table, over_last_rounds, percent, size
 
 _ACCURACIES = ("final_accuracy", "last10_accuracy", "personal_accuracy")
 
@@ -29,7 +29,7 @@ def result_table(summary: Mapping[str, Any], path: Path | None) -> Table:
         (f"final accuracy, % ({whose})", percent(summary.get("final_accuracy"))),
         (f"mean of {last}, %", percent(summary.get("last10_accuracy"))),
         *([] if personal is None else [("personal models, %", percent(personal))]),
-        ("training time", duration(summary.get("seconds"))),
+        ("training", f"{summary['seconds']:.1f} s"),
         ("sent up / down", f"{size(summary.get('bytes_up'))} / {size(summary.get('bytes_down'))}"),
         ("folder", "none" if path is None else str(path)),
     ]

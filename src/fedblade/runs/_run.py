@@ -33,9 +33,8 @@ def run(
 
     `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
     and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
-    255. Tables are used as they are. Pictures may have their channels last. Labels other than 0, 1, 2, … are numbered
-    in ascending order. Torch datasets with random transforms are read again in every epoch. `Result.model.predict`
-    takes inputs in the form of the training data and gives labels of the training data (docs/own-data.md).
+    255. Labels other than 0, 1, 2, … are numbered in ascending order. Torch datasets with random transforms are read
+    again in every epoch. `Result.model.predict` takes inputs in the form of the training data (docs/own-data.md).
 
     `model` may also be a torch module; the run copies it. If the module ends in a linear layer with one output per
     class, the layer is cut off and the head starts from its weights if the head has that form. Otherwise the output of
@@ -55,9 +54,10 @@ def run(
     ranks = join_ranks()
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
+    dataset = given.dataset(checked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    listener = listener or NoteLogger()
-    return RunJob(checked, folder, resume, restart, listener, profile, given.dataset, given.model, ranks).execute()
+    job = RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, given.model, ranks)
+    return job.execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:

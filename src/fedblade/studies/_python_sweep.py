@@ -94,34 +94,43 @@ def sweep(
     arguments are those of `fedblade.compare`.
     """
     changes = overrides | ({"evaluation.on": "validation"} if validation else {})
-    trainer, kept = Trainer(take_objects(changes), listener, jobs), out is not None
+    trainer = Trainer(take_objects(changes), listener, jobs)
     with study_folder(out) as folder:
         trials = plan_sweep(config, _axes(grid), folder, overrides=changes, seeds=seed_list(seeds), uneven=uneven)
-        runs = [run for trial in trials for run in trial.runs]
-        failed = trainer.train(runs)
-        best = select_best(trials)
-        tables = [sweep_table(trials, best, "validation" if validation else "test")]
-        tested = {method: trial.on_test_set() for method, trial in best.items()} if validation else {}
-        if tested:
-            test_runs = [run for trial in tested.values() for run in trial.runs]
-            failed, runs = failed | trainer.train(test_runs), runs + test_runs
-            tables.append(sweep_table(list(tested.values()), {}, "test"))
-        records = records_of(runs, failed)
+        return _trained(trainer, trials, None if out is None else Path(out), validation=validation)
 
-        def done(trial: Trial) -> SweepTrial:
-            again = tested.get(trial.method) if best.get(trial.method) is trial else None
-            ended, ended_again = (
-                tuple(result for run in planned for result in trainer.results(run, kept=kept))
-                for planned in (trial.runs, () if again is None else again.runs)
-            )
-            return SweepTrial(trial.method, trial.values, trial.accuracy(), ended, ended_again)
 
-        ended = {id(trial): done(trial) for trial in trials}
-    all_trials = tuple(ended.values())
-    results = tuple(result for trial in all_trials for result in (*trial.results, *trial.tested))
-    chosen = {method: ended[id(trial)] for method, trial in best.items()}
-    path = None if out is None else Path(out)
-    return Sweep(results, failed, path, records, all_trials, chosen, tuple(tables))
+def _trained(trainer: Trainer, trials: Sequence[Trial], path: Path | None, *, validation: bool) -> Sweep:
+    """Train the trials, and with `validation` the best of every method again on the test set."""
+    runs = [run for trial in trials for run in trial.runs]
+    failed = trainer.train(runs)
+    best = select_best(trials)
+    tables = [sweep_table(trials, best, "validation" if validation else "test")]
+    again = {id(trial): trial.on_test_set() for trial in best.values()} if validation else {}
+    if again:
+        test_runs = [run for trial in again.values() for run in trial.runs]
+        failed, runs = failed | trainer.train(test_runs), runs + test_runs
+        tables.append(sweep_table(list(again.values()), {}, "test"))
+
+    def results_of(trial: Trial | None) -> tuple[Result, ...]:
+        planned = () if trial is None else trial.runs
+        return tuple(result for run in planned for result in trainer.results(run, kept=path is not None))
+
+    ended = {
+        id(trial): SweepTrial(
+            trial.method, trial.values, trial.accuracy(), results_of(trial), results_of(again.get(id(trial)))
+        )
+        for trial in trials
+    }
+    return Sweep(
+        results=tuple(result for trial in ended.values() for result in (*trial.results, *trial.tested)),
+        failed=failed,
+        path=path,
+        runs=records_of(runs, failed),
+        trials=tuple(ended.values()),
+        chosen={method: ended[id(trial)] for method, trial in best.items()},
+        tables=tuple(tables),
+    )
 
 
 def _axes(grid: Mapping[str, Sequence[Any]]) -> list[Axis]:
