@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+import fedblade
+
 BREAKS = """
 from dataclasses import replace
 
@@ -148,3 +150,13 @@ def test_the_table_and_the_report_count_rounds_to_the_same_accuracy(cli, small, 
 def test_the_table_says_what_personal_models_were_measured_on(cli, small, split, said):
     command = ("compare", *small, "--methods", "local_ce", "--seeds", "1", "--set", f"dataset.test_split={split}")
     assert said in " ".join(cli(*command, "--out", "c").done().out.split())
+
+
+def test_runs_from_python_are_those_of_the_command(cli, small, tmp_path):
+    settings = {"model": "mlp", "hidden": [16], "dim": 8, "num_clients": 6, "clients_per_round": 3, "rounds": 3,
+                "epochs": 1, "metrics": ["accuracy", "spectrum", "drift"]}  # fmt: skip
+    fedblade.compare(methods=["fedavg", "fedprox"], seeds=[1], out=tmp_path / "c", **settings)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "c").glob("*/model.safetensors")}
+    cli("compare", *small, "--methods", "fedavg,fedprox", "--seeds", "1", "--out", "c").done()
+    assert len(before) == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before

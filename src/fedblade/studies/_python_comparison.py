@@ -25,7 +25,7 @@ class Comparison(Study):
         seeds = {run.seed for run in self.runs}
         return f"Comparison of {listing(methods)} on {listing(data)}, {plural(len(seeds), 'seed')}"
 
-    def _tables(self) -> list[Table]:
+    def _numbers(self) -> list[Table]:
         groups = group_runs(self.runs)
         return [comparison_table(compare_groups(groups, suggest_threshold(groups)), "terminal")]
 

@@ -70,7 +70,7 @@ class Sweep(Study):
         methods = list(dict.fromkeys(trial.method for trial in self.trials))
         return f"Sweep of {plural(len(self.trials), 'trial')} for {listing(methods)}"
 
-    def _tables(self) -> Sequence[Table]:
+    def _numbers(self) -> Sequence[Table]:
         return self.tables
 
 

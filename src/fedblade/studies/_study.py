@@ -2,15 +2,16 @@
 
 import contextlib
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.listener import RunListener
 from fedblade.display import Display, data_frame, summary_row
-from fedblade.results import SUMMARY, RunRecord, read_runs, text_table
+from fedblade.results import SUMMARY, RunRecord, Table, read_runs, text_table
 from fedblade.runs import GivenObjects, NoteLogger, Result, stored_result
 from fedblade.studies._jobs import AUTO, plan_jobs
 from fedblade.studies._planned_run import PlannedRun
@@ -46,8 +47,7 @@ class Study(Display):
         return self.results[index]
 
     def __repr__(self) -> str:
-        folder = [] if self.path is None else [f"folder: {self.path}"]
-        return "\n".join([self._title(), *map(text_table, self._tables()), *self._failures(), *folder])
+        return "\n".join([self._title(), *map(text_table, self._tables())])
 
     def to_pandas(self) -> "DataFrame":
         """The numbers of the summaries as a frame of pandas with a row for each run; needs the extra `pandas`."""
@@ -56,8 +56,16 @@ class Study(Display):
     def _records(self) -> Sequence[RunRecord]:
         return self.runs
 
-    def _failures(self) -> list[str]:
-        return [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+    @abstractmethod
+    def _numbers(self) -> Sequence[Table]:
+        """The tables of the study."""
+
+    def _tables(self) -> list[Table]:
+        """The tables, with the runs that failed and the folder below the last one."""
+        *before, last = self._numbers()
+        failures = [f"{label} failed: {reason}" for label, reason in self.failed.items()]
+        folder = [] if self.path is None else [f"folder: {self.path}"]
+        return [*before, replace(last, notes=[*last.notes, *failures, *folder])]
 
     def _page(self) -> Path:
         return Path(f"report-{type(self).__name__.lower()}.html") if self.path is None else self.path / "report.html"
