@@ -64,6 +64,8 @@ def test_a_node_killed_in_a_round_is_missed_and_the_run_goes_on(federation):
     federation.ended(run)
     rows = federation.rows()
     assert [row.get(MISSING, 0) for row in rows] == [0, 1, 1]
+    assert [row["contributors"] for row in rows] == [[0, 1, 2], [0, 1], [0, 1]]
+    assert any("client 2" in flag for flag in federation.summary()["flags"])
     # The deadline ends the round, or Flower, which misses a node's heartbeat for a minute at most.
     assert all(row["seconds"] < 60 for row in rows)
 
@@ -144,7 +146,7 @@ def test_a_run_whose_superlink_is_gone_for_long_ends_and_is_resumed_to_the_same_
     finally:
         _processes.end(app, [again.pid], 10.0)
         again.wait()
-    assert json.loads((federation.out / "summary.json").read_text())["status"] == "interrupted"
+    assert federation.summary()["status"] == "interrupted"
     assert len(federation.rows()) == 1
     federation.let_go()
     federation.call("down")
