@@ -28,7 +28,7 @@ def test_a_reply_in_the_sum_is_taken_back_and_the_others_are_repeated(tmp_path, 
     far = run.trained()
     assert [row["contributors"] for row in far.history] == [[0, 2, 3, 4]] * 3
     assert [row["count_refused_replies"] for row in far.history if "count_refused_replies" in row] == [1]
-    assert digest(far) == digest(alone(config, dict.fromkeys(range(3), {1})))
+    assert digest(far) == digest(alone(config, {round_: {1} for round_ in range(3)}))
     (refused,) = run.refused()
     assert (refused["client"], refused["node"], refused["round"]) == (1, "101", 1)
     assert refused["reason"] == "its node is no longer admitted"
