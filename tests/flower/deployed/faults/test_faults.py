@@ -38,8 +38,9 @@ def another_node(federation, clients, admitted):
             wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
             yield node_id, folder.path
         finally:
+            process.terminate()
+            process.wait(60)
             _processes.end_all(folder, 10.0)
-            process.wait()
 
 
 def stranger(federation, authority, key):
