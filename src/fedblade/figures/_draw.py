@@ -6,7 +6,7 @@ matplotlib is imported when a figure is made. The same runs give the same bytes.
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +35,12 @@ def need_matplotlib() -> Any:
     return matplotlib
 
 
-def draw(panels: Sequence[Panel], width: float) -> "Figure":
-    """A figure of the panels in rows, `width` inches wide."""
+def draw(panels: Sequence[Panel], width: float, make_figure: "Callable[[float], Figure] | None" = None) -> "Figure":
+    """A figure of the panels in rows, `width` inches wide. `make_figure` makes an empty one of a width."""
     with need_matplotlib().rc_context(RC):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         columns = _columns(panels, width)
         rows = math.ceil(len(panels) / columns)
-        figure = Figure(figsize=(width, 1.0), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = (make_figure or _figure_for_a_file)(width)
         axes = _axes(figure, len(panels), columns)
         extra, height = 0.0, _panel_height(panels, width / columns)
         if isinstance(panels[0], LinePanel):
@@ -72,6 +68,16 @@ def _axes(figure: "Figure", count: int, columns: int) -> list["Axes"]:
         span = parts // (columns if index < count - last else last)
         axes.append(figure.add_subplot(grid[row, column * span : (column + 1) * span]))
     return axes
+
+
+def _figure_for_a_file(width: float) -> "Figure":
+    """An empty figure that no window shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 1.0), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _columns(panels: Sequence[Panel], width: float) -> int:

@@ -22,8 +22,13 @@ _DIGITS, _FRAME_DIGITS = 4, 3
 """Significant digits for the script; a pixel of a logarithmic scale is a step of more than a hundredth."""
 
 
-def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, most: int = MOST_POINTS) -> str:
-    """The chart as SVG, without a legend, for the page has one; `name` must be unique within a page."""
+def draw_lines(
+    chart: Chart, size: tuple[float, float], *, name: str, most: int = MOST_POINTS, alone: bool = False
+) -> str:
+    """The chart as SVG, without a legend, for the page has one; `name` must be unique within a page.
+
+    A picture that stands `alone` has all that a file of its own needs.
+    """
     width, height = size
     panel = _thinned(chart.panel, most)
     top, bottom = 12.0, height - _BOTTOM
@@ -39,6 +44,7 @@ def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, most: int 
         title=chart.title,
         desc=chart.about,
         name=name,
+        alone=alone,
         data_x=x.for_script,
         data_y=y.for_script,
     )

@@ -52,7 +52,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
     answers = [(section, answer) for section in sections if (answer := section_answer(groups, section.name))]
     answered = {section.name for section, _ in answers}
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             heading=title or default_heading(groups),
@@ -70,7 +70,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
 
 
 @functools.cache
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
     """The templates of the page; everything they print is escaped unless it is a drawing of this package."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedblade.report"),

@@ -1,32 +1,49 @@
 """The result of a run: of a run that just ended, read from a run folder, or received from rank 0."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
+from fedblade.display import Display, data_frame
+from fedblade.results import (
+    CLIENTS,
+    DIAGNOSTICS,
+    METRICS,
+    MODEL,
+    PARTITION,
+    RunDirectory,
+    RunRecord,
+    Table,
+    read_runs,
+    record_in_memory,
+)
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
+from fedblade.runs._request import folder_name
+from fedblade.runs._result_display import result_line, result_table
 from fedblade.runs._setup import Setup
-from fedblade.runs._summary import past_on_record, summarise
+from fedblade.runs._summary import partition_record, past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
 from fedblade.runs._tuning import ClientRecord
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
+
+@dataclass(frozen=True, repr=False)
+class Result(Display):
+    """A finished run. A notebook shows it as a table and a curve.
 
     - `history`: one record per round.
     - `summary`: the contents of `summary.json`. Its `personal_std` is the standard deviation over clients (n): it says
@@ -44,6 +61,40 @@ class Result:
     clients: list[ClientRecord] = field(default_factory=list)
     profile: Profile | None = None
     read_diagnostics: Callable[[], list[RoundRecord]] = field(default=list, repr=False, compare=False)
+    read_record: Callable[[], RunRecord] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return result_line(self.summary, self.path)
+
+    def to_pandas(self) -> "DataFrame":
+        """The history as a frame of pandas with a row for each round; needs the extra `pandas`."""
+        return data_frame(self.history)
+
+    def with_all_in_memory(self) -> "Result":
+        """The same result without its folder, which may be removed then."""
+        diagnostics, record = self.diagnostics, self._record()
+        return replace(self, path=None, read_diagnostics=lambda: diagnostics, read_record=lambda: record)
+
+    def _record(self) -> RunRecord:
+        if self.read_record is not None:
+            return self.read_record()
+        if self.path is None:
+            raise RuntimeError("a result without a folder was made without its record")
+        return read_runs([self.path])[0]
+
+    def _records(self) -> list[RunRecord]:
+        return [self._record()]
+
+    def _title(self) -> str:
+        return f"{self.summary['method']} on {self.summary['dataset']}, seed {self.summary['seed']}"
+
+    def _tables(self) -> list[Table]:
+        return [result_table(self.summary, self.path)]
+
+    def _page(self) -> Path:
+        if self.path is not None:
+            return self.path / "report.html"
+        return Path(f"report-{folder_name(self.summary['method'])}-seed{self.summary['seed']}.html")
 
     @cached_property
     def diagnostics(self) -> list[RoundRecord]:
@@ -59,7 +110,28 @@ def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) 
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
     summary = summarise(setup, driver.history, "finished", driver.clients, past_on_record(directory))
-    return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=driver.diagnostics.records)
+    diagnostics = driver.diagnostics.records
+    record = (
+        None if path is not None else _record_in_memory(setup, driver.history, summary, driver.clients, diagnostics)
+    )
+    return Result(
+        driver.history, summary, model, path, driver.clients, read_diagnostics=diagnostics, read_record=record
+    )
+
+
+def _record_in_memory(
+    setup: Setup,
+    history: list[RoundRecord],
+    summary: dict[str, Any],
+    clients: list[ClientRecord],
+    diagnostics: Callable[[], list[RoundRecord]],
+) -> Callable[[], RunRecord]:
+    """Reads a run that has no folder. What it keeps is small: no data and no model."""
+    config, partition = setup.config.table(), partition_record(setup, None)
+    fields = [described for metric in setup.metrics for described in metric.fields]
+    return lambda: record_in_memory(
+        config, summary, partition, fields, history=history, diagnostics=diagnostics(), clients=clients
+    )
 
 
 def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module | None) -> Result | None:
@@ -120,4 +192,10 @@ def received_result(path: Path | None, setup: Setup, parts: Mapping[str, Any], t
     model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset))
     model.load_state_dict(tensors)
     others = {name: value for name, value in parts.items() if name != "diagnostics"}
-    return Result(model=model, path=path, read_diagnostics=lambda: parts["diagnostics"], **others)
+
+    def diagnostics() -> list[RoundRecord]:
+        records: list[RoundRecord] = parts["diagnostics"]
+        return records
+
+    record = _record_in_memory(setup, others["history"], others["summary"], others["clients"], diagnostics)
+    return Result(model=model, path=path, read_diagnostics=diagnostics, read_record=record, **others)

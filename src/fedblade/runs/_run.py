@@ -1,16 +1,15 @@
 """A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fedblade.config.run_config import FROM_PYTHON, RunConfig
+from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RunListener
-from fedblade.data import Dataset, as_dataset
-from fedblade.models import user_module
+from fedblade.data import Dataset
+from fedblade.runs._given_objects import take_objects
 from fedblade.runs._job import RunJob
 from fedblade.runs._progress import NoteLogger
 from fedblade.runs._request import RunRequest
@@ -34,9 +33,8 @@ def run(
 
     `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
     and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
-    255. Tables are used as they are. Pictures may have their channels last. Labels other than 0, 1, 2, … are numbered
-    in ascending order. Torch datasets with random transforms are read again in every epoch. `Result.model.predict`
-    takes inputs in the form of the training data and gives labels of the training data (docs/own-data.md).
+    255. Labels other than 0, 1, 2, … are numbered in ascending order. Torch datasets with random transforms are read
+    again in every epoch. `Result.model.predict` takes inputs in the form of the training data (docs/own-data.md).
 
     `model` may also be a torch module; the run copies it. If the module ends in a linear layer with one output per
     class, the layer is cut off and the head starts from its weights if the head has that form. Otherwise the output of
@@ -52,13 +50,14 @@ def run(
     beside `out`. `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
-    dataset = _take_object(overrides, "dataset", as_dataset)
-    model = _take_object(overrides, "model", user_module)
+    given = take_objects(overrides)
     ranks = join_ranks()
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
+    dataset = given.dataset(checked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
+    job = RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, given.model, ranks)
+    return job.execute()
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -88,12 +87,3 @@ def execute(
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
     return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
-
-
-def _take_object(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
-    """An object that was passed instead of a name, converted. In `overrides` it is replaced by `FROM_PYTHON`."""
-    value = overrides.get(key)
-    if value is None or isinstance(value, str | Mapping):
-        return None
-    overrides[key] = FROM_PYTHON
-    return convert(value)
