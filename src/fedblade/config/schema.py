@@ -134,8 +134,9 @@ class Evaluation(Section):
     """When and what to measure, on which samples, and which number is the headline.
 
     Accuracy is measured every `every` rounds. The other metrics are measured in those of these rounds that
-    `diagnostics_every` divides. In the last round all are measured. `on = "validation"` holds out a tenth of every
-    client's training data and measures on it, for tuning.
+    `diagnostics_every` divides; with "auto" that is every round if they cost little, else every tenth. In the last
+    round all are measured. `on = "validation"` holds out a tenth of every client's training data and measures on it,
+    for tuning.
     """
 
     protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
@@ -144,7 +145,19 @@ class Evaluation(Section):
     metrics: Annotated[list[str], Names] = [
         "accuracy", "classes", "calibration", "spectrum", "erank_feature", "nc1", "nc2", "class_means", "drift",
     ]  # fmt: skip
-    diagnostics_every: Positive = 1
+    diagnostics_every: Positive | Literal["auto"] = "auto"
+
+
+class Stop(Section):
+    """What ends a run before its last round. The round in which it happens is the last, and is treated as such.
+
+    `max_seconds` is wall time of the rounds, evaluation included, over all starts of the run: the round in which it
+    runs out is the last. How many rounds that are depends on the machine. With `patience` a run ends once so many
+    evaluated rounds in a row have not raised the highest accuracy.
+    """
+
+    max_seconds: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+    patience: Positive | Literal["none"] = "none"
 
 
 class Checkpoint(Section):
@@ -173,6 +186,7 @@ FIXED: dict[str, type[Section]] = {
     "local": Local,
     "optimizer": Optimizer,
     "evaluation": Evaluation,
+    "stop": Stop,
     "checkpoint": Checkpoint,
     "distributed": Distributed,
 }
@@ -187,6 +201,6 @@ NAMED: dict[str, type[Section]] = {
 """Sections that choose a registered part by `name`. They hold the knobs of the part beside these settings."""
 
 ORDER = (
-    "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint",
-    "distributed",
+    "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "stop",
+    "checkpoint", "distributed",
 )  # fmt: skip

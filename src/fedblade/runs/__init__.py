@@ -21,7 +21,8 @@ from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import measured_client
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
-from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
+from fedblade.runs._pace import round_facts
+from fedblade.runs._progress import UniqueNotes, progress_listener
 from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary
 from fedblade.runs._reuse import ReuseCheck, code_difference

@@ -1,7 +1,7 @@
 """A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ from fedblade.config.run_config import FROM_PYTHON, RunConfig
 from fedblade.core.listener import RunListener
 from fedblade.data import Dataset, as_dataset
 from fedblade.models import user_module
+from fedblade.runs._callbacks import Callback
 from fedblade.runs._job import RunJob
-from fedblade.runs._progress import NoteLogger
+from fedblade.runs._notes import end_notes
+from fedblade.runs._progress import Progress, run_listener
 from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
 from fedblade.runs.distributed._agreement import agreed_config, agreed_folder
@@ -27,6 +29,8 @@ def run(
     restart: bool = False,
     from_round: int | None = None,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     profile: bool = False,
     **overrides: Any,
 ) -> Result:
@@ -44,9 +48,15 @@ def run(
     `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
     new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
 
-    The `listener` gets notes on all assumptions; without one, the logger `fedblade` warns. `trackers=["tensorboard"]`
-    lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the time goes. In a script that
-    torchrun starts, all processes share the run and get the same result. Without `out` nothing is written.
+    With `progress="auto"` a terminal and a notebook show the rounds, and nothing else does; True and False decide it.
+    The `listener` gets notes on all assumptions; where neither it nor the progress shows them, the logger `fedblade`
+    warns. `callbacks` are further listeners, or functions of the round record: one that returns True or a reason ends
+    the run with this round, as `stop.max_seconds` and `stop.patience` do (docs/run-folder.md).
+    `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the
+    time goes. In a script that torchrun starts, all processes share the run and get the same result; rank 0 asks its
+    callbacks. Without `out` nothing is written: Ctrl-C then ends the run with the result of the rounds so far, and
+    `result.interrupted` is True.
+
     `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
     as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
     beside `out`. `restart=True` moves what is in `out` aside and starts again.
@@ -58,7 +68,12 @@ def run(
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
+    with run_listener(progress, listener, callbacks, shows=ranks is None or ranks.is_rank_0) as told:
+        job = RunJob(checked, folder, resume, restart, told, profile, dataset, model, ranks, keeps_partial=True)
+        result = job.execute()
+        for note in end_notes(result.summary):
+            told.on_note(note)
+    return result
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -72,6 +87,8 @@ def _former_listener(overrides: dict[str, Any]) -> RunListener:
     watcher = overrides.pop("watcher")
     if not hasattr(watcher, "on_personal_model"):
         watcher.on_personal_model = watcher.on_own_model
+    if not hasattr(watcher, "stops"):
+        watcher.stops = RunListener().stops
     return watcher  # type: ignore[no-any-return]
 
 

@@ -39,9 +39,18 @@ class Work:
 
 
 def count_work(
-    config: RunConfig, split: Parts, *, skip_singletons: bool, group_size: int = 1, first_round: int = 0
+    config: RunConfig,
+    split: Parts,
+    *,
+    skip_singletons: bool,
+    group_size: int = 1,
+    first_round: int = 0,
+    diagnostics_every: int | None = None,
 ) -> Work:
-    """Count the work from round `first_round` (counted from 0) on, in groups of at most `group_size` clients."""
+    """Count the work from round `first_round` (counted from 0) on, in groups of at most `group_size` clients.
+
+    `diagnostics_every` is that of the set-up; without it, "auto" counts as every round.
+    """
     federation, method = config.federation, config.build_method()
     sizes = split.sizes()
     eligible = np.flatnonzero(sizes > 0)
@@ -61,7 +70,7 @@ def count_work(
             samples = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
         steps.append(_steps(config, samples, plans, skip_singletons=skip_singletons))
     tests = len(evaluated) if config.dataset_settings.test_split == "global" else 1
-    evaluations, diagnoses = _evaluations(config, first_round)
+    evaluations, diagnoses = _evaluations(config, first_round, diagnostics_every)
     return Work(
         client_steps=sum(int(of_clients.sum()) for of_clients in steps),
         rounds=len(cohorts),
@@ -113,9 +122,11 @@ def _steps(config: RunConfig, samples: IntArray, plans: Sequence[PhasePlan], *, 
     return sum((phase_steps(plan, batches) for plan in plans), np.zeros_like(batches))
 
 
-def _evaluations(config: RunConfig, first_round: int) -> tuple[int, int]:
+def _evaluations(config: RunConfig, first_round: int, diagnostics_every: int | None) -> tuple[int, int]:
     """The numbers of rounds that measure the accuracy alone, and of those that measure all metrics."""
     last, chosen = config.federation.rounds, config.evaluation
+    if diagnostics_every is None:
+        diagnostics_every = 1 if chosen.diagnostics_every == "auto" else chosen.diagnostics_every
     measured = [r for r in range(first_round + 1, last + 1) if r % chosen.every == 0 or r == last]
-    diagnosed = [r for r in measured if r % chosen.diagnostics_every == 0 or r == last]
+    diagnosed = [r for r in measured if r % diagnostics_every == 0 or r == last]
     return len(measured) - len(diagnosed), len(diagnosed)
