@@ -36,27 +36,18 @@ def run(
 ) -> Result:
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
-    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
-    and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
-    255. Tables are used as they are. Pictures may have their channels last. Labels other than 0, 1, 2, … are numbered
-    in ascending order. Torch datasets with random transforms are read again in every epoch. `Result.model.predict`
-    takes inputs in the form of the training data and gives labels of the training data (docs/own-data.md).
+    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets
+    (docs/own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear layer
+    with one output per class becomes the head (docs/own-models.md). `Result.model.predict` takes inputs in the form of
+    the training data and gives labels of the training data.
 
-    `model` may also be a torch module; the run copies it. If the module ends in a linear layer with one output per
-    class, the layer is cut off and the head starts from its weights if the head has that form. Otherwise the output of
-    the module is taken as features. `model.output="features"` or `"logits"` decides it instead. Layers with
-    `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
-    new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
+    The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
+    functions of the round record that end the run by returning True or a reason. With `progress="auto"` a terminal or a
+    notebook shows the rounds. Notes that nobody shows are warnings of the logger `fedblade` (docs/life-of-a-run.md).
+    `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where the time goes. In a script
+    that torchrun starts, all processes share the run and get the same result.
 
-    With `progress="auto"` a terminal and a notebook show the rounds, and nothing else does; True and False decide it.
-    The `listener` gets notes on all assumptions; where neither it nor the progress shows them, the logger `fedblade`
-    warns. `callbacks` are further listeners, or functions of the round record: one that returns True or a reason ends
-    the run with this round, as `stop.max_seconds` and `stop.patience` do (docs/run-folder.md).
-    `trackers=["tensorboard"]` lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the
-    time goes. In a script that torchrun starts, all processes share the run and get the same result; rank 0 asks its
-    callbacks. Without `out` nothing is written: Ctrl-C then ends the run with the result of the rounds so far, and
-    `result.interrupted` is True.
-
+    Without `out` nothing is written: Ctrl-C then ends the run with the result of the rounds so far (`interrupted`).
     `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
     as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
     beside `out`. `restart=True` moves what is in `out` aside and starts again.
