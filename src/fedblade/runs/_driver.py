@@ -134,12 +134,9 @@ class Driver:
 
         # 3. The new model is measured, and it is decided whether the run ends with it.
         evaluation = self._evaluate(state, metrics, outcome.observed.totals())
-        clients = [int(client) for client in cohort]
-        contributors = clients if outcome.contributors is None else list(outcome.contributors)
-        record: RoundRecord = {"round": round_ + 1, "clients": clients, "contributors": contributors}
-        record |= self._measured(evaluation) | {"seconds": seconds, "wall_seconds": time.perf_counter() - started}
-        record |= {"lr": lr, **(outcome.log + traffic.log).means()} | untrained_count(outcome.log)
-        record |= {name: gauge(state) for name, gauge in setup.method.gauges.items()}
+        record = self._record(round_, cohort, outcome, state) | self._measured(evaluation)
+        record |= {"seconds": seconds, "wall_seconds": time.perf_counter() - started, "lr": lr}
+        record |= (outcome.log + traffic.log).means()
         mark = stop_mark([*self.history, record], config, self._listener.stops(dict(record)))
         if mark is not None:
             record[STOPPED] = mark
@@ -178,6 +175,14 @@ class Driver:
         """Measure the model of a round; None if the round is not evaluated."""
         with timed("evaluate"):
             return evaluate(self._setup, state, self._store, metrics, observed) if metrics else None
+
+    def _record(self, round_: int, cohort: IntArray, outcome: RoundOutcome, state: ServerState) -> RoundRecord:
+        """What the record of a round says of its clients and of the method's state."""
+        clients = [int(client) for client in cohort]
+        contributors = clients if outcome.contributors is None else list(outcome.contributors)
+        record: RoundRecord = {"round": round_ + 1, "clients": clients, "contributors": contributors}
+        gauges = {name: gauge(state) for name, gauge in self._setup.method.gauges.items()}
+        return record | untrained_count(outcome.log) | gauges
 
     def _measured(self, evaluation: Evaluation | None) -> RoundRecord:
         """The fields of the round record that come from an evaluation."""

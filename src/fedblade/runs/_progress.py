@@ -171,18 +171,20 @@ def progress_listener(console: Console, *, quiet: bool, label: str = "") -> Iter
 
 @contextlib.contextmanager
 def run_listener(
-    progress: Progress, listener: RunListener | None, callbacks: Sequence[Callback], *, shows: bool
+    progress: Progress, listener: RunListener | None, callbacks: Sequence[Callback], *, speaks: bool
 ) -> Iterator[RunListener]:
     """The listener of a run from Python: what shows its progress, the user's listener and the callbacks.
 
-    Without `shows` nothing is shown, whatever `progress` says. If neither the progress nor a listener of the user
-    shows notes, they are logged.
+    If neither the progress nor a listener of the user shows notes, they are logged. A process that does not speak, such
+    as a rank other than 0, shows and logs nothing.
     """
     if progress not in (True, False, "auto"):
         raise Misconfigured(f"progress = {progress!r} is not allowed; expected True, False or 'auto'.")
     with contextlib.ExitStack() as inside:
-        shown = inside.enter_context(_shown(progress)) if shows else None
-        listeners = [each for each in (shown, listener) if each is not None] or [NoteLogger()]
+        shown = inside.enter_context(_shown(progress)) if speaks else None
+        listeners = [each for each in (shown, listener) if each is not None] or [
+            NoteLogger() if speaks else RunListener()
+        ]
         yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from fedblade.config.run_config import RunConfig
 from fedblade.core.metric import Metric
 from fedblade.core.plan import Planner
+from fedblade.core.problem import Problem
+from fedblade.core.state import ServerState
 from fedblade.core.sums import Sum
+from fedblade.runs._operations import step_operations
 
 SELDOM = 10
 """Diagnostics that cost much are measured every tenth round, and in the last one."""
@@ -34,13 +37,14 @@ class RoundWork:
 
 
 def round_work(
-    config: RunConfig, planner: Planner, metrics: Sequence[Metric], forward: float, *, dim: int, test: int
+    config: RunConfig, problem: Problem, start: ServerState, planner: Planner, metrics: Sequence[Metric], test: int
 ) -> RoundWork:
-    """The work of a mean round. `forward` are the operations of a forward pass of one sample, and backward is twice.
+    """The work of a mean round, in which every client has as many samples as the mean.
 
-    `metrics` starts with accuracy, whose pass over the `test` samples is made in any case. Every client is taken to
-    have as many samples as the mean.
+    `metrics` starts with accuracy, whose pass over the `test` samples is made in any case.
     """
+    # A backward pass has twice the operations of a forward pass.
+    dim, forward = problem.network.dim, step_operations(problem, start, 1) / 3
     clients, samples = config.federation.clients_per_round, planner.mean_samples
     steps = sum(planner.workload(max(1, round(samples)), planner.phases).steps)
     training = clients * steps * config.local.batch_size * 3 * forward
@@ -52,12 +56,6 @@ def round_work(
     # Covariances of the features, and their eigenvalues.
     covariances = 4.0 * dim**2 * test + 20.0 * dim**3 if others else 0.0
     return RoundWork(training, passed * forward + covariances)
-
-
-def diagnostics_rhythm(config: RunConfig, work: RoundWork) -> int:
-    """Every how many rounds the run measures all metrics."""
-    chosen = config.evaluation.diagnostics_every
-    return work.rhythm if chosen == "auto" else chosen
 
 
 def _passes_of(sums: Sequence[Sum], samples: float, test: int) -> float:

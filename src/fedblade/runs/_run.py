@@ -42,13 +42,11 @@ def run(
     the training data and gives labels of the training data.
 
     The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
-    functions of the round record that end the run by returning True or a reason. With `progress="auto"` a terminal or a
-    notebook shows the rounds. Notes that nobody shows are warnings of the logger `fedblade` (docs/life-of-a-run.md).
-    `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where the time goes. In a script
-    that torchrun starts, all processes share the run and get the same result.
+    functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds
+    (docs/life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where
+    the time goes. In a script that torchrun starts, all processes share the run and get the same result.
 
-    Without `out` nothing is written: Ctrl-C then ends the run with the result of the rounds so far (`interrupted`).
-    `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
+    Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
     as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
     beside `out`. `restart=True` moves what is in `out` aside and starts again.
     """
@@ -59,11 +57,15 @@ def run(
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    with run_listener(progress, listener, callbacks, shows=ranks is None or ranks.is_rank_0) as told:
+    with run_listener(progress, listener, callbacks, speaks=ranks is None or ranks.is_rank_0) as told:
         job = RunJob(checked, folder, resume, restart, told, profile, dataset, model, ranks, keeps_partial=True)
-        result = job.execute()
-        for note in end_notes(result.summary):
-            told.on_note(note)
+        return _with_end_note(job.execute(), told)
+
+
+def _with_end_note(result: Result, listener: RunListener) -> Result:
+    """The result, after the listener was told why the run has ended before its last round, if it has."""
+    for note in end_notes(result.summary):
+        listener.on_note(note)
     return result
 
 

@@ -65,9 +65,7 @@ def count_work(
     tuned = _steps(config, sizes[evaluated], _tuning_plans(config), skip_singletons=skip_singletons)
     steps = [tuned] if stages else []
     for offset, cohort in enumerate(cohorts):
-        samples = sizes[cohort]
-        if split.removal is not None:
-            samples = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
+        samples = _samples(split, sizes, cohort, first_round + offset)
         steps.append(_steps(config, samples, plans, skip_singletons=skip_singletons))
     tests = len(evaluated) if config.dataset_settings.test_split == "global" else 1
     evaluations, diagnoses = _evaluations(config, first_round, diagnostics_every)
@@ -82,6 +80,13 @@ def count_work(
         models=len(evaluated) if method.accuracy_of == "personal" else 1,
         final_passes=0 if stages is None else max(1, len(stages)) * tests,
     )
+
+
+def _samples(split: Parts, sizes: IntArray, cohort: IntArray, round_: int) -> IntArray:
+    """The training samples of the clients of a round."""
+    if split.removal is None:
+        return sizes[cohort]
+    return np.array([len(split.indices(int(client), round_)) for client in cohort])
 
 
 def steps_of_groups(steps: Sequence[int] | IntArray, group_size: int) -> int:
