@@ -12,8 +12,8 @@ EXCEPTED_FILES = ("_kernels.py",)
 EXCEPTED_FOLDERS = ("cli", "methods")
 """A command's parameters are its options, a method's are its knobs."""
 EXCEPTED_FUNCTIONS = {"forward", "backward", "_backward", "feature_alignment", "run"}
-"""Autograd functions take the tensors and settings of an operation one by one, a published loss takes its formula's, and
-the parameters of `fedblade.run` are its options, like those of a command."""
+"""Autograd functions take the tensors and settings of an operation one by one, a published loss takes its formula's,
+and the parameters of `fedblade.run` are its options, like those of a command."""
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:

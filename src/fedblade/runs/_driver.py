@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -116,8 +115,7 @@ class Driver:
         setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
         if self._directory is not None:
             self._directory.check_held()
-        lr = config.optimizer.rate(round_, config.federation.rounds)
-        metrics = metrics_due(setup, round_)
+        lr, metrics = config.optimizer.rate(round_, config.federation.rounds), metrics_due(setup, round_)
         started = time.perf_counter()
 
         # 1. The clients of the cohort receive the model, train it on their data and send sums.
@@ -135,8 +133,7 @@ class Driver:
         # 3. The new model is measured, and it is decided whether the run ends with it.
         evaluation = self._evaluate(state, metrics, outcome.observed.totals())
         record = self._record(round_, cohort, outcome, state) | self._measured(evaluation)
-        record |= {"seconds": seconds, "wall_seconds": time.perf_counter() - started, "lr": lr}
-        record |= (outcome.log + traffic.log).means()
+        record |= {"seconds": seconds, "wall_seconds": time.perf_counter() - started, "lr": lr, **outcome.log.means()}
         mark = stop_mark([*self.history, record], config, self._listener.stops(dict(record)))
         if mark is not None:
             record[STOPPED] = mark
@@ -146,11 +143,8 @@ class Driver:
 
         # 4. After the last round, some methods change the model once more. The round is recorded and saved.
         is_last = mark is not None or state.round == config.federation.rounds
-        final_fields: dict[str, Any] = {}
-        if is_last:
-            state, final_fields = exchange_after_run(setup, self._store, state, traffic)
-            record |= (outcome.log + traffic.log).means()
-        record |= {"bytes_up": traffic.up, "bytes_down": traffic.down, **final_fields}
+        state, last = exchange_after_run(setup, self._store, state, traffic) if is_last else (state, {})
+        record |= {"bytes_up": traffic.up, "bytes_down": traffic.down} | (outcome.log + traffic.log).means() | last
         record["wall_seconds"] = time.perf_counter() - started
         self._complete(state, record, evaluation, is_last=is_last)
 

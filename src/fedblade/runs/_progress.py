@@ -182,9 +182,8 @@ def run_listener(
         raise Misconfigured(f"progress = {progress!r} is not allowed; expected True, False or 'auto'.")
     with contextlib.ExitStack() as inside:
         shown = inside.enter_context(_shown(progress)) if speaks else None
-        listeners = [each for each in (shown, listener) if each is not None] or [
-            NoteLogger() if speaks else RunListener()
-        ]
+        otherwise = NoteLogger() if speaks else RunListener()
+        listeners = [each for each in (shown, listener) if each is not None] or [otherwise]
         yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
 
 

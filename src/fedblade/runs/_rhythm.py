@@ -58,6 +58,14 @@ def round_work(
     return RoundWork(training, passed * forward + covariances)
 
 
+def diagnostics_rhythm(
+    config: RunConfig, problem: Problem, start: ServerState, planner: Planner, metrics: Sequence[Metric], test: int
+) -> int:
+    """Every how many rounds the run measures all metrics."""
+    chosen = config.evaluation.diagnostics_every
+    return round_work(config, problem, start, planner, metrics, test).rhythm if chosen == "auto" else chosen
+
+
 def _passes_of(sums: Sequence[Sum], samples: float, test: int) -> float:
     """Samples that a client passes for these sums. One pass serves all; an anchored one is made with two models."""
     measured = [each for declared in sums for each in declared.measured]

@@ -46,9 +46,10 @@ def run(
     (docs/life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where
     the time goes. In a script that torchrun starts, all processes share the run and get the same result.
 
-    Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
-    as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
-    beside `out`. `restart=True` moves what is in `out` aside and starts again.
+    Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes
+    on with the run in `out`. If no preset or file is given, the keys change its configuration as far as it may change
+    (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder beside `out`.
+    `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     dataset = _take_object(overrides, "dataset", as_dataset)

@@ -26,7 +26,7 @@ from fedblade.runs._claims import Claims
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
-from fedblade.runs._rhythm import round_work
+from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
 
 
@@ -97,8 +97,6 @@ def prepare(
     eligible = _eligible(config, clients)
     planner = _build_planner(config, problem, clients, streams)
     metrics = _make_metrics(config)
-    chosen = config.evaluation.diagnostics_every
-    rhythm = round_work(config, problem, start, planner, metrics, len(order)).rhythm if chosen == "auto" else chosen
     engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
         config=config,
@@ -115,7 +113,7 @@ def prepare(
         test_groups=groups,
         metrics=metrics,
         start=start,
-        diagnostics_every=rhythm,
+        diagnostics_every=diagnostics_rhythm(config, problem, start, planner, metrics, len(order)),
         notes=(*dataset.notes, *model_notes, *engine_notes),
     )
 

@@ -67,7 +67,6 @@ def count_work(
     for offset, cohort in enumerate(cohorts):
         samples = _samples(split, sizes, cohort, first_round + offset)
         steps.append(_steps(config, samples, plans, skip_singletons=skip_singletons))
-    tests = len(evaluated) if config.dataset_settings.test_split == "global" else 1
     evaluations, diagnoses = _evaluations(config, first_round, diagnostics_every)
     return Work(
         client_steps=sum(int(of_clients.sum()) for of_clients in steps),
@@ -78,8 +77,13 @@ def count_work(
         evaluations=evaluations,
         diagnoses=diagnoses,
         models=len(evaluated) if method.accuracy_of == "personal" else 1,
-        final_passes=0 if stages is None else max(1, len(stages)) * tests,
+        final_passes=0 if stages is None else max(1, len(stages)) * _test_sets(config, len(evaluated)),
     )
+
+
+def _test_sets(config: RunConfig, clients: int) -> int:
+    """How many times the test set is passed when the personal models of so many clients are measured once."""
+    return clients if config.dataset_settings.test_split == "global" else 1
 
 
 def _samples(split: Parts, sizes: IntArray, cohort: IntArray, round_: int) -> IntArray:
