@@ -52,8 +52,7 @@ def count_work(
     `diagnostics_every` is that of the set-up; without it, "auto" counts as every round.
     """
     federation, method = config.federation, config.build_method()
-    sizes = split.sizes()
-    eligible = np.flatnonzero(sizes > 0)
+    eligible = np.flatnonzero((sizes := split.sizes()) > 0)
     cohorts = draw_cohorts(
         Streams(config.general.seed), eligible, min(federation.clients_per_round, len(eligible)), federation.rounds
     )[first_round:]
