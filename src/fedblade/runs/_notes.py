@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedblade.core.words import listing, plural
+from fedblade.core.words import plural
 from fedblade.runs._ending import STOPPED
 from fedblade.runs._setup import Setup
 from fedblade.runs._split import MAX_EVALUATED_CLIENTS
@@ -26,20 +26,9 @@ def _rhythm_notes(setup: Setup) -> list[str]:
     chosen, every = setup.config.evaluation, setup.diagnostics_every
     if chosen.diagnostics_every != "auto" or every == 1:
         return []
-    names = [name for name in dict.fromkeys(chosen.metrics) if name != "accuracy"]
     return [
-        f"accuracy is measured after {_each(chosen.every)} round; {listing(names)} cost much on these data and are "
-        f"measured after every {every}th round and the last one (evaluation.diagnostics_every=1: after each)"
-    ]
-
-
-def _patience_notes(setup: Setup) -> list[str]:
-    """Warn of a run that would choose its last round on the test set."""
-    if setup.config.stop.patience == "none" or setup.config.evaluation.on == "validation":
-        return []
-    return [
-        "stop.patience looks at the test set, so the accuracy at the end is optimistic. evaluation.on=validation "
-        "holds a tenth of every client's training data back and looks at that"
+        f"accuracy is measured after {_each(chosen.every)} round, and the other metrics, which cost much on these data, "
+        f"after every {every}th round and the last one; evaluation.diagnostics_every=1 measures them after each"
     ]
 
 
