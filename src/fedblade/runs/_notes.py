@@ -27,8 +27,18 @@ def _rhythm_notes(setup: Setup) -> list[str]:
     if chosen.diagnostics_every != "auto" or every == 1:
         return []
     return [
-        f"accuracy is measured after {_each(chosen.every)} round, and the other metrics, which cost much on these data, "
-        f"after every {every}th round and the last one; evaluation.diagnostics_every=1 measures them after each"
+        f"accuracy is measured after {_each(chosen.every)} round; the other metrics cost much on these data and are "
+        f"measured after every {every}th round and the last one (evaluation.diagnostics_every=1: after each)"
+    ]
+
+
+def _patience_notes(setup: Setup) -> list[str]:
+    """Warn of a run that would choose its last round on the test set."""
+    if setup.config.stop.patience == "none" or setup.config.evaluation.on == "validation":
+        return []
+    return [
+        "stop.patience looks at the test set, so the accuracy at the end is optimistic. evaluation.on=validation "
+        "holds a tenth of every client's training data back and looks at that"
     ]
 
 
