@@ -118,4 +118,6 @@ def result_sentence(summary: dict[str, Any]) -> str:
             f"{percent('personal_accuracy')}, worst tenth of the clients {percent('personal_worst_decile')} (each "
             f"client in clients.jsonl)"
         )
+    if "stopped" in summary:
+        text += f"\n{summary['stopped']['text']}"
     return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

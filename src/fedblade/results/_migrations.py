@@ -51,6 +51,7 @@ STEPS = (
             "model": {"output": "auto", "neck": "none", "neck_hidden": "none", "neck_norm": "none"},
             "local": {"steps": "none"},
             "evaluation": {"on": "test", "diagnostics_every": 1},
+            "stop": {"max_seconds": "none", "patience": "none"},
             "distributed": {"order": "any", "store": "shared", "timeout_seconds": 600.0},
         },
     ),

@@ -24,7 +24,8 @@ from fedblade.runs._evaluation import measured_client
 from fedblade.runs._given_objects import GivenObjects, take_objects
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
-from fedblade.runs._progress import NoteLogger, UniqueNotes, progress_listener, round_facts
+from fedblade.runs._pace import round_facts
+from fedblade.runs._progress import NoteLogger, UniqueNotes, progress_listener
 from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
 from fedblade.runs._result import Result, finished_summary, stored_result
 from fedblade.runs._reuse import ReuseCheck, code_difference

@@ -1,11 +1,15 @@
 """The exchanges of a method: sums that clients send besides those of their training."""
 
-from typing import Literal
+import time
+from typing import Any, Literal
 
+from fedblade import protocols
 from fedblade.core.cohort import Cohort
+from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.timeline import timed
+from fedblade.runs._evaluation import evaluate
 from fedblade.runs._setup import Setup
 from fedblade.runs._traffic import RoundTraffic, download_bytes
 
@@ -33,3 +37,23 @@ def run_exchanges(
         with timed("server"):
             state = exchange.server(state, outcome.sums)
     return state
+
+
+def exchange_after_run(
+    setup: Setup, store: ClientStore, state: ServerState, traffic: RoundTraffic
+) -> tuple[ServerState, dict[str, Any]]:
+    """Run the exchanges that end a run: the final state, and fields for the record of the last round.
+
+    The names of these fields start with a prefix. All other fields of the record belong to the model before the
+    exchanges, as in every other round.
+    """
+    if not has_exchanges(setup, "after_run"):
+        return state, {}
+    started = time.perf_counter()
+    state = run_exchanges(setup, store, "after_run", state, setup.eligible, traffic)
+    refuse_non_finite_server(state, setup.problem.shared)
+    seconds = time.perf_counter() - started
+    with timed("evaluate"):
+        measured = evaluate(setup, state, store, setup.metrics, {}).record
+    fields = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
+    return state, fields | {"exchange_seconds": seconds}

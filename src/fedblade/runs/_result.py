@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
@@ -28,6 +28,7 @@ from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
+from fedblade.runs._ending import STOPPED, standing_stop, way_on
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
 from fedblade.runs._request import folder_name
@@ -40,10 +41,14 @@ from fedblade.runs._tuning import ClientRecord
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+Status = Literal["finished", "interrupted"]
+
 
 @dataclass(frozen=True, repr=False)
 class Result(Display):
-    """A finished run. A notebook shows it as a table and a curve.
+    """A finished run, or the complete rounds of one without a folder that Ctrl-C has ended (`interrupted`).
+
+    A notebook shows it as a table and a curve.
 
     - `history`: one record per round.
     - `summary`: the contents of `summary.json`. Its `personal_std` is the standard deviation over clients (n): it says
@@ -96,6 +101,11 @@ class Result(Display):
             return self.path / "report.html"
         return Path(f"report-{folder_name(self.summary['method'])}-seed{self.summary['seed']}.html")
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the run: the result is that of the rounds before."""
+        return bool(self.summary["status"] == "interrupted")
+
     @cached_property
     def diagnostics(self) -> list[RoundRecord]:
         """One record per round in which a metric gave more than single numbers, such as a spectrum.
@@ -105,11 +115,11 @@ class Result(Display):
         return self.read_diagnostics()
 
 
-def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) -> Result:
+def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None, status: Status = "finished") -> Result:
     """The result of a run that just ended."""
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
-    summary = summarise(setup, driver.history, "finished", driver.clients, past_on_record(directory))
+    summary = summarise(setup, driver.history, status, driver.clients, past_on_record(directory))
     diagnostics = driver.diagnostics.records
     record = (
         None if path is not None else _record_in_memory(setup, driver.history, summary, driver.clients, diagnostics)
@@ -151,7 +161,9 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
 
 def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
     """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
-    notes = [f"'{directory.path}' is already finished."]
+    stopped = (directory.finished_summary() or {}).get(STOPPED)
+    end = "." if stopped is None else f"; it {stopped['text']}. {way_on(stopped)}"
+    notes = [f"'{directory.path}' is already finished{end}"]
     if directory.changed_files([DIAGNOSTICS]):
         notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
     seen = [str(change) for change in changes if change.is_seen]
@@ -161,7 +173,9 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
 
 
 def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
-    """The summary of a run that did all its rounds and whose files are whole; None for every other run.
+    """The summary of a run that did its rounds and whose files are whole; None for every other run.
+
+    A run that ended before its last round did its rounds if the reason still stands.
 
     Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
     checkpoints can give, and one that was killed before the digests of its files were written. A run that was kept
@@ -169,7 +183,7 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
     that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
-    if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
+    if summary is None or not _did_its_rounds(summary, directory, config):
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
     if Checkpoints(directory).newest == 0:
@@ -179,6 +193,12 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
     elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
         changed |= {MODEL}
     return None if changed else summary
+
+
+def _did_its_rounds(summary: Mapping[str, Any], directory: RunDirectory, config: RunConfig) -> bool:
+    if STOPPED in summary:
+        return standing_stop(directory.history(), config) is not None
+    return bool(summary.get("rounds", config.federation.rounds) == config.federation.rounds)
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:

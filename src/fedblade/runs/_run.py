@@ -1,6 +1,7 @@
 """A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from torch import nn
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RunListener
 from fedblade.data import Dataset
+from fedblade.runs._callbacks import Callback
 from fedblade.runs._given_objects import take_objects
 from fedblade.runs._job import RunJob
-from fedblade.runs._progress import NoteLogger
+from fedblade.runs._notes import end_notes
+from fedblade.runs._progress import Progress, run_listener
 from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
 from fedblade.runs.distributed._agreement import agreed_config, agreed_folder
@@ -26,28 +29,27 @@ def run(
     restart: bool = False,
     from_round: int | None = None,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     profile: bool = False,
     **overrides: Any,
 ) -> Result:
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
-    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
-    and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
-    255. Labels other than 0, 1, 2, … are numbered in ascending order. Torch datasets with random transforms are read
-    again in every epoch. `Result.model.predict` takes inputs in the form of the training data (docs/own-data.md).
+    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets
+    (docs/own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear layer
+    with one output per class becomes the head (docs/own-models.md). `Result.model.predict` takes inputs in the form of
+    the training data and gives labels of the training data.
 
-    `model` may also be a torch module; the run copies it. If the module ends in a linear layer with one output per
-    class, the layer is cut off and the head starts from its weights if the head has that form. Otherwise the output of
-    the module is taken as features. `model.output="features"` or `"logits"` decides it instead. Layers with
-    `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
-    new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
+    The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
+    functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds
+    (docs/life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where
+    the time goes. In a script that torchrun starts, all processes share the run and get the same result.
 
-    The `listener` gets notes on all assumptions; without one, the logger `fedblade` warns. `trackers=["tensorboard"]`
-    lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the time goes. In a script that
-    torchrun starts, all processes share the run and get the same result. Without `out` nothing is written.
-    `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
-    as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
-    beside `out`. `restart=True` moves what is in `out` aside and starts again.
+    Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes
+    on with the run in `out`. If no preset or file is given, the keys change its configuration as far as it may change
+    (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder beside `out`.
+    `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     given = take_objects(overrides)
@@ -56,8 +58,16 @@ def run(
     checked = agreed_config(ranks, asked)
     dataset = given.dataset(checked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    job = RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, given.model, ranks)
-    return job.execute()
+    with run_listener(progress, listener, callbacks, speaks=ranks is None or ranks.is_rank_0) as told:
+        job = RunJob(checked, folder, resume, restart, told, profile, dataset, given.model, ranks, keeps_partial=True)
+        return _with_end_note(job.execute(), told)
+
+
+def _with_end_note(result: Result, listener: RunListener) -> Result:
+    """The result, after the listener was told why the run has ended before its last round, if it has."""
+    for note in end_notes(result.summary):
+        listener.on_note(note)
+    return result
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -71,6 +81,8 @@ def _former_listener(overrides: dict[str, Any]) -> RunListener:
     watcher = overrides.pop("watcher")
     if not hasattr(watcher, "on_personal_model"):
         watcher.on_personal_model = watcher.on_own_model
+    if not hasattr(watcher, "stops"):
+        watcher.stops = RunListener().stops
     return watcher  # type: ignore[no-any-return]
 
 

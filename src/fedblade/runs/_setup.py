@@ -26,6 +26,7 @@ from fedblade.runs._claims import Claims
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
+from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
 
 
@@ -37,8 +38,9 @@ class Setup:
     are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
     the test set is not used. `eligible` are the clients that cohorts are drawn from, and `evaluated_clients` those of
-    them whose personal models are measured. `metrics` starts with accuracy. `claims` are the accuracies that nodes
-    measure by themselves. `notes` are for the user, before the first round.
+    them whose personal models are measured. `metrics` starts with accuracy; all are measured every `diagnostics_every`
+    rounds. `claims` are the accuracies that nodes measure by themselves. `notes` are for the user, before the first
+    round.
     """
 
     config: RunConfig
@@ -55,6 +57,7 @@ class Setup:
     test_groups: IntArray | None
     metrics: tuple[Metric, ...]
     start: ServerState
+    diagnostics_every: int = 1
     claims: Claims = field(default_factory=Claims)
     notes: tuple[str, ...] = ()
 
@@ -110,6 +113,7 @@ def prepare(
         test_groups=groups,
         metrics=metrics,
         start=start,
+        diagnostics_every=diagnostics_rhythm(config, problem, start, planner, metrics, len(order)),
         notes=(*dataset.notes, *model_notes, *engine_notes),
     )
 
