@@ -1,5 +1,6 @@
 """Train my own MLP, and take it home."""
 
+import pytest
 import torch
 
 import fedblade
@@ -14,4 +15,4 @@ def test_my_own_mlp():
     net.load_state_dict(result.model.module().state_dict())  # my own class, my own names
     mine = net(torch.from_numpy(x_test)).argmax(1)
     assert torch.equal(mine, result.model.predict(x_test))
-    assert 100 * (mine.numpy() == y_test).mean() == result.summary["final_accuracy"]
+    assert 100 * (mine.numpy() == y_test).mean() == pytest.approx(result.summary["final_accuracy"])
