@@ -13,7 +13,8 @@
   were; `count_contributions` counts rounds alone.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
-  for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
+  for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it. `paired_difference` and
+  `differences_to_best` say how far two groups are apart on the seeds that both have, with an interval.
 - Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`), the last rounds
   (`last_rounds`, `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
   (`personal_models_sentence`, `coverage_sentence`).
@@ -73,6 +74,7 @@ from fedblade.results._groups import (
 )
 from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._migrations import is_later_setting
+from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import RunDirectory
@@ -119,6 +121,7 @@ __all__ = [
     "FolderRecord",
     "Group",
     "Lines",
+    "PairedDifference",
     "Partition",
     "Round",
     "RunDirectory",
@@ -143,6 +146,7 @@ __all__ = [
     "count_contributions",
     "coverage_sentence",
     "described_fields",
+    "differences_to_best",
     "differing_keys",
     "distinguishing_keys",
     "duration",
@@ -161,6 +165,7 @@ __all__ = [
     "number_list",
     "numbered",
     "over_last_rounds",
+    "paired_difference",
     "percent",
     "personal_models_sentence",
     "read_lines",
