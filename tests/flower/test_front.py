@@ -2,7 +2,10 @@
 
 import asyncio
 import base64
+import contextlib
 import datetime
+import socket
+import ssl
 
 import httpx
 import pytest
@@ -20,10 +23,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from fedblade.flower import _front, _front_limits
+from fedblade.flower import _front, _front_limits, certificates
 from fedblade.flower._flwr_internals.signatures import is_signed
 from fedblade.flower._front import Front
-from fedblade.flower._front_limits import Limits
+from fedblade.flower._front_limits import Limits, listen
 
 
 def pem(key):
@@ -179,3 +182,35 @@ def test_an_address_has_only_so_many_calls_under_way():
         return most
 
     assert asyncio.run(storm()) == 16
+
+
+def has_ended(peer):
+    """Whether the other side has hung up, without a word."""
+    try:
+        return peer.recv(1, socket.MSG_DONTWAIT) == b""
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+
+
+def test_connections_that_never_begin_tls_count_for_the_limit_of_their_address(monkeypatch, tmp_path):
+    monkeypatch.setattr(_front_limits, "_MAX_CONNECTIONS_OF_ONE", 2)
+    certificates.make_certificates(tmp_path / "certs")
+    (listener,) = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "certs" / "server.crt", tmp_path / "certs" / "server.key")
+
+    async def try_connections():
+        async with await asyncio.start_server(lambda *_: None, sock=listener, ssl=context):
+            found = []
+            with contextlib.ExitStack() as opened:
+                peers = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(3)]
+                await asyncio.sleep(0.3)
+                found += [has_ended(peer) for peer in peers]
+            await asyncio.sleep(0.3)
+            with socket.create_connection(("127.0.0.1", port)) as peer:
+                await asyncio.sleep(0.3)
+                return [*found, has_ended(peer)]
+
+    assert asyncio.run(try_connections()) == [False, False, True, False]
+    listener.close()

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
 from fedblade.flower._flwr_internals.signatures import is_from_one_node, is_signed
-from fedblade.flower._front_limits import Limits
+from fedblade.flower._front_limits import Limits, listen
 from fedblade.flower.admissions import CurrentAdmissions
 from fedblade.flower.app_folder import AppFolder
 
@@ -41,7 +41,6 @@ _MAX_BODY = 16 * 2**20
 _BODY_SECONDS = _ANSWER_SECONDS = 60.0
 _KEPT_SECONDS = 2.0
 """How long a free connection to the SuperLink is kept; the SuperLink closes it after 5 seconds."""
-_MAX_CONNECTIONS, _MAX_CONNECTIONS_OF_ONE = 1024, 128
 _FIRST_REQUEST_SECONDS = 20.0
 
 
@@ -138,16 +137,11 @@ async def _not_found(_request: Request, _error: Exception) -> Response:
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if it sends no complete request at first, or if its address has too many."""
+    """A connection that is closed if it sends no complete request at first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connections of the same address."""
+        """Wait for the first request."""
         super().connection_made(transport)
-        address = self.client[0] if self.client else ""
-        same = sum(each.client is not None and each.client[0] == address for each in self.connections)
-        if same > _MAX_CONNECTIONS_OF_ONE or len(self.connections) > _MAX_CONNECTIONS:
-            transport.abort()
-            return
         self.loop.call_later(_FIRST_REQUEST_SECONDS, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
@@ -164,10 +158,9 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
             "ssl_certfile": str(app.certificates / certificates.SERVER_CERTIFICATE),
             "ssl_keyfile": str(app.certificates / certificates.SERVER_KEY),
         }
-    uvicorn.run(
+    config = uvicorn.Config(
         Front(target, authority, CurrentAdmissions(app).has_key).app(),
-        host=host,
-        port=port,
+        loop="asyncio",  # another loop would not accept connections through the listening sockets of ours
         http=_Connection,
         ws="none",
         proxy_headers=False,
@@ -176,6 +169,7 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
         log_level="warning",
         **files,  # type: ignore[arg-type]
     )
+    uvicorn.Server(config).run(listen(host, port))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,9 +1,13 @@
-"""Limits on the requests of one address, so that one peer cannot keep the coordinator from serving the others."""
+"""Limits on one address, so that one peer cannot keep the coordinator from serving the others."""
 
 import asyncio
+import contextlib
+import socket
 import time
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 _PER_SECOND, _AT_ONCE = 200.0, 1000.0
 """Requests of one address: how many a second over a long time, and how many more at once."""
@@ -11,6 +15,7 @@ _LONGEST_WAIT = 5.0
 """Seconds that a request beyond the rate may be made to wait; if it would wait longer, it is refused."""
 _MAX_UNDER_WAY = 16
 _MAX_KNOWN, _FORGET_SECONDS = 10_000, 60.0
+_MAX_CONNECTIONS, _MAX_CONNECTIONS_OF_ONE = 1024, 128
 
 
 class _Peer:
@@ -47,3 +52,40 @@ class Limits:
         await asyncio.sleep(wait)
         async with peer.under_way:
             yield True
+
+
+class _Listener(socket.socket):
+    """A listening socket that hangs up at once on an address with too many connections.
+
+    Connections count from their first moment, so that a TLS handshake that never ends counts too.
+    """
+
+    def __init__(self, family: int, connections: MutableMapping[socket.socket, str]) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._connections = connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection; a connection that is refused counts as aborted by its peer."""
+        connection, peer = super().accept()
+        there = [address for each, address in self._connections.items() if each.fileno() >= 0]
+        if len(there) >= _MAX_CONNECTIONS or there.count(peer[0]) >= _MAX_CONNECTIONS_OF_ONE:
+            connection.close()
+            raise ConnectionAbortedError
+        self._connections[connection] = peer[0]
+        return connection, peer
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets for all addresses of a host, with a common limit on connections."""
+    connections: MutableMapping[socket.socket, str] = weakref.WeakKeyDictionary()
+    with contextlib.ExitStack() as opened:
+        listeners: list[socket.socket] = []
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            listener = opened.enter_context(_Listener(family, connections))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listeners.append(listener)
+        opened.pop_all()
+    return listeners
