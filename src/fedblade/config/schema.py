@@ -86,12 +86,20 @@ class Nothing(Section):
 
 
 class Federation(Section):
-    """Population, cohorts and rounds."""
+    """Population, cohorts and rounds.
+
+    In a simulation, each client of a cohort stays silent with probability `dropout`: it trains nothing and sends
+    nothing. At least one client answers. With probability `partial_work` a client does only a part of its local steps.
+    `unseen` is the share of the clients that never train and are only evaluated.
+    """
 
     num_clients: Positive = 20
     clients_per_round: Positive = 10
     rounds: Positive = 40
     weighting: Literal["samples", "uniform", "batches"] = "samples"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    partial_work: Annotated[float, Field(ge=0, le=1)] = 0.0
+    unseen: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class Local(Section):
@@ -181,12 +189,13 @@ FIXED: dict[str, type[Section]] = {
 NAMED: dict[str, type[Section]] = {
     "dataset": DatasetSettings,
     "partition": PartitionSettings,
+    "participation": Nothing,
     "model": ModelSettings,
     "method": Nothing,
 }
 """Sections that choose a registered part by `name`. They hold the knobs of the part beside these settings."""
 
 ORDER = (
-    "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "checkpoint",
-    "distributed",
+    "dataset", "partition", "federation", "participation", "model", "local", "optimizer", "method", "evaluation",
+    "checkpoint", "distributed",
 )  # fmt: skip

@@ -18,10 +18,11 @@ from fedblade.core.tree import tree_bytes
 from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory, numbered
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
-from fedblade.runs._exchanges import has_exchanges, run_exchanges
+from fedblade.runs._exchanges import choose_cohort, has_exchanges, run_exchanges
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._notes import start_notes
 from fedblade.runs._overview import overview
@@ -29,7 +30,6 @@ from fedblade.runs._personal_models import PersonalModels
 from fedblade.runs._setup import Setup
 from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import RoundTraffic, download_bytes
-from fedblade.runs._tuning import ClientRecord
 from fedblade.runs._untrained import refuse_untrained, untrained_count
 
 
@@ -105,22 +105,24 @@ class Driver:
 
     def _run_round(self, round_: int, traffic: RoundTraffic) -> None:
         """One round (counted from 0), from the cohort to the record in the history."""
-        setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
+        setup, config = self._setup, self._setup.config
         if self._directory is not None:
             self._directory.check_held()
         lr = config.optimizer.rate(round_, config.federation.rounds)
         metrics = metrics_due(setup, round_)
         started = time.perf_counter()
 
-        # 1. The clients of the cohort receive the model, train it on their data and send sums.
+        # 1. The clients of the cohort receive the model. Those that answer train it on their data and send sums.
+        cohort = choose_cohort(setup, self._store, self.state, traffic)
+        answering = setup.cohorts.answering(round_, cohort)
         traffic.down += len(cohort) * download_bytes(setup, self.state).total + self._fixed_tensor_bytes(cohort)
-        outcome = self._train(round_, cohort, lr, metrics)
+        outcome = self._train(round_, answering, lr, metrics)
         traffic.up += outcome.bytes_up
 
         # 2. The server turns the sums into its next state. Some methods ask the clients again.
         with timed("server"):
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
-        state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), cohort, traffic)
+        state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), answering, traffic)
         refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - started - outcome.observed.seconds
 
@@ -129,19 +131,14 @@ class Driver:
         final_state, final_fields = self._exchange_after_run(state, traffic)
 
         # 4. The round is recorded and saved.
-        clients = [int(client) for client in cohort]
-        contributors = clients if outcome.contributors is None else list(outcome.contributors)
-        record: RoundRecord = {"round": round_ + 1, "clients": clients, "contributors": contributors}
+        contributors = answering.tolist() if outcome.contributors is None else list(outcome.contributors)
+        record: RoundRecord = {"round": round_ + 1, "clients": cohort.tolist(), "contributors": contributors}
         if evaluation is not None:
             record |= evaluation.record | setup.claims.mark_round(setup.method.accuracy_of, evaluation.record)
         record |= {"seconds": seconds, "lr": lr, "bytes_up": traffic.up, "bytes_down": traffic.down}
         record |= (outcome.log + traffic.log).means() | untrained_count(outcome.log)
         record |= {name: gauge(state) for name, gauge in setup.method.gauges.items()}
         self._complete(final_state, record | final_fields, evaluation)
-
-    def _cohort(self, round_: int) -> IntArray:
-        """The clients of a round."""
-        return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
 
     def _train(self, round_: int, cohort: IntArray, lr: float, metrics: Sequence[Metric]) -> RoundOutcome:
         """Train the clients of the cohort. Metrics may ask for sums over the trained clients."""
@@ -218,8 +215,8 @@ class Driver:
         self.history, mended = self._directory.recover(HISTORY, self.state.round)
         mended_too = self._directory.mend(DIAGNOSTICS, self.state.round)
         self._personal_models.restore(self.state, restored.facts, self.history)
-        for round_ in range(self.state.round):
-            self._has_fixed_tensors[self._cohort(round_)] = True
+        for record in self.history:
+            self._has_fixed_tensors[record["clients"]] = True
         if len(self.history) < self.state.round:
             missing = sorted(set(range(1, self.state.round + 1)).difference(each["round"] for each in self.history))
             notes.append(f"the history lacks {numbered('round', missing)}; nobody can bring back these lines.")

@@ -1,7 +1,11 @@
-"""The exchanges of a method: sums that clients send besides those of their training."""
+"""What clients send besides the sums of their training: for a method's exchanges, and for the choice of a cohort."""
 
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedblade.core.client_losses import CLIENT_LOSSES
 from fedblade.core.cohort import Cohort
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, ServerState
@@ -33,3 +37,20 @@ def run_exchanges(
         with timed("server"):
             state = exchange.server(state, outcome.sums)
     return state
+
+
+def choose_cohort(setup: Setup, store: ClientStore, state: ServerState, traffic: RoundTraffic) -> IntArray:
+    """The clients of the next round in ascending id. What the choice asks of clients is added to `traffic`."""
+
+    def ask_losses(clients: IntArray) -> NDArray[np.float64]:
+        tasks = Cohort(setup.planner, state.round, tuple(int(client) for client in clients))
+        traffic.down += len(clients) * download_bytes(setup, state).total
+        outcome = setup.engine.collect(state, tasks, store, CLIENT_LOSSES)
+        traffic.up += outcome.bytes_up
+        traffic.log = traffic.log + outcome.log
+        losses = np.full(len(clients), np.nan)
+        answered = np.isin(clients, clients if outcome.contributors is None else outcome.contributors)
+        losses[answered] = outcome.sums[CLIENT_LOSSES[0].name]["loss"].cpu().numpy()
+        return losses
+
+    return setup.cohorts.choose(state.round, ask_losses)

@@ -14,6 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.results import CLIENTS, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
 from fedblade.runs._model_inputs import model_facts
@@ -21,7 +22,6 @@ from fedblade.runs._profile import Profile
 from fedblade.runs._setup import Setup
 from fedblade.runs._summary import past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
-from fedblade.runs._tuning import ClientRecord
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Result:
       how clients differ, not how certain the mean is.
     - `model`: the trained network.
     - `path`: the run folder, or None.
-    - `clients`: one record per client whose personal model was measured after the last round.
+    - `clients`: one record per client: of its personal model after the last round, or of the global model for it.
     - `profile`: where the time went, if that was asked for and a round was left to do.
     """
 
