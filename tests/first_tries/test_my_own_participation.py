@@ -33,7 +33,7 @@ def test_a_function_in_a_file(mine):
 
 
 def test_a_function_that_names_clients_twice(mine):
-    with pytest.raises(Misconfigured, match="client 0 more than once. Return each client once"):
+    with pytest.raises(Misconfigured, match=r"client 0 more than once\. Return each client once"):
         fedblade.run("quickstart", participation=f"{mine}:everyone_twice", **SMALL)
 
 

@@ -19,59 +19,66 @@ Names = BeforeValidator(_names)
 
 
 class Section(BaseModel):
-    """A table of the configuration: frozen, and unknown keys are errors."""
+    """A table of the configuration: frozen, and unknown keys are errors.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The sentence below a key is its meaning in `fedblade list settings` and in the file of `fedblade config`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class General(Section):
-    """Keys outside any table. `engine` "auto" is the stacked engine if it can compute the run, else the sequential one.
-
-    With `tf32`, float32 products on a GPU may round to TF32. `autocast` is the type of the body's forward pass.
-    `trackers` follow the run and do not change its result, so they may change when the run is resumed.
-    """
+    """Keys outside any table."""
 
     id: str = "custom"
+    """A name for the configuration; it is written into the run folder."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """The seed of all random numbers."""
     engine: str = "auto"
+    """How clients are computed; auto: side by side (stacked) where that is possible, else one by one (sequential)."""
     device: str = "auto"
+    """Where to compute: auto, cpu, cuda or cuda:N."""
     dtype: Literal["float32", "float64"] = "float32"
+    """The type of all numbers."""
     autocast: Literal["none", "bf16"] = "none"
+    """The type of the numbers in a body's forward pass, if it is another than dtype."""
     tf32: bool = False
+    """Whether float32 products on a GPU may round to TF32."""
     trackers: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Names] = []
+    """Programs that follow the run. They do not change its result, so they may change when the run goes on."""
 
 
 class DatasetSettings(Section):
-    """Settings for any data set: how training samples are augmented, and which test samples a client gets."""
+    """Settings for any data set."""
 
     augment: str = "none"
+    """How training samples are augmented: none, crop_flip, or the recipe of a paper, such as fedblade."""
     test_split: Literal["global", "matched", "matched_counts", "proportional", "holdout"] = "global"
+    """Which test samples a client gets."""
 
 
 class PartitionSettings(Section):
-    """Settings for any partition. With `seed` "auto" the run's seed draws the split, a number fixes the split."""
+    """Settings for any partition."""
 
     seed: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """The seed of the split; auto: the run's seed. With a number every run has the same split."""
 
 
 class ModelSettings(Section):
-    """Settings for any model: normalisation statistics, and a neck, which is a linear layer to `neck` features.
-
-    `output` is what a user's module returns; with "auto" the library finds out (`fedblade.models.as_backbone`). `init`
-    is where the first weights come from. With "given" a user's module keeps its weights: those of the object that was
-    passed, or those that the user's function gives for the seed. With "seed" they are drawn again. "auto" is "given"
-    for a user's module. The library's models are always drawn.
-
-    With `neck_hidden` the neck has a hidden layer with ReLU, as wide as `neck_hidden` times the model's features. With
-    `neck_norm` "batch" it ends with a BatchNorm.
-    """
+    """Settings for any model. `init` "auto" is "given" for a user's module; the library's models are always drawn."""
 
     output: Literal["auto", "features", "logits"] = "auto"
+    """What a module of your own returns; auto: the library finds out."""
     init: Literal["auto", "seed", "given"] = "auto"
+    """Where the first weights come from: a module of your own keeps its own (given), or they are drawn (seed)."""
     norm_stats: Literal["running", "batch"] = "running"
+    """The statistics of BatchNorm when a model is measured: the running ones, or those of each batch."""
     neck: Positive | Literal["none"] = "none"
+    """The width of a linear layer between backbone and head."""
     neck_hidden: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+    """Gives the neck a hidden layer with ReLU, as wide as this number times the features of the model."""
     neck_norm: Literal["none", "batch"] = "none"
+    """Whether the neck ends with a BatchNorm."""
 
     @property
     def neck_layers(self) -> Neck | None:
@@ -86,45 +93,57 @@ class Nothing(Section):
 
 
 class Federation(Section):
-    """Population, cohorts and rounds.
-
-    In a simulation, each client of a cohort stays silent with probability `dropout`: it trains nothing and sends
-    nothing. At least one client answers. With probability `partial_work` a client does only a part of its local steps.
-    `unseen` is the share of the clients that never train and are only evaluated.
-    """
+    """Population, cohorts and rounds."""
 
     num_clients: Positive = 20
+    """How many clients there are."""
     clients_per_round: Positive = 10
+    """How many of them train in a round."""
     rounds: Positive = 40
+    """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
+    """The weight of a client in the average: its number of samples or of batches, or the same for every client."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """In a simulation, the probability that a client of the cohort never answers; at least one client answers."""
     partial_work: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """In a simulation, the probability that a client finishes only some of its local steps in a round."""
     unseen: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of the clients that never train and are only evaluated."""
 
 
 class Local(Section):
-    """The work of a client in a round: so many `epochs`, or so many `steps`, however many samples the client has.
+    """The work of a client in a round. If a phase of the method sets its epochs, they go before `epochs` and `steps`.
 
-    With `steps`, a client starts one epoch after another, each in a new order, and stops after so many steps. If a
-    phase of the method sets its epochs, they go before both.
+    With `steps`, a client starts one epoch after another, each in a new order, and stops after so many steps.
     """
 
     epochs: Positive = 1
+    """How often a client goes through its samples."""
     steps: Positive | Literal["none"] = "none"
+    """How many steps a client makes, whatever the number of its samples; takes the place of epochs."""
     batch_size: Positive = 32
+    """How many samples a step uses."""
     last_batch: Literal["keep", "drop", "wrap"] = "keep"
+    """What happens to a last batch that is not full: it is used, left out, or filled from the start of the epoch."""
 
 
 class Optimizer(Section):
-    """Local SGD and its learning rate over rounds. With `clip` "none" the method's default is used, if it has one."""
+    """Local SGD, and its learning rate over rounds."""
 
     name: Literal["sgd"] = "sgd"
+    """The optimiser of the clients."""
     lr: Annotated[float, Field(gt=0)] = 0.01
+    """The learning rate of the clients."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """The momentum of the clients."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """The weight decay of the clients."""
     schedule: Literal["constant", "exp", "step"] = "constant"
+    """The learning rate over rounds: the same, times 0.99 per round, or times 0.1 at 1/2 and at 3/4 of the run."""
     persist: bool = False
+    """Whether a client keeps its momentum from one round to the next."""
     clip: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+    """The largest norm of a gradient; none: what the method has by default, if anything."""
 
     def rate(self, round_: int, rounds: int) -> float:
         """The rate of a round, counted from 0: constant, ×0.99 per round, or ×0.1 at 1/2 and at 3/4 of the run."""
@@ -141,39 +160,41 @@ class Optimizer(Section):
 class Evaluation(Section):
     """When and what to measure, on which samples, and which number is the headline.
 
-    Accuracy is measured every `every` rounds. The other metrics are measured in those of these rounds that
-    `diagnostics_every` divides. In the last round all are measured. `on = "validation"` holds out a tenth of every
-    client's training data and measures on it, for tuning.
+    In the last round all metrics are measured.
     """
 
     protocol: Literal["last10", "last5", "final", "domain", "pers_etf", "gapa", "ft"] = "last10"
+    """How accuracies become the number of a table: the mean of the last rounds, the last one, or a paper's protocol."""
     every: Positive = 1
+    """Accuracy is measured in every round that this number divides."""
     on: Literal["test", "validation"] = "test"
+    """The samples to measure on; validation: a tenth of every client's training data, held out for tuning."""
     metrics: Annotated[list[str], Names] = [
         "accuracy", "classes", "calibration", "spectrum", "erank_feature", "nc1", "nc2", "class_means", "drift",
     ]  # fmt: skip
+    """What to measure: names of `fedblade list metrics`, with commas between them."""
     diagnostics_every: Positive = 1
+    """Metrics other than accuracy are measured in the rounds of `every` that this number divides."""
 
 
 class Checkpoint(Section):
     """How often a checkpoint is saved, and how many checkpoints are kept."""
 
     every: Positive = 1
+    """A checkpoint is saved in every round that this number divides."""
     keep: Positive = 2
+    """How many checkpoints are kept."""
 
 
 class Distributed(Section):
-    """How the processes that torchrun starts share a run (docs/scale.md). A single process ignores these settings.
-
-    `order` "any" adds the sums of ranks in the fastest order: the last bits depend on the number of ranks. "fixed" adds
-    client by client in ascending id, which gives exactly the result of one process with engine=sequential.
-    `store` "shared" keeps clients' states in the run folder, which all ranks must see. "rank" keeps them with the rank
-    that trains the client, in its copy of the run folder. Ranks wait for each other at most `timeout_seconds`.
-    """
+    """How the processes that torchrun starts share a run (docs/scale.md). A single process ignores these settings."""
 
     order: Literal["any", "fixed"] = "any"
+    """How sums are added: fastest first (any: last bits vary), or by ascending client (fixed: as in one process)."""
     store: Literal["shared", "rank"] = "shared"
+    """Where clients' states are: in a run folder that all ranks see, or with the rank that trains the client."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """How long ranks wait for each other."""
 
 
 FIXED: dict[str, type[Section]] = {
