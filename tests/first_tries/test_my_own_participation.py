@@ -5,7 +5,10 @@ import pytest
 import fedblade
 from fedblade.api import Misconfigured, register_participation
 
-SMALL = {"num_clients": 8, "rounds": 3, "epochs": 1, "metrics": "accuracy", "model": "mlp", "device": "cpu"}
+SMALL = {
+    "num_clients": 8, "clients_per_round": 3, "rounds": 3, "epochs": 1, "metrics": "accuracy", "model": "mlp",
+    "device": "cpu",
+}  # fmt: skip
 
 MINE = """
 import numpy as np

@@ -73,7 +73,18 @@ def test_with_all_diagnostics_the_sections_come_in_the_order_of_the_story(make_r
 
     html = page()
 
-    order = ["results", "accuracy", "loss", "labels", *QUESTIONS, "cost", "runs", "configuration", "versions"]
+    order = [
+        "results",
+        "accuracy",
+        "loss",
+        "labels",
+        *QUESTIONS,
+        "cost",
+        "runs",
+        "participation",
+        "configuration",
+        "versions",
+    ]
     assert sections(html) == order
     assert 'class="note absent"' not in html
     for name in SCALARS:

@@ -16,6 +16,7 @@ from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_pic
 from fedblade.report._contributors import contributors_section
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
+from fedblade.report._participation import participation_section
 from fedblade.report._splits import splits
 from fedblade.report._svg import swatch, xml_safe
 from fedblade.report._tables import configuration, results, runs, versions_section
@@ -38,6 +39,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
         cost(groups),
         *_not_measured(groups, explained),
         runs(groups),
+        *participation_section(groups),
         *contributors_section(groups),
         configuration(groups),
         versions_section(groups),

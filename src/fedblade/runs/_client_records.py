@@ -9,6 +9,10 @@ from fedblade.core.registry import metrics
 from fedblade.core.state import ServerState
 from fedblade.runs._evaluation import PersonalAccuracy, measured_client, personal_accuracies, personal_test_indices
 from fedblade.runs._setup import Setup
+from fedblade.runs._split import choose_evaluated_clients
+
+MOST_GLOBAL_RECORDS = 1_000
+"""In a larger population the global model is measured for so many clients, so that no run pays for lines unasked."""
 
 ClientRecord = dict[str, Any]
 """One line of `clients.jsonl`: the measurements of a client's model."""
@@ -28,7 +32,8 @@ def global_records(setup: Setup, state: ServerState) -> list[ClientRecord]:
     `expected_accuracy` instead: the accuracies by class, weighted with the client's class mix. Where nodes alone have
     test samples there are no lines.
     """
-    clients = [int(client) for client in setup.evaluated_clients]
+    most = len(setup.evaluated_clients) if len(setup.unseen) else MOST_GLOBAL_RECORDS
+    clients = choose_evaluated_clients(setup.config.general.seed, setup.evaluated_clients, most).tolist()
     if setup.clients.is_shared:
         return [] if "global" in setup.claims.whose else _expected_records(setup, state, clients)
     measured = global_accuracies(setup, state, clients)

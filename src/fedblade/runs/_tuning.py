@@ -23,6 +23,8 @@ GAPA_EPOCHS = 10
 CHUNK = 16
 """Clients whose tuned models are in memory at the same time."""
 
+Untuned = Mapping[int, PersonalAccuracy]
+"""By client, the accuracy of the global model; empty where it was not measured."""
 Curves = Mapping[int, list[PersonalAccuracy]]
 """By client, the accuracy of its personal model after every stage of tuning."""
 
@@ -70,7 +72,7 @@ def measure_clients(
         if not stages:
             _extend(curves, setup, state, states)
         for client in chunk:
-            yield _client_record(setup, state, client, curves[client], untuned.get(client))
+            yield _client_record(setup, state, client, curves[client], untuned)
 
 
 def _last_rate(setup: Setup) -> float:
@@ -91,18 +93,19 @@ def _extend(curves: Curves, setup: Setup, state: ServerState, states: Mapping[in
 
 
 def _client_record(
-    setup: Setup, state: ServerState, client: int, curve: list[PersonalAccuracy], untuned: PersonalAccuracy | None
+    setup: Setup, state: ServerState, client: int, curve: list[PersonalAccuracy], untuned: Untuned
 ) -> ClientRecord:
     """The line of a client in `clients.jsonl`. It has a `curve` only if there is more than one stage.
 
     `test_samples` is the number of samples that the personal model was measured on: 0 if it was not measured. `untuned`
-    is the accuracy of the global model on the same samples, before the client tuned it.
+    has the accuracies of the global model on the same samples, before the clients tuned it.
     """
     record = client_facts(setup, state, client) | {
         "test_samples": curve[-1].samples if curve else 0,
         "accuracy": curve[-1].percent if curve else None,
     }
-    record |= {"global_accuracy": untuned.percent} if untuned is not None else {}
+    if untuned:
+        record["global_accuracy"] = untuned[client].percent if client in untuned else None
     return record | ({"curve": [accuracy.percent for accuracy in curve]} if len(curve) > 1 else {})
 
 
