@@ -32,13 +32,17 @@ ALLOWED: dict[str, set[str]] = {
     "results": {"core", "hardness", "protocols", "presets"},
     "runs": {
         "core", "protocols", "methods", "partitions", "participations", "data", "models", "diagnostics", "engines",
-        "trackers", "config", "presets", "results",
+        "trackers", "config", "presets", "results", "display",
     },
-    "studies": {"core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "runs"},
+    "studies": {
+        "core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "display",
+        "runs",
+    },
     "cards": {"core", "methods", "data", "config", "presets", "results", "runs"},
     "charts": {"core", "protocols", "hardness", "results"},
     "report": {"core", "charts", "results"},
     "figures": {"core", "charts", "results", "config", "presets"},
+    "display": {"core", "results", "report", "figures"},
     "watch": {"core", "charts", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
     "api": {

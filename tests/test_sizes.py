@@ -11,8 +11,9 @@ EXCEPTED_FILES = ("_kernels.py",)
 """Kernels are compiled as one function, and their parameters are addresses and strides."""
 EXCEPTED_FOLDERS = ("cli", "methods")
 """A command's parameters are its options, a method's are its knobs."""
-EXCEPTED_FUNCTIONS = {"forward", "backward", "_backward", "feature_alignment"}
-"""Autograd functions take the tensors and settings of an operation one by one; a published loss takes its formula's."""
+EXCEPTED_FUNCTIONS = {"forward", "backward", "_backward", "feature_alignment", "run", "compare", "sweep"}
+"""Autograd functions take the tensors and settings of an operation one by one, a published loss takes its formula's,
+and the parameters of what a script calls are its options, like those of a command."""
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedblade.core.files import cannot_write, write_atomic
+from fedblade.core.files import cannot_write, free_place, write_atomic, write_once
 
 
 def test_text_and_bytes_are_written_whole(tmp_path):
@@ -83,3 +83,17 @@ def test_what_to_do_follows_from_why_a_file_could_not_be_written(number, advice)
     message = str(cannot_write(Path("run/file"), OSError(number, os.strerror(number))))
     assert message.startswith("cannot write 'run/file': ")
     assert advice in message
+
+
+def test_what_is_there_is_not_written_once_more(tmp_path):
+    for content in ("first", "second"):
+        write_once(tmp_path / "salt", content, 0o600)
+    assert (tmp_path / "salt").read_text() == "first"
+    assert (tmp_path / "salt").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["salt"]
+
+
+def test_a_free_place_has_the_first_free_number(tmp_path):
+    for name in ("run-1", "run-2", "run-4"):
+        (tmp_path / name).touch()
+    assert [free_place(tmp_path / "run", first).name for first in (1, 4)] == ["run-3", "run-5"]

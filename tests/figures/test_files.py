@@ -63,9 +63,9 @@ def test_every_figure_of_the_report_is_written(make_run, tmp_path):
     assert [path.name for path in written] == [f"{part.name}-1col.svg" for part in general_figures()]
     assert set(written) == set((tmp_path / "figures").iterdir())
     texts = {path.name: {element.text for element in ET.parse(path).iter(f"{SVG}text")} for path in written}
-    assert {"FedAvg", "FedBlade", "round", "test accuracy (%)"} <= texts["accuracy-1col.svg"]
-    assert {"FedAvg", "FedBlade", "class", "cosine of class", "means"} <= texts["class-cosines-1col.svg"]
-    assert {"FedAvg", "FedBlade", "answer", "true class"} <= texts["confusion-1col.svg"]
+    assert {"fedavg", "fedblade", "round", "test accuracy (%)"} <= texts["accuracy-1col.svg"]
+    assert {"fedavg", "fedblade", "class", "cosine of class", "means"} <= texts["class-cosines-1col.svg"]
+    assert {"fedavg", "fedblade", "answer", "true class"} <= texts["confusion-1col.svg"]
     assert all(texts.values())
 
 
@@ -126,6 +126,24 @@ def test_no_two_lines_of_a_figure_look_alike_even_in_grey():
     [ax] = draw([panel(*lines)], TWO_COLUMNS).axes
     assert len({(drawn.get_linestyle(), drawn.get_marker(), drawn.get_color()) for drawn in ax.lines}) == 12
     assert len({(str(drawn._dash_pattern), drawn.get_marker()) for drawn in ax.lines}) == 12
+
+
+@pytest.mark.parametrize(("count", "rows"), [(2, [2]), (3, [2, 1]), (4, [2, 2]), (5, [2, 2, 1])])
+def test_panels_fill_the_figure_and_no_place_stays_empty(count, rows):
+    figure = draw([panel(line("a", (1.0, 2.0 + at))) for at in range(count)], ONE_COLUMN)
+    bottoms = sorted({round(ax.get_position().y0, 2) for ax in figure.axes}, reverse=True)
+    assert [sum(round(ax.get_position().y0, 2) == y for ax in figure.axes) for y in bottoms] == rows
+    for y in bottoms:
+        row = [ax.get_position() for ax in figure.axes if round(ax.get_position().y0, 2) == y]
+        assert max(box.x1 for box in row) > 0.95
+    assert all(ax.get_xlabel() == "round" for ax in figure.axes[-2:])
+
+
+def test_a_legend_says_what_bands_are():
+    with_band = draw([panel(line("a", (5.0, 7.0), spread=1.0), line("b", (1.0, 2.0)))], TWO_COLUMNS)
+    alone = draw([panel(line("a", (5.0, 7.0), spread=1.0))], TWO_COLUMNS)
+    named = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in (with_band, alone)]
+    assert named == [["a", "b", "lowest to highest seed"], ["lowest to highest seed"]]
 
 
 def test_fields_are_told_apart_by_dashes_and_runs_by_colour():
@@ -323,8 +341,8 @@ def test_a_method_has_one_colour_whichever_methods_a_figure_draws(make_run, tmp_
         colours[name] = dict(zip(texts, (handle.get_color() for handle in found.legend_handles), strict=True))
         assert {line.get_color() for line in figure.axes[0].lines} == set(colours[name].values())
     assert colours == {
-        "accuracy": {"FedAvg": COLOURS[0], "FedETF": COLOURS[1]},
-        "nc-error-variants": {"FedETF": COLOURS[1]},
+        "accuracy": {"fedavg": COLOURS[0], "fedetf": COLOURS[1]},
+        "nc-error-variants": {"fedetf": COLOURS[1]},
     }
 
 

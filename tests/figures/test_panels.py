@@ -65,8 +65,8 @@ def test_local_and_global_spectra_share_a_panel(make_run, tmp_path):
     run = make_run()
     [panel] = panels(tmp_path, general("local-global-spectrum"))
     found = by_name(panel)
-    assert list(found) == [("FedAvg", "global"), ("FedAvg", "local")]
-    assert found["FedAvg", "local"] == pytest.approx([math.log(v) for v in arrays(run)["local_spectrum"]])
+    assert list(found) == [("fedavg", "global"), ("fedavg", "local")]
+    assert found["fedavg", "local"] == pytest.approx([math.log(v) for v in arrays(run)["local_spectrum"]])
 
 
 def test_traffic_adds_up_over_rounds_that_were_not_evaluated_too(make_run, tmp_path):
@@ -207,7 +207,7 @@ def test_variants_have_the_papers_names_and_others_show_their_knobs(make_run, tm
     make_run("fedblade", method={"gamma_pba": 0.0})
     make_run("fedprox", method={"mu": 0.1})
     make_run("fedprox", method={"mu": 0.01})
-    [panel] = panels(tmp_path, general("accuracy"))
+    [panel] = panels(tmp_path, paper_figure("fb-f3")[0])
     names = {panel.names[line.index] for line in panel.lines}
     assert names == {"FedBlade", "FedBlade-FedDecorr", "FedBlade w/o PBA", "FedProx (mu=0.1)", "FedProx (mu=0.01)"}
 
@@ -219,7 +219,7 @@ def test_a_setting_that_a_run_lacks_is_left_out_of_its_name(make_run, tmp_path):
     make_run("moon", method={"outer.tau": 0.5})
     [panel] = panels(tmp_path, general("accuracy"))
     names = {name for name, _ in by_name(panel)}
-    assert names == {"FedProx", "FedProx (mu=0.1)", "MOON (method.inner.tau=0.5)", "MOON (method.outer.tau=0.5)"}
+    assert names == {"fedprox", "fedprox (mu=0.1)", "moon (method.inner.tau=0.5)", "moon (method.outer.tau=0.5)"}
 
 
 def test_no_two_runs_share_a_name_however_many_knobs_it_takes(make_run, tmp_path):
@@ -227,7 +227,7 @@ def test_no_two_runs_share_a_name_however_many_knobs_it_takes(make_run, tmp_path
     for own in knobs:
         make_run("fedblade", method=own)
     [panel] = panels(tmp_path, general("accuracy"))
-    assert [name for name, _ in by_name(panel)] == [f"FedBlade (a={own['a']}, d={own['d']})" for own in knobs]
+    assert [name for name, _ in by_name(panel)] == [f"fedblade (a={own['a']}, d={own['d']})" for own in knobs]
 
 
 def test_runs_that_differ_only_in_what_was_measured_are_not_told_apart_by_it(make_run, tmp_path):
@@ -235,7 +235,7 @@ def test_runs_that_differ_only_in_what_was_measured_are_not_told_apart_by_it(mak
     config = make_run("fedavg", 2) / "config.toml"
     config.write_text(config.read_text() + '[evaluation]\nmetrics = ["accuracy", "nc1"]\n')
     [panel] = panels(tmp_path, general("accuracy"))
-    assert {panel.names[line.index] for line in panel.lines} == {"FedAvg"}
+    assert {panel.names[line.index] for line in panel.lines} == {"fedavg"}
 
 
 def test_fields_of_one_label_in_panels_of_their_own_are_named(make_run, tmp_path):
@@ -320,7 +320,7 @@ def test_a_table_of_one_seed_among_several_names_it(make_run, tmp_path):
 def test_cosines_have_a_panel_per_method(make_run, tmp_path):
     runs = [make_run(method) for method in ("fedavg", "fedetf")]
     found = panels(tmp_path, general("class-cosines"))
-    assert [panel.title for panel in found] == ["FedAvg", "FedETF"]
+    assert [panel.title for panel in found] == ["fedavg", "fedetf"]
     assert [list(row) for row in found[1].values] == arrays(runs[1])["class_cosines"]
 
 
@@ -373,8 +373,8 @@ def test_a_method_without_numbers_keeps_its_place_among_the_colours(make_run, tm
     make_run("fedavg", drop=("nc_error", "nc_error_centred"))
     make_run("fedblade")
     first, second, third = panels(tmp_path, general("neural-collapse"))
-    assert [panel.names for panel in (first, second, third)] == [("FedAvg", "FedBlade")] * 3
-    assert [third.names[line.index] for line in third.lines] == ["FedBlade"]
+    assert [panel.names for panel in (first, second, third)] == [("fedavg", "fedblade")] * 3
+    assert [third.names[line.index] for line in third.lines] == ["fedblade"]
 
 
 def test_panels_of_variants_name_theirs(make_run, tmp_path):
@@ -394,7 +394,7 @@ def test_the_page_and_the_figure_draw_the_same_measures_of_neural_collapse(make_
 def test_alignment_has_the_gap_of_erased_classes(make_run, tmp_path):
     run = make_run("fedbabu")
     _, gap = panels(tmp_path, general("alignment"))
-    assert by_name(gap)["FedBABU", "erased"] == tuple(row["alignment_gap_erased"] for row in history(run))
+    assert by_name(gap)["fedbabu", "erased"] == tuple(row["alignment_gap_erased"] for row in history(run))
 
 
 def test_nothing_is_estimated_or_called_reliable_where_there_is_no_global_model(make_run, tmp_path):
@@ -404,7 +404,7 @@ def test_nothing_is_estimated_or_called_reliable_where_there_is_no_global_model(
         json.dumps({"method": "local_ce", "status": "finished", "accuracy_of": "personal"})
     )
     [reliable] = panels(tmp_path, general("reliability"))
-    assert [reliable.names[line.index] for line in reliable.lines] == ["FedAvg"]
+    assert [reliable.names[line.index] for line in reliable.lines] == ["fedavg"]
     [estimated], [measured] = (panels(tmp_path, general(f"client-accuracy{kind}")) for kind in ("-estimated", ""))
-    assert [estimated.names[line.index] for line in estimated.lines] == ["FedAvg"]
-    assert [measured.names[line.index] for line in measured.lines] == ["FedAvg", "Local-CE"]
+    assert [estimated.names[line.index] for line in estimated.lines] == ["fedavg"]
+    assert [measured.names[line.index] for line in measured.lines] == ["fedavg", "local_ce"]

@@ -68,7 +68,7 @@ def test_calibrated_models_and_missing_numbers_are_marked(make_run, tmp_path):
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps(summary | {"calibrated": True, "final_accuracy": 77.5}))
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in history]
+    rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in history]
     (run / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     del summary["seconds"]
     (run / "summary.json").write_text(json.dumps(summary | {"calibrated": True, "final_accuracy": 77.5}))

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,7 +17,7 @@ from fedblade.flower import _processes, certificates
 from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._superlink import SuperLink, write_connection
-from fedblade.flower.admissions import CurrentAdmissions, admit, revoke, valid_admissions
+from fedblade.flower.admissions import CurrentAdmissions, admit, catch_up, revoke, valid_admissions
 from fedblade.flower.app_folder import AppFolder
 
 
@@ -36,20 +37,32 @@ def keys(tmp_path):
 
 
 @pytest.fixture
-def superlink(app):
-    """A SuperLink with a database of its own, and the commands for it."""
-    port = _processes.free_ports(1)[0]
-    write_connection(app, f"127.0.0.1:{port}", None)
-    arguments = [_processes.command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
-    process = _processes.start(app, [*arguments, "--database", str(app.database)], "superlink.log", app.home)
-    deadline = time.monotonic() + 60
-    while not _processes.is_open(port):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    with SuperLink(app) as superlink:
+def superlink_process(app):
+    """Starts and ends a SuperLink with a database of its own, and gives the commands for it."""
+
+    @contextmanager
+    def started():
+        port = _processes.free_ports(1)[0]
+        write_connection(app, f"127.0.0.1:{port}", None)
+        arguments = [_processes.command("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
+        process = _processes.start(app, [*arguments, "--database", str(app.database)], "superlink.log", app.home)
+        deadline = time.monotonic() + 60
+        while not _processes.is_open(port):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        with SuperLink(app) as superlink:
+            yield superlink
+        _processes.end(app, [process.pid], 10.0)
+        process.wait()
+
+    return started
+
+
+@pytest.fixture
+def superlink(superlink_process):
+    """A SuperLink that is up."""
+    with superlink_process() as superlink:
         yield superlink
-    _processes.end(app, [process.pid], 10.0)
-    process.wait()
 
 
 def store(app: AppFolder, *admissions: dict[str, object]) -> None:
@@ -99,6 +112,30 @@ def test_what_was_cut_short_is_repeated(app, keys, superlink):
     superlink.unregister(superlink.register(keys[1]))
     with pytest.raises(RunFailed, match="already in use"):
         admit(app, keys[1], [0])
+
+
+@pytest.mark.thorough
+def test_what_was_changed_while_the_coordinator_was_down_takes_effect_at_its_start(app, keys, superlink_process):
+    """A revoked key, a new key, and a key that Flower does not take again."""
+    told = []
+    with superlink_process() as superlink:
+        first = admit(app, keys[0], [0])
+        superlink.unregister(superlink.register(keys[2]))
+    revoke(app, 0)
+    assert not CurrentAdmissions(app).has_key(read_public_key(keys[0]).pem)
+    pending = admit(app, keys[1], [0])
+    assert (pending.node_id, admit(app, keys[1], [0])) == ("", pending)
+    admit(app, keys[2], [1])
+    assert CurrentAdmissions(app).clients_of(int(first.node_id)) == ()
+    with superlink_process() as superlink:
+        catch_up(app, told.append)
+        assert superlink.nodes()[first.node_id] == "unregistered"
+        (node,) = known_nodes(app.database)
+        assert node.public_key == read_public_key(keys[1]).pem
+        assert CurrentAdmissions(app).clients_of(int(node.node_id)) == (0,)
+    (refused,) = told
+    assert refused.startswith(f"the key {read_public_key(keys[2]).fingerprint} of client(s) [1] is not admitted: ")
+    assert not list(app.local.glob("*.pub"))
 
 
 def test_without_a_file_no_admissions_are_kept(app):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("flwr")
 from fedblade.cli._main import exit_status
 from fedblade.core.errors import RunFailed
-from fedblade.flower import following, local_federation
+from fedblade.flower import certificates, following, local_federation
 from fedblade.flower._record import FederationRecord, ProcessRecord
 
 
@@ -192,3 +192,15 @@ def test_a_folder_with_another_run_is_refused_before_anything_starts(cli, app, m
     status, _, error = cli("run", app, "--out", "taken")
     assert status == 2
     assert "already holds a run" in error
+
+
+def test_keys_are_admitted_and_revoked_while_the_coordinator_is_down(cli, app, tmp_path):
+    certificates.write_node_key(tmp_path / "node.key")
+    assert "is not up" in cli("admit", "node.key.pub", app, "--client", "1")[2]
+    (tmp_path / "app" / ".flower").mkdir()
+    (tmp_path / "app" / ".flower" / "service.json").write_text("{}")
+    later = ". The coordinator is down and takes this over when it starts.\n"
+    status, printed, _ = cli("admit", "node.key.pub", app, "--client", "1")
+    assert (status, printed.startswith("admitted for client 1: SHA256:"), printed.endswith(later)) == (0, True, True)
+    status, printed, _ = cli("revoke", app, "--client", "1")
+    assert (status, printed.startswith("revoked for client 1: SHA256:"), printed.endswith(later)) == (0, True, True)

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from fedblade.core.errors import Misconfigured
+from fedblade.flower import _own_parts
 from fedblade.flower._flwr_internals.apps import app_bytes
 from fedblade.flower._own_parts import Approval, serve_own_parts
 from fedblade.flower.app_folder import PARTS, find_app
@@ -78,6 +79,27 @@ def test_a_file_that_was_changed_after_it_was_allowed_does_not_run(app, node, tm
     with pytest.raises(Misconfigured, match="is not allowed"):
         Approval(app_bytes(app.path), node, allowed)
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_file_that_is_changed_between_its_check_and_its_import_runs_as_it_was_checked(
+    app, node, tmp_path, monkeypatch
+):
+    mine, read = tmp_path / "mine.py", _own_parts._allowed_content
+
+    def changed_after(file, *rest):
+        content = read(file, *rest)
+        file.write_bytes(content.replace(b"/mark", b"/other"))
+        return content
+
+    monkeypatch.setattr(_own_parts, "_allowed_content", changed_after)
+    config = app.path / "fedblade.toml"
+    config.write_text(config.read_text().replace("own_parts.mine:own", f"{mine}:own"))
+    for name in [each for each in sys.modules if each.startswith("fedblade_user_mine_")]:
+        del sys.modules[name]
+    Approval(app_bytes(app.path), node, [digest_of(mine.read_bytes())])
+    assert (tmp_path / "mark").exists()
+    assert not (tmp_path / "other").exists()
+    assert b"/other" in mine.read_bytes()
 
 
 def test_what_an_own_part_imports_of_own_parts_needs_a_digest_too(app, node, tmp_path):

@@ -123,7 +123,7 @@ def public_run(method="fedavg", **overrides):
 @pytest.mark.parametrize("method", ["fedavg", "fedetf"])
 def test_the_public_call_is_the_same_run(method):
     result, ran = public_run(method), train(method)
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+    rows = [{k: v for k, v in row.items() if "seconds" not in k} for row in result.history]
     assert rows == ran.history
     inputs = vectors().test.inputs
     predicted = result.model.predict(inputs)

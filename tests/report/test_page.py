@@ -13,10 +13,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from scipy.stats import t
 
 from fedblade.core.errors import Misconfigured
 from fedblade.hardness import measure
 from fedblade.report import build_report
+from fedblade.report._page import SCRIPTS
 from support.report_runs import diagnose, label_counts
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -89,8 +91,8 @@ def test_calibrated_models_carry_a_mark_that_a_footnote_explains(make_run, repor
     page = report()
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
-    assert page.row("ccvr")[2:4] == ["1st 85.00†", "1st 85.00†"]
-    assert page.row("fedavg")[2:4] == ["2nd 70.00", "2nd 80.00"]
+    assert page.row("ccvr")[1:3] == ["1st 85.00†", "1st 85.00†"]
+    assert page.row("fedavg")[1:3] == ["2nd 70.00", "2nd 80.00"]
     assert text.count("† after calibration at the end of the run") == 2
     assert "or after calibration at the end of the run: ccvr, 85.00 % over 1 seed, 15.00 points above fedavg." in text
 
@@ -120,27 +122,48 @@ def test_result_table_shows_independent_means_spreads_and_places(make_run, repor
         last10 = [statistics.fmean(a[-10:]) for a in seeds]
         final = [a[-1] for a in seeds]
         cells = page.row(method)
-        assert cells[1] == "2"
-        for cell, found in ((cells[2], last10), (cells[3], final)):
+        assert cells[4] == "2"
+        for cell, found in ((cells[1], last10), (cells[2], final)):
             assert f"{sum(found) / 2:.2f} ± {abs(found[0] - found[1]) / 2**0.5:.2f}" in cell
-        pooled = statistics.stdev([value for a in seeds for value in a[-10:]])
-        assert f"pooled ± {pooled:.2f}" in cells[2]
-        assert [c.split()[0] for c in cells[2:4] if c[0] in "12" and c[1:3] in ("st", "nd")] == {
+        assert [c.split()[0] for c in cells[1:3] if c[0] in "12" and c[1:3] in ("st", "nd")] == {
             "fedavg": [],
             "fedetf": ["2nd", "2nd"],
             "fedblade": ["1st", "1st"],
         }[method]
-    assert [page.row(m)[4] for m in values] == ["11+", "11 · 1", "11 · 1"]
-    assert page.row("fedblade")[5:] == ["0.250", "1 kB / 2.5 kB"]
+    assert [page.row(m)[3] for m in values] == ["11+", "1", "1"]
+    costs = next(cells for cells in page.rows if len(cells) == 6 and cells[:2] == ["fedblade", "stacked"])
+    assert costs[2:] == ["0.250", "1.20", "1 kB / 2.5 kB", "4 kB / 10 kB"]
     assert "fedblade, 87.00 % over 2 seeds, 15.00 points above fedetf." in page.text
 
 
-def test_a_gap_within_the_spread_is_said_so(make_run, report):
-    for seed, shift in enumerate((0.0, 6.0)):
-        make_run("a", seed, accuracies=[80.0 + shift])
-        make_run("b", seed, accuracies=[81.0 + shift])
+def test_differences_are_taken_seed_by_seed_and_an_interval_says_whether_they_hold(make_run, report):
+    """The accuracies differ much over seeds; what counts is that b is always ahead of a, and c not of b."""
+    for seed, (shift, ahead) in enumerate(((0.0, 1.0), (6.0, -2.0), (9.0, 2.0))):
+        make_run("a", seed, accuracies=[70.0 + shift])
+        make_run("b", seed, accuracies=[80.0 + shift + seed / 10])
+        make_run("c", seed, accuracies=[80.0 + shift + ahead])
 
-    assert "1.00 points above a. That gap is within the spread over seeds." in report().text
+    page = report()
+
+    half = t.ppf(0.975, 2) * statistics.stdev([1.0, -2.1, 1.8]) / 3**0.5
+    assert (
+        f"That is not settled: the 95 % interval of the difference is −{half - 0.2333:.2f} to +{half + 0.2333:.2f}"
+        in (page.text)
+    )
+    listed = [cells for cells in page.rows if len(cells) == 5 and cells[1] == "c"]
+    assert [cells[0] for cells in listed] == ["a", "b"]
+    assert listed[1][2:] == ["−0.23", f"−{half + 0.2333:.2f} to +{half - 0.2333:.2f}", "3"]
+    assert "How sure is the order?" in page.text
+
+
+def test_with_one_seed_no_interval_is_given(make_run, report):
+    make_run("a", 1, accuracies=[80.0])
+    make_run("b", 1, accuracies=[81.0])
+
+    page = report()
+
+    assert "One seed cannot tell whether this would hold for another." in page.text
+    assert "How sure is the order?" not in page.text
 
 
 def test_run_table_lists_every_run(make_run, report):
@@ -151,7 +174,7 @@ def test_run_table_lists_every_run(make_run, report):
     heads = next(cells for cells in page.rows if "status" in cells)
     assert "best, % (optimistic)" in heads
     cells = next(cells for cells in page.rows if "finished" in cells)
-    assert cells == ["fedavg", "4", "finished", "3", "60.00", "60.00", "70.00", "0.900"]
+    assert cells == ["fedavg", "4", "finished", "3", "60.00", "60.00", "70.00", "2", "0.900"]
 
 
 def test_a_single_run_has_no_spread_and_no_place(make_run, report):
@@ -159,8 +182,10 @@ def test_a_single_run_has_no_spread_and_no_place(make_run, report):
 
     page = report()
 
-    assert page.row("fedavg")[2:4] == ["55.00", "60.00"]
-    assert "single run" in page.text
+    assert page.row("fedavg")[1:3] == ["55.00", "60.00"]
+    assert "fedavg has a test accuracy of 55.00 % over all 2 rounds, and 60.00 % in the last round, single run." in (
+        page.text
+    )
     assert "1st" not in page.text
 
 
@@ -173,8 +198,8 @@ def test_unfinished_runs_are_announced_and_not_ranked(make_run, report):
     page = report()
 
     assert "2 of 4 runs not finished (1 in progress and 1 failed)" in page.text
-    assert page.row("fedblade0 of 2 finished")[2] == "98.50 ± 0.71pooled ± 0.58"
-    assert ["fedblade", "1", "in progress", "2 of 40", "99.00", "99.00", "99.00", "–"] in page.rows
+    assert page.row("fedblade0 of 2 finished")[1] == "98.50 ± 0.71"
+    assert ["fedblade", "1", "in progress", "2 of 40", "99.00", "99.00", "99.00", "1", "–"] in page.rows
 
 
 def test_nothing_evaluated_and_no_partition_still_make_a_page(make_run, report):
@@ -183,9 +208,9 @@ def test_nothing_evaluated_and_no_partition_still_make_a_page(make_run, report):
 
     page = report()
 
-    assert page.text.count("No round has been evaluated yet") == 2
+    assert page.text.count("No round has been evaluated yet") == 1
     assert "No run has stored its partition." in page.text
-    assert page.row("fedavg")[2:4] == ["–", "–"]
+    assert page.row("fedavg")[1:3] == ["–", "–"]
 
 
 def test_not_a_number_anywhere_still_makes_a_page(make_run, report):
@@ -196,7 +221,7 @@ def test_not_a_number_anywhere_still_makes_a_page(make_run, report):
     page = report()
 
     assert not re.search(r"\b(nan|inf)\b", page.text, re.IGNORECASE)
-    assert page.row("fedavg")[2:4] == ["–", "–"]
+    assert page.row("fedavg")[1:3] == ["–", "–"]
 
 
 def test_different_lengths_and_evaluation_gaps_share_a_page(make_run, report):
@@ -206,7 +231,7 @@ def test_different_lengths_and_evaluation_gaps_share_a_page(make_run, report):
 
     page = report()
 
-    assert page.row("b")[2:4] == ["55.00", "60.00"]
+    assert page.row("b")[1:3] == ["55.00", "60.00"]
     assert "compare accuracies only between groups that agree" in page.text
 
 
@@ -270,7 +295,8 @@ def test_everything_from_files_is_escaped(make_run, tmp_path, report):
 
 
 def own_script() -> str:
-    return (importlib.resources.files("fedblade.report") / "page.js").read_text(encoding="utf-8")
+    folder = importlib.resources.files("fedblade.report")
+    return "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 def test_the_page_forbids_itself_to_load_anything(make_run, report):

@@ -105,10 +105,7 @@ class Ran:
     @property
     def history(self) -> list[RoundRecord]:
         """Rows without the clock."""
-        return [
-            {key: value for key, value in row.items() if key not in ("seconds", "exchange_seconds")}
-            for row in self.driver.history
-        ]
+        return [{key: value for key, value in row.items() if "seconds" not in key} for row in self.driver.history]
 
 
 def train(

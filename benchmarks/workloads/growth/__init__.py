@@ -1,11 +1,12 @@
 """`growth`: how the cost of a piece of work grows with its size. A module has the rows about one piece of work."""
 
 from benchmarks.benchmark import Benchmark, Measured, Options, Skipped
-from benchmarks.workloads.growth import client_states, diagnostics, many_classes, personal_models, report, start
+from benchmarks.workloads.growth import client_states, diagnostics, many_classes, page, personal_models, report, start
 from benchmarks.workloads.growth.row import GrowthRow
 
 ROWS: tuple[GrowthRow, ...] = (
-    *diagnostics.ROWS, *many_classes.ROWS, *client_states.ROWS, *personal_models.ROWS, *report.ROWS, *start.ROWS,
+    *diagnostics.ROWS, *many_classes.ROWS, *client_states.ROWS, *personal_models.ROWS, *report.ROWS, *page.ROWS,
+    *start.ROWS,
 )  # fmt: skip
 
 

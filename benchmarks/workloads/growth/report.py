@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -22,25 +23,30 @@ GROUPS = Case(
     "with another learning rate",
     at_most(5),
 )
-_ROUNDS, _FEW, _TIMES = 10, 120, 4
+ROUNDS, _FEW, _TIMES = 10, 120, 4
 
 
-def measure(options: Options, few: int = _FEW, rounds: int = _ROUNDS, repetitions: int = 3) -> Result:
+def measure(options: Options, few: int = _FEW, rounds: int = ROUNDS, repetitions: int = 3) -> Result:
     """Both reports in this process, after a report of two groups that warms up."""
     options.require_cpu()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        config = load_config("quickstart", {"rounds": rounds, "device": "cpu"})[0]
-        execute(config, out=folder / "run")
         sizes = (2, few, _TIMES * few)
-        for size in sizes:
-            _copy(folder / "run", folder / str(size), size)
+        make_groups(folder, sizes, rounds)
         _seconds(folder / "2")
         sides = [partial(_seconds, folder / str(size)) for size in sizes[1:]]
         less, more = alternate(sides, options.repetitions(repetitions))
     ratios = paired_ratios(more, less)
     medians = {f"{_TIMES * few} groups s": median(more), f"{few} groups s": median(less)}
     return Result(median(ratios), medians, ratios)
+
+
+def make_groups(folder: Path, sizes: Iterable[int], rounds: int = ROUNDS) -> None:
+    """A folder of runs for each size, named by it: copies of one run with as many learning rates."""
+    config = load_config("quickstart", {"rounds": rounds, "device": "cpu"})[0]
+    execute(config, out=folder / "run")
+    for size in sizes:
+        _copy(folder / "run", folder / str(size), size)
 
 
 def _copy(run: Path, below: Path, groups: int) -> None:

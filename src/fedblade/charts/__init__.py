@@ -5,6 +5,7 @@ from fedblade.charts._arrays import class_matrix, row_words
 from fedblade.charts._calibration import reliability_chart
 from fedblade.charts._classes import ClassMaps, class_accuracies, class_chart, confusion_maps, cosine_maps
 from fedblade.charts._clients import client_chart
+from fedblade.charts._crowd import MOST_DRAWN, crowd_name, with_crowd
 from fedblade.charts._measures import (
     find_field,
     latest_values,
@@ -20,6 +21,7 @@ from fedblade.charts._spectra import feature_count, spectra
 from fedblade.charts._splits import Split, distinct_splits, partition_text
 
 __all__ = [
+    "MOST_DRAWN",
     "PERCENT",
     "SMALLEST_EIGENVALUE",
     "Axis",
@@ -39,6 +41,7 @@ __all__ = [
     "client_chart",
     "confusion_maps",
     "cosine_maps",
+    "crowd_name",
     "distinct_splits",
     "feature_count",
     "final_value",
@@ -58,4 +61,5 @@ __all__ = [
     "sweep_series",
     "time_chart",
     "traffic_chart",
+    "with_crowd",
 ]

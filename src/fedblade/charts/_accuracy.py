@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedblade.charts._measures import field_chart, find_field
 from fedblade.charts._model import Axis, Chart, Series, group_panel
 from fedblade.charts._series import group_series
-from fedblade.core.words import listing
+from fedblade.core.words import short_listing
 from fedblade.results import Group, coverage_sentence, size_unit
 
 _PER_BYTE = (
@@ -35,7 +35,9 @@ def traffic_chart(groups: Sequence[Group]) -> Chart | None:
     unit, num_bytes = size_unit(max((values.x[-1] for values in series if values is not None), default=0.0))
     scaled = [values and replace(values, x=tuple(x / num_bytes for x in values.x)) for values in series]
     nothing = [group.label for group, values in zip(groups, series, strict=True) if values and not values.x[-1]]
-    reading = f"{_PER_BYTE} Nothing is sent with {listing(nothing)}, whose line stands at 0." if nothing else _PER_BYTE
+    reading = (
+        f"{_PER_BYTE} Nothing is sent with {short_listing(nothing)}, whose line stands at 0." if nothing else _PER_BYTE
+    )
     return _against(groups, "per-byte", "Accuracy for what is sent", Axis("sent up and down", unit), scaled, reading)
 
 
@@ -51,7 +53,7 @@ def _over_rounds(groups: Sequence[Group], name: str) -> Chart | None:
     chart = None if field is None else field_chart(groups, field)
     if chart is None:
         return None
-    names = ", ".join(group.label for group in groups)
+    names = short_listing([group.label for group in groups])
     return replace(
         chart,
         name=name,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fedblade.charts._arrays import Bin, fewest_answers, filled_bins
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
-from fedblade.core.words import listing
+from fedblade.core.words import short_listing
 from fedblade.results import Group, coverage_sentence
 
 _READING = (
@@ -24,7 +24,7 @@ def reliability_chart(groups: Sequence[Group]) -> Chart | None:
     sentences = (
         _READING,
         _few_answers_sentence([filled_bins(group) for group in groups]),
-        f"Left out: {listing(personal)}, where each client has a model of its own." if personal else "",
+        f"Left out: {short_listing(personal)}, where each client has a model of its own." if personal else "",
         coverage_sentence([group for group, _ in shared], [values for _, values in shared]),
     )
     return Chart(

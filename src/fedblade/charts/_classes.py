@@ -79,9 +79,6 @@ def class_chart(groups: Sequence[Group]) -> Chart | None:
     series = [group_series(group, "classes", "class_accuracy") for group in groups]
     if not any(series):
         return None
-    worst = [(group.label, values.y[0]) for group, values in zip(groups, series, strict=True) if values is not None]
-    of = "Worst class by the mean over seeds" if any(len(group.counted) > 1 for group in groups) else "Worst class"
-    seen = f"{of}: {listing([f'{label} {value:.1f} %' for label, value in worst])}." if len(worst) <= MOST_NAMED else ""
     return Chart(
         name="by-class",
         title="Accuracy by class",
@@ -90,7 +87,6 @@ def class_chart(groups: Sequence[Group]) -> Chart | None:
             groups, series, Axis("class, worst first", whole=True), Axis("accuracy", "%", bounds=PERCENT)
         ),
         reading=f"{_BY_CLASS} {coverage_sentence(groups, series)}".strip(),
-        seen=seen,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedblade.charts._arrays import CLASS_ACCURACY
 from fedblade.charts._model import PERCENT, Axis, Chart, Series, group_panel, series_over_seeds
-from fedblade.core.words import listing
+from fedblade.core.words import listing, short_listing
 from fedblade.results import MOST_NAMED, Group, RunRecord, coverage_sentence, finite_number, samples_of_personal_models
 
 _SHARES = tuple(range(0, 101, 5))
@@ -92,10 +92,10 @@ def _estimated_sentence(groups: Sequence[Group], series: Sequence[Series | None]
     absent = [group.label for group, values in pairs if group.personal and values is None]
     sentences = [
         _ESTIMATED if any(values is not None for _, values in estimated) else "",
-        f"Measured for {listing(personal)}, without a global model: personal models on their clients' samples."
+        f"Measured for {short_listing(personal)}, without a global model: personal models on their clients' samples."
         if personal
         else "",
-        _LEFT_OUT.format(listing(absent)) if absent else "",
+        _LEFT_OUT.format(short_listing(absent)) if absent else "",
         coverage_sentence([group for group, _ in estimated], [values for _, values in estimated]),
     ]
     return " ".join(filter(None, sentences))
@@ -107,18 +107,18 @@ def _worst_sentence(groups: Sequence[Group], series: Sequence[Series | None]) ->
     if len(worst) > MOST_NAMED:
         return ""
     values = listing([f"{value:.1f} % with {label}" for label, value in worst])
-    return f"A tenth of the clients have at most {values}."
+    return f"Nine of ten clients have at least {values}."
 
 
 def _quantiles(per_run: Sequence[Sequence[float]]) -> Series | None:
     """The distribution over clients at every twentieth, mean and range over seeds."""
     if not per_run:
         return None
-    columns = [[_quantile(sorted(values), share / 100) for values in per_run] for share in _SHARES]
+    columns = [[quantile(sorted(values), share / 100) for values in per_run] for share in _SHARES]
     return series_over_seeds(_SHARES, columns)
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
+def quantile(ordered: Sequence[float], share: float) -> float:
     """Linear interpolation between the two nearest clients."""
     place = share * (len(ordered) - 1)
     below = int(place)

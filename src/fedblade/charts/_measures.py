@@ -81,7 +81,7 @@ def field_chart(groups: Sequence[Group], field: Field, span: Range | None = None
             Axis(axis, scale="linear" if field.bounds else _scale(series, span), bounds=field.bounds, span=span),
         ),
         reading=f"{field.reading} {drawn}".strip(),
-        seen=latest_sentence(groups, field.name, field.number_format),
+        seen=_sentence(groups, series, field.number_format),
     )
 
 
@@ -96,13 +96,21 @@ def section_answer(groups: Sequence[Group], section: str) -> str:
 
 def latest_values(groups: Sequence[Group], key: str) -> list[tuple[str, float, float]]:
     """Label, last measured round and value there, of each group that has the number."""
-    pairs = zip(groups, _series(groups, key), strict=True)
-    return [(group.label, series.x[-1], series.y[-1]) for group, series in pairs if series is not None]
+    return _latest(groups, _series(groups, key))
 
 
 def latest_sentence(groups: Sequence[Group], key: str, number_format: str) -> str:
     """`After round 40: a 1.2 and b 3.4.`; of many methods the lowest and the highest."""
-    latest = latest_values(groups, key)
+    return _sentence(groups, _series(groups, key), number_format)
+
+
+def _latest(groups: Sequence[Group], series: Sequence[Series | None]) -> list[tuple[str, float, float]]:
+    pairs = zip(groups, series, strict=True)
+    return [(group.label, values.x[-1], values.y[-1]) for group, values in pairs if values is not None]
+
+
+def _sentence(groups: Sequence[Group], series: Sequence[Series | None], number_format: str) -> str:
+    latest = _latest(groups, series)
     if not latest:
         return ""
     when = f"After round {latest[0][1]:g}" if len({at for _, at, _ in latest}) == 1 else "At the last round measured"
@@ -133,10 +141,10 @@ def _series(groups: Sequence[Group], key: str) -> list[Series | None]:
 def _common_span(groups: Sequence[Group], field: Field, fields: Sequence[Field]) -> Range | None:
     """The range of two charts that are read against each other: classes that a client has, and classes it lacks."""
     pair = [other.name for other in fields if _pair_key(other) == _pair_key(field)]
-    present = [series for key in pair for series in _series(groups, key) if series is not None]
-    if len(pair) == 1 or not present:
+    if len(pair) == 1:
         return None
-    return _range(present)
+    present = [series for key in pair for series in _series(groups, key) if series is not None]
+    return _range(present) if present else None
 
 
 def _range(series: Sequence[Series]) -> Range:

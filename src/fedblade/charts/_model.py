@@ -56,12 +56,14 @@ class Axis:
 class Line:
     """A line of one group of runs.
 
-    `index` is the group's place among the panel's names. `part` names the number where the panel shows several.
+    `index` is the group's place among the panel's names. `part` names the number where the panel shows several. A
+    `crowd` is no group: it shows the middle of many groups, with a band that most of them lie in.
     """
 
     index: int
     series: Series
     part: str = ""
+    crowd: bool = False
 
 
 @dataclass(frozen=True)

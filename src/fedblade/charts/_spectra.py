@@ -20,16 +20,17 @@ from fedblade.results import (
 
 _GLOBAL, _LOCAL = StoredArray("spectrum", complete_list), StoredArray("local_spectrum", complete_list)
 _DIRECTION = Axis("direction, strongest first", whole=True)
-# Below this share of the largest eigenvalue a float32 network has only rounding errors to show.
-_FLOOR = 1e-9
+_SHARE = "share of the variance"
+_FLOOR = 1e-3
+"""The smallest share that is drawn, in percent. Smaller ones carry nothing, or are rounding errors."""
 _MOST_VARIANCE = 0.95
 _READING = (
-    "Each line shows how much the features vary along their independent directions, strongest first ({}, on a "
-    "logarithmic scale). Look at the shape, not the height: a flat line uses many directions, a steep one has "
-    "collapsed onto its first few. {}"
+    "Each line shows which share of the features' variance lies along each independent direction, strongest first "
+    "({}, on a logarithmic scale that ends at 0.001 %). The shares of a line add up to 100 %. A flat line uses many "
+    "directions; a line that starts high and drops at once has collapsed onto its first few. {}"
 )
 _LOCAL_READING = (
-    "Drawn through: the averaged model. Dotted: the model of one client of that round right after its local training, "
+    "Solid: the averaged model. Dotted: the model of one client of that round right after its local training, "
     "on the same test samples. Where the dotted line lies above, averaging has flattened directions the client had; "
     "where both drop alike, the client's model had collapsed already. {}"
 )
@@ -45,13 +46,13 @@ class Spectra:
     local_reading: str
 
 
-def spectra(groups: Sequence[Group]) -> Spectra | None:
-    """The spectra over rounds, or None where no run has stored one."""
-    whole = snapshots(groups, _GLOBAL)
+def spectra(groups: Sequence[Group], most_rounds: int = 20) -> Spectra | None:
+    """The spectra at so many rounds, or None where no run has stored one."""
+    whole = snapshots(groups, _GLOBAL, most=most_rounds)
     if whole is None:
         return None
     # The local spectra are taken at the rounds of the global ones, or shortly before.
-    local, matched = snapshots(groups, _LOCAL), snapshots(groups, _LOCAL, rounds=whole.rounds)
+    local, matched = snapshots(groups, _LOCAL, most=most_rounds), snapshots(groups, _LOCAL, rounds=whole.rounds)
     charts: tuple[Chart, ...] = ()
     if local is not None and matched is not None:
         span = _span([whole, local])
@@ -76,13 +77,13 @@ def _chart(groups: Sequence[Group], whole: Snapshots) -> Chart:
     drawn = [values for values in whole.values if values[-1]]
     return Chart(
         name="spectrum",
-        title="Spectrum: how much the features vary along each direction",
-        about="Eigenvalues of the covariance of the features on the test samples, largest first, one line per method.",
+        title="Spectrum: the share of the variance along each direction",
+        about="Eigenvalues of the covariance of the features on the test samples, in percent of their sum.",
         panel=group_panel(
             groups,
             [_series(values) for values in whole.last],
             _DIRECTION,
-            Axis("variance along it", scale="log", span=_span([whole])),
+            Axis(_SHARE, "%", scale="log", span=_span([whole])),
         ),
         reading=_READING.format(shown, coverage_sentence(groups, whole.last)).strip(),
         seen=_variance_sentence(groups, whole),
@@ -103,7 +104,7 @@ def _pair_chart(
         about=f"Spectrum of the features of {group.label}: {measured} and of one client's model.",
         panel=LinePanel(
             x=_DIRECTION,
-            y=Axis("variance along it", scale="log", span=span),
+            y=Axis(_SHARE, "%", scale="log", span=span),
             names=(),
             lines=(Line(index, averaged, measured), Line(index, client, "one client")),
         ),
@@ -117,7 +118,10 @@ def _series(values: Vector | None) -> Series | None:
 
 
 def _shown_part(values: Vector | None) -> Vector:
-    return (values or ())[:SPECTRUM_LENGTH]
+    """The first eigenvalues in percent of the sum of all; what rounding has put below zero counts as zero."""
+    known = [None if value is None else max(0.0, value) for value in values or ()]
+    total = sum(value for value in known if value is not None) or 1.0
+    return tuple(None if value is None else 100 * value / total for value in known[:SPECTRUM_LENGTH])
 
 
 def _span(shown: Sequence[Snapshots]) -> Range:
@@ -125,7 +129,7 @@ def _span(shown: Sequence[Snapshots]) -> Range:
     values = [value for s in shown for group in s.values for vector in group for value in _shown_part(vector)]
     positive = [value for value in values if value is not None and value > 0] or [1.0]
     high = max(positive)
-    return max(min(positive), high * _FLOOR), high
+    return min(max(min(positive), _FLOOR), high), high
 
 
 def _variance_sentence(groups: Sequence[Group], whole: Snapshots) -> str:

@@ -52,8 +52,7 @@ def compare(
     opt.check_resumed_folder(out, resume=resume)
     folder = out or next_run_folder("compare")
     changes = opt.overrides(assignments, engine=engine, device=device, seed=seed)
-    single = [changes.pop("seed")] if "seed" in changes else None
-    runs = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True) or single, folder)
+    runs = plan_comparison(source, changes, names, parse_seeds(seeds, repeats=True), folder)
     planned_jobs = plan_jobs(jobs, devices, runs)
     console = Console()
     with resumable(folder, given=out is not None):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.flower.admissions import Admission
     from fedblade.flower.app_folder import AppFolder
 
-App = Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app whose federation is up.")]
+App = Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app.")]
 
 
 def admit(
@@ -25,8 +26,7 @@ def admit(
     from fedblade.flower.admissions import admit
 
     app = _federation(folder)
-    admission = admit(app, key, _client_numbers(app, clients))
-    typer.echo(f"admitted for client {_shown(admission.clients)}: {admission.fingerprint}, node {admission.node_id}")
+    _tell("admitted", app, admit(app, key, _client_numbers(app, clients)))
 
 
 def revoke(
@@ -39,18 +39,21 @@ def revoke(
     """
     from fedblade.flower.admissions import revoke
 
-    admission = revoke(_federation(folder), client)
-    typer.echo(f"revoked for client {_shown(admission.clients)}: {admission.fingerprint}, node {admission.node_id}")
+    app = _federation(folder)
+    _tell("revoked", app, revoke(app, client))
 
 
 def _federation(folder: Path) -> "AppFolder":
-    """The app in a folder, whose federation is up and knows its nodes by their keys."""
+    """The app in a folder, whose federation knows its nodes by their keys.
+
+    A local federation has to be up: it makes new keys at each start. The coordinator of a deployed one may be down.
+    """
     from fedblade.core.errors import Misconfigured
     from fedblade.flower.app_folder import find_app
     from fedblade.flower.local_federation import require_up
 
     app = find_app(folder)
-    if not require_up(app).secure:
+    if not app.service.exists() and not require_up(app).secure:
         raise Misconfigured(f"'{folder}' is up without node keys (--insecure), so every node may take part.")
     return app
 
@@ -72,5 +75,10 @@ def _client_numbers(app: "AppFolder", given: str) -> list[int]:
     return numbers
 
 
-def _shown(clients: tuple[int, ...]) -> str:
-    return ",".join(map(str, clients))
+def _tell(what: str, app: "AppFolder", admission: "Admission") -> None:
+    from fedblade.flower.admissions import coordinator_is_up
+
+    clients = ",".join(map(str, admission.clients))
+    node = f", node {admission.node_id}" if admission.node_id else ""
+    later = "" if coordinator_is_up(app) else ". The coordinator is down and takes this over when it starts."
+    typer.echo(f"{what} for client {clients}: {admission.fingerprint}{node}{later}")

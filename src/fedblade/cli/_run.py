@@ -129,4 +129,6 @@ def result_sentence(summary: dict[str, Any]) -> str:
             f"\nafter tuning: {percent('tuned_trained_clients_accuracy')} and "
             f"{percent('tuned_unseen_clients_accuracy')} (a gap of {summary['tuned_unseen_gap']:.2f} points)"
         )
+    if "stopped" in summary:
+        text += f"\n{summary['stopped']['text']}"
     return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

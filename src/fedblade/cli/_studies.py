@@ -63,13 +63,14 @@ def estimate_with_progress(console: "Console", runs: "Sequence[PlannedRun]") -> 
 def train(console: "Console", runs: "Sequence[PlannedRun]", jobs: "Jobs", *, quiet: bool) -> "dict[Path, str]":
     """Do the runs that are not finished and show how they go on; returns by folder why a run failed."""
     from fedblade.runs import progress_listener
-    from fedblade.studies import run_planned, run_side_by_side, study_display, unfinished_runs
+    from fedblade.studies import study_display, train_runs
 
-    if jobs.in_this_process:
-        return run_planned(runs, lambda label: progress_listener(console, quiet=quiet, label=label))
-    unfinished = unfinished_runs(runs)
-    with study_display(console, len(unfinished), quiet=quiet) as listen:
-        return run_side_by_side(unfinished, jobs, listen)
+    return train_runs(
+        runs,
+        jobs,
+        lambda label: progress_listener(console, quiet=quiet, label=label),
+        lambda num_runs: study_display(console, num_runs, quiet=quiet),
+    )
 
 
 def drawn_table(table: "Table") -> "rich.table.Table":

@@ -1,6 +1,5 @@
 """`fedblade sweep`: a grid over any keys, and the best values of every method."""
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +10,11 @@ from fedblade.cli._stop import resumable
 from fedblade.cli._studies import Seeds, estimate_with_progress, finish, parse_seeds, print_lines, print_table, train
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rich.console import Console
 
-    from fedblade.results import Table
     from fedblade.studies import Jobs, PlannedRun, Trial
 
     Share = Callable[[Sequence[PlannedRun]], Jobs]
@@ -84,12 +82,12 @@ def _tune(
     `share` says how runs share the machine. Trials on a validation split are followed by runs of the best trials on
     the test set.
     """
-    from fedblade.studies import select_best
+    from fedblade.studies import select_best, sweep_table
 
     runs = [run for trial in trials for run in trial.runs]
     failed = _run(console, runs, share(runs), quiet=quiet)
     best = select_best(trials)
-    print_table(console, _sweep_table(trials, best, "validation" if validation else "test"))
+    print_table(console, sweep_table(trials, best, "validation" if validation else "test"))
     for method, trial in best.items():
         console.print(f"chosen for {method}: {_values(trial)}", markup=False, highlight=False)
     if not validation:
@@ -97,7 +95,7 @@ def _tune(
     tested = [trial.on_test_set() for trial in best.values()]
     test_runs = [run for trial in tested for run in trial.runs]
     failed |= _run(console, test_runs, share(test_runs), quiet=quiet)
-    print_table(console, _sweep_table(tested, {}, "test"))
+    print_table(console, sweep_table(tested, {}, "test"))
     return failed, len(runs) + len(test_runs)
 
 
@@ -118,31 +116,7 @@ def _run(console: "Console", runs: "Sequence[PlannedRun]", jobs: "Jobs", *, quie
     return train(console, runs, jobs, quiet=quiet)
 
 
-def _sweep_table(trials: "Sequence[Trial]", best: "Mapping[str, Trial]", on: str) -> "Table":
-    """One row per trial; the best trials are marked. The note says what the numbers are."""
-    from fedblade.results import Table
-
-    keys = list(dict.fromkeys(key for trial in trials for key in trial.values))
-    numeric = [*(key.rpartition(".")[2] for key in keys), "runs", "accuracy"]
-    rows = []
-    for trial in trials:
-        accuracy = trial.accuracy()
-        mark = "* " if best.get(trial.method) is trial else ""
-        text = "–" if accuracy is None else mark + accuracy.text()
-        finished = f"{0 if accuracy is None else accuracy.runs}/{len(trial.runs)}"
-        rows.append([trial.method, *(_value(trial, key) for key in keys), finished, text])
-    spread = ", mean ± std over seeds (n−1)" if any(len(trial.runs) > 1 for trial in trials) else ""
-    chosen = "; * chosen" if best else ""
-    warning = " on the test set, so these are optimistic" if best and on == "test" else ""
-    note = f"accuracy in % on the {on} set{spread}{chosen}{warning}"
-    return replace(Table.of_texts(["method", *numeric], rows, numeric), notes=(note,))
-
-
 def _values(trial: "Trial") -> str:
-    return ", ".join(f"{key} = {_value(trial, key)}" for key in trial.values) or "nothing to choose"
+    from fedblade.studies import value_text
 
-
-def _value(trial: "Trial", key: str) -> str:
-    from fedblade.config.settings import show
-
-    return show(trial.values[key]) if key in trial.values else ""
+    return ", ".join(f"{key} = {value_text(trial, key)}" for key in trial.values) or "nothing to choose"

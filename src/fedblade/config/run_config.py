@@ -23,6 +23,7 @@ from fedblade.config.schema import (
     Optimizer,
     PartitionSettings,
     Section,
+    Stop,
 )
 from fedblade.config.settings import REGISTRIES
 from fedblade.config.validation import check_keys, knob_model, plain, unknown_knob, validate
@@ -91,6 +92,7 @@ class RunConfig:
     method: Composition
     method_knobs: Mapping[str, Any]
     evaluation: Evaluation
+    stop: Stop
     checkpoint: Checkpoint
     distributed: Distributed
 

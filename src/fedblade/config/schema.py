@@ -173,8 +173,21 @@ class Evaluation(Section):
         "accuracy", "classes", "calibration", "spectrum", "erank_feature", "nc1", "nc2", "class_means", "drift",
     ]  # fmt: skip
     """What to measure: names of `fedblade list metrics`, with commas between them."""
-    diagnostics_every: Positive = 1
-    """Metrics other than accuracy are measured in the rounds of `every` that this number divides."""
+    diagnostics_every: Positive | Literal["auto"] = "auto"
+    """Metrics other than accuracy are measured in the rounds of `every` that this number divides. With "auto" it is 1
+    if they cost little, else 10."""
+
+
+class Stop(Section):
+    """What ends a run before its last round. The round in which it happens is then the last.
+
+    How many rounds fit into `max_seconds` depends on the machine: such a run cannot be repeated to the same round.
+    """
+
+    max_seconds: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
+    """The run ends with the round in which its rounds, evaluation included, have taken so long, over all starts."""
+    patience: Positive | Literal["none"] = "none"
+    """The run ends when so many evaluated rounds in a row have not raised the highest accuracy."""
 
 
 class Checkpoint(Section):
@@ -202,6 +215,7 @@ FIXED: dict[str, type[Section]] = {
     "local": Local,
     "optimizer": Optimizer,
     "evaluation": Evaluation,
+    "stop": Stop,
     "checkpoint": Checkpoint,
     "distributed": Distributed,
 }
@@ -218,5 +232,5 @@ NAMED: dict[str, type[Section]] = {
 
 ORDER = (
     "dataset", "partition", "federation", "participation", "model", "local", "optimizer", "method", "evaluation",
-    "checkpoint", "distributed",
+    "stop", "checkpoint", "distributed",
 )  # fmt: skip

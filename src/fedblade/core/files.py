@@ -1,5 +1,6 @@
 """Files that are written as a whole or not at all."""
 
+import contextlib
 import errno
 import os
 import secrets
@@ -34,22 +35,52 @@ def remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "Check the disk")
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part, even after a power cut."""
-    content = data.encode() if isinstance(data, str) else data
-    # Not mkstemp: only the owner can read its files, and results get the permissions of the user's umask.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o666)
+def write_atomic(path: Path, data: bytes | str, mode: int = 0o666) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part, even after a power cut.
+
+    The user's umask takes permissions away from `mode`.
+    """
+    temporary = _written_beside(path, data, mode)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_once(path: Path, data: bytes | str, mode: int = 0o666) -> None:
+    """Write a file as `write_atomic` does, unless it is there, even if another process writes it at the same moment."""
+    temporary = _written_beside(path, data, mode)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _written_beside(path: Path, data: bytes | str, mode: int) -> Path:
+    """A new file with the content in the same folder."""
+    # Not mkstemp: only the owner can read its files, and results get the permissions of the user's umask.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def free_place(path: Path, number: int = 1) -> Path:
+    """The first path that is not used of `x-1`, `x-2` and so on, from a number on."""
+    while (place := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return place
 
 
 def write_file(target: Path, content: bytes | str) -> Path:

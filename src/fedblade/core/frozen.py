@@ -1,5 +1,6 @@
 """Frozen layers of a body: parameters with `requires_grad=False`, and the statistics of frozen normalisation layers."""
 
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -23,11 +24,18 @@ class FrozenNorm(nn.Module):
     def __init__(self, layer: _NormBase) -> None:
         super().__init__()
         self.eps = layer.eps
+        self._replaced = (copy.deepcopy(layer),)  # in a tuple, so that it is no part of this module
         for name, leaf in (*layer.named_parameters(), *layer.named_buffers()):
             self.register_parameter(name, nn.Parameter(leaf.detach().clone(), requires_grad=False))
         for name in ("weight", "bias"):
             if getattr(layer, name) is None:
                 self.register_parameter(name, None)
+
+    def plain_layer(self) -> _NormBase:
+        """The layer that this one replaced, with this one's tensors."""
+        layer = copy.deepcopy(self._replaced[0]).to(self.running_mean)
+        layer.load_state_dict(self.state_dict())
+        return layer
 
     def reset_parameters(self) -> None:
         """Does nothing: frozen tensors are not drawn anew when a module resets its layers."""
@@ -52,6 +60,19 @@ def freeze_norms(body: nn.Module) -> nn.Module:
         if _is_frozen(layer if any(True for _ in layer.parameters()) else parent):
             frozen.setdefault(layer, FrozenNorm(layer))
             parent.register_module(name, frozen[layer])
+    return body
+
+
+def without_frozen_norms(body: nn.Module) -> nn.Module:
+    """The body with every `FrozenNorm` replaced by the layer that it stands for, in place."""
+    if isinstance(body, FrozenNorm):
+        return body.plain_layer()
+    plain: dict[FrozenNorm, _NormBase] = {}
+    for parent in list(body.modules()):
+        for name, layer in list(parent._modules.items()):
+            if isinstance(layer, FrozenNorm):
+                plain.setdefault(layer, layer.plain_layer())
+                parent.register_module(name, plain[layer])
     return body
 
 

@@ -31,6 +31,14 @@ class RunListener:
     def on_client(self, round_: int, client: int) -> None:
         """A client has finished its training in round `round_` (counted from 1)."""
 
+    def stops(self, record: RoundRecord) -> bool | str:  # noqa: ARG002
+        """Whether the run ends with the round of this record, which is measured and not yet in the history.
+
+        True ends it, and so does a text, which is the reason in the summary. The round is then the last one: all
+        metrics of the model are measured, and the run finishes as after its planned rounds.
+        """
+        return False
+
     def on_round(self, record: RoundRecord) -> None:
         """A round is complete, and its record is in the history."""
 
@@ -59,6 +67,11 @@ class ListenerGroup(RunListener):
         """Pass the call on."""
         for listener in self._listeners:
             listener.on_client(round_, client)
+
+    def stops(self, record: RoundRecord) -> bool | str:
+        """Ask every listener; the first one that ends the run gives the reason."""
+        answers = [listener.stops(record) for listener in self._listeners]
+        return next((answer for answer in answers if answer), False)
 
     def on_round(self, record: RoundRecord) -> None:
         """Pass the call on."""

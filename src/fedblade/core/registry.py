@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedblade.core.errors import FedbladeError, Misconfigured, nearest
+from fedblade.core.fixed_source import source_spec
 
 F = TypeVar("F", bound=Callable[..., Any])
 Revision = int | Callable[[Mapping[str, Any]], int]
@@ -153,7 +154,7 @@ def _import_file(path: Path) -> Any:
     name = f"fedblade_user_{resolved.stem}_{zlib.crc32(str(resolved).encode()):x}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, resolved)
+    spec = source_spec(name, resolved)
     if spec is None or spec.loader is None:
         raise Misconfigured(f"'{path}' cannot be imported as Python. Give the path of a .py file.")
     module = importlib.util.module_from_spec(spec)

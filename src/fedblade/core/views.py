@@ -4,11 +4,11 @@ Neither gives access to a loader, a device, a loop or another client, so that ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.streams import Streams
@@ -63,6 +63,10 @@ class Head(ABC):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - cosine heads use it
         """Logits before any normalisation or scale, [batch, classes]: what logit distillation compares."""
         return output.logits
+
+    def layers(self, params: Tree, fixed: Tree) -> Sequence[nn.Module] | None:  # noqa: ARG002 - heads of the library do
+        """The logits as layers of `torch.nn` with copies of the tensors; None if the head does not say them."""
+        return None
 
     def free(self, fixed: Tree, names: Collection[str]) -> Tree:
         """The fixed tensors of these names, in the form in which a phase trains them."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+_MOST_LISTED, _FIRST = 12, 3
+
 
 def plural(count: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
@@ -11,3 +13,10 @@ def plural(count: int, noun: str) -> str:
 def listing(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
+
+
+def short_listing(names: Sequence[str]) -> str:
+    """All names where there are at most twelve, otherwise the first three and how many more there are."""
+    if len(names) <= _MOST_LISTED:
+        return listing(names)
+    return listing([*names[:_FIRST], f"{len(names) - _FIRST} more"])

@@ -21,6 +21,9 @@ GPU_SLOTS = 16
 """Chunks that pass together on a GPU, of any clients: one shape for all, so that libraries plan once."""
 CPU_SLOTS = 32
 """The largest number of chunks that pass together on a CPU, where chunks of one length do."""
+MOST_INPUT_BYTES = 2**22
+"""Bytes of inputs that pass together on a CPU. The outputs of layers are many times larger, and the system takes blocks
+above 32 MB back as soon as they are free: page faults then take most of the time."""
 MOST_BYTES = 2**28
 """Bytes that passes may return at a time: covariances of classes are large."""
 _TENSORS = ("params", "buffers", "fixed", "client", "counts", "server", "anchor", "anchor_buffers")
@@ -59,7 +62,7 @@ class GroupPasses:
             inputs = _inputs(models, replace(data, draws=None), small)
             trees = _run_inputs(clients, passes, models, data.samples, inputs)
             self._bytes_per_chunk[key] = sum(leaf.nbytes for tree in trees.values() for leaf in tree.values())
-        most = GPU_SLOTS if data.samples.labels.is_cuda else CPU_SLOTS
+        most = GPU_SLOTS if data.samples.labels.is_cuda else _cpu_slots(data.samples, chunk)
         return min(most, max(1, MOST_BYTES // max(1, self._bytes_per_chunk[key])))
 
     def _run_batch(
@@ -76,6 +79,12 @@ class GroupPasses:
             key, lambda stored: _run_inputs(clients, passes, hidden, data.samples, stored), inputs
         )
         return trees
+
+
+def _cpu_slots(samples: Samples, chunk: Chunk) -> int:
+    """Chunks of this size that pass together on a CPU."""
+    bytes_per_chunk = chunk.size * samples.inputs[0].numel() * samples.dtype.itemsize
+    return max(1, min(CPU_SLOTS, MOST_INPUT_BYTES // max(1, bytes_per_chunk)))
 
 
 def _run_inputs(

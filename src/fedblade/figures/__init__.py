@@ -13,11 +13,12 @@ from fedblade.core.files import write_file
 from fedblade.figures._cells import choose_cells
 from fedblade.figures._draw import check_columns, check_formats, draw, need_matplotlib, save
 from fedblade.figures._panels import build_panels
+from fedblade.figures._plot import plot_groups
 from fedblade.figures._specs import general_figures, paper_figure, paper_ids
 from fedblade.figures._style import FORMATS
 from fedblade.results import comma_separated, comparison_rows, group_runs, latex, markdown, read_runs
 
-__all__ = ["FORMATS", "paper_ids", "write_figures", "write_tables"]
+__all__ = ["FORMATS", "paper_ids", "plot_groups", "write_figures", "write_tables"]
 
 
 def write_figures(

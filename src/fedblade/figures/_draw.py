@@ -6,7 +6,7 @@ matplotlib is imported when a figure is made. The same runs give the same bytes.
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +35,13 @@ def need_matplotlib() -> Any:
     return matplotlib
 
 
-def draw(panels: Sequence[Panel], width: float) -> "Figure":
-    """A figure of the panels in rows, `width` inches wide."""
+def draw(panels: Sequence[Panel], width: float, make_figure: "Callable[[float], Figure] | None" = None) -> "Figure":
+    """A figure of the panels in rows, `width` inches wide. `make_figure` makes an empty one of a width."""
     with need_matplotlib().rc_context(RC):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         columns = _columns(panels, width)
         rows = math.ceil(len(panels) / columns)
-        figure = Figure(figsize=(width, 1.0), dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for spare in axes[len(panels) :]:
-            spare.set_visible(False)
+        figure = (make_figure or _figure_for_a_file)(width)
+        axes = _axes(figure, len(panels), columns)
         extra, height = 0.0, _panel_height(panels, width / columns)
         if isinstance(panels[0], LinePanel):
             extra = draw_lines(
@@ -60,6 +54,29 @@ def draw(panels: Sequence[Panel], width: float) -> "Figure":
         # The layout is computed once, with the fonts of this package, and is the same in every format.
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
+    return figure
+
+
+def _axes(figure: "Figure", count: int, columns: int) -> list["Axes"]:
+    """The axes in rows; those of the last row share its whole width, so that no place stays empty."""
+    last = count % columns or columns
+    parts = math.lcm(columns, last)
+    grid = figure.add_gridspec(math.ceil(count / columns), parts)
+    axes = []
+    for index in range(count):
+        row, column = divmod(index, columns)
+        span = parts // (columns if index < count - last else last)
+        axes.append(figure.add_subplot(grid[row, column * span : (column + 1) * span]))
+    return axes
+
+
+def _figure_for_a_file(width: float) -> "Figure":
+    """An empty figure that no window shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 1.0), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
     return figure
 
 
@@ -116,11 +133,13 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
         int(inches * LETTERS_PER_INCH * share) for inches, share in zip(size, (0.85, _SHARE_OF_HEIGHT), strict=True)
     )
     repeated = len({panel.title for panel in panels}) < len(panels)
+    # Below them are panels of the same width; the last row may have fewer and wider ones.
+    aligned = len(panels) if len(panels) % columns == 0 else columns * (len(panels) // columns)
     for index, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
         if panel.title and not (repeated and index and index % columns and panels[index - 1].title == panel.title):
             # No break between a sign and its value.
             ax.set_title(textwrap.fill(panel.title.replace(" = ", "\u00a0=\u00a0"), across))
-        below = panels[index + columns] if index + columns < len(panels) else None
+        below = panels[index + columns] if index + columns < aligned else None
         if below is None or below.x.label != panel.x.label:
             ax.set_xlabel(textwrap.fill(panel.x.label, across))
         left = panels[index - 1] if index % columns else None

@@ -10,6 +10,7 @@ from fedblade.charts.palette import COLOURS, MUTED
 from fedblade.figures._style import DASHES, LETTERS_PER_INCH, MARKERS, STEPS
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _MARKS = 5
 """Markers per line: enough to follow the line, few enough to see it."""
 _MARGIN = 0.1
+_BAND, _LEAST_SHADE = "lowest to highest seed", 0.2
+"""What the legend says of bands, and how dark their sample is at least: one band alone is faint."""
 _HANDLE = 8
 """The width of the line sample before a label, in letters."""
 _MOST_COLUMNS = 6
@@ -43,7 +46,10 @@ def draw_lines(figure: "Figure", axes: Sequence["Axes"], panels: Sequence[LinePa
     for alike in scales:
         _scale_up(axes[alike[0]], [panels[index] for index in alike])
     drawn = {names[line.index] for panel in panels for line in panel.lines}
-    return _legend(figure, _entries(names, drawn, parts))
+    entries: dict[str, Artist] = {**_entries(names, drawn, parts)}
+    if any(line.series.low != line.series.high for panel in panels for line in panel.lines):
+        entries[_BAND] = _band_handle(shade)
+    return _legend(figure, entries)
 
 
 def _by_scale(panels: Sequence[LinePanel]) -> list[list[int]]:
@@ -126,8 +132,8 @@ def _scale_up(ax: "Axes", panels: Sequence[LinePanel]) -> None:
         ax.set_ylim(bottom=min(above) - _MARGIN * (max(above) - min(above)))
 
 
-def _legend(figure: "Figure", entries: Mapping[str, "Line2D"]) -> float:
-    """A legend above the panels, as wide as the figure allows; none where there is one line only."""
+def _legend(figure: "Figure", entries: Mapping[str, "Artist"]) -> float:
+    """A legend above the panels, as wide as the figure allows; none where there is one line only, without a band."""
     width = figure.get_figwidth()
     labels = [textwrap.fill(label, int(width * LETTERS_PER_INCH) - _HANDLE) for label in entries]
     for columns in range(min(len(entries), _MOST_COLUMNS), 0, -1):
@@ -150,6 +156,12 @@ def _entries(names: Sequence[str], drawn: Set[str], parts: Sequence[str]) -> dic
         if part
     }
     return {label: _handle(look) for label, look in (runs | fields).items()}
+
+
+def _band_handle(shade: float) -> "Artist":
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=MUTED, alpha=max(2 * shade, _LEAST_SHADE), linewidth=0)
 
 
 def _handle(look: dict[str, Any]) -> "Line2D":

@@ -86,6 +86,8 @@ def _facts(group: Group, flat: Mapping[str, str], part: Part) -> dict[str, str]:
 
 
 def _method(method: str, flat: Mapping[str, str], part: Part) -> str:
+    if not part.of_paper:
+        return method
     for variant in variants():
         holds = all(flat.get(key) == value for key, value in variant.where.items())
         if method == variant.method and part.x not in variant.where and holds:

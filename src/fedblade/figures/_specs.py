@@ -61,6 +61,8 @@ class Part:
     names: Mapping[str, str] = field(default_factory=dict)
     held: tuple[str, ...] = ()
     """Settings that other parts sweep: runs of this part have their usual value."""
+    of_paper: bool = False
+    """Whether methods have the names of the papers; elsewhere they have those of the report."""
 
     @property
     def required(self) -> tuple[Number, ...]:
@@ -96,7 +98,7 @@ def paper_figure(identity: str) -> list[Part]:
     papers = _table()["papers"]
     if identity not in papers:
         raise Misconfigured(f"there is no figure '{identity}'. Choose from: {', '.join(papers)}.")
-    return _parts(identity, papers[identity])
+    return [replace(part, of_paper=True) for part in _parts(identity, papers[identity])]
 
 
 def paper_ids() -> tuple[str, ...]:

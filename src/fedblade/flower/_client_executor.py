@@ -9,8 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-import httpx
-
 from fedblade.core.errors import Misconfigured
 from fedblade.flower._executor import begin_process, carry_out_tasks, check_app
 from fedblade.flower._flwr_internals import tasks as flower
@@ -50,7 +48,7 @@ class _Executor:
             with flower.alive(client):
                 failure = self._answer(client)
                 flower.finish(client, failure)
-        except httpx.HTTPError as error:
+        except flower.GIVEN_UP as error:
             _log.warning("a task was given up, because the SuperNode cannot be reached or has ended it: %s", error)
         finally:
             client.close()

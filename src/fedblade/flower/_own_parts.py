@@ -11,7 +11,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from fedblade.config.run_config import complete_config
 from fedblade.core.errors import Misconfigured
+from fedblade.core.fixed_source import FixedSource, fix_source
 from fedblade.flower._node_errors import NodeError
 from fedblade.flower._node_setup import Facts
 from fedblade.flower.app import split_tables
@@ -77,8 +78,10 @@ def _check_reference(reference: str, folder: NodeFolder, allow: Collection[str])
     """Refuse a reference to a file whose digest is not allowed, without importing anything."""
     source = reference.rpartition(":")[0]
     if source.endswith(".py"):
-        files = [folder.path / source]
-    elif source.startswith(f"{PARTS}."):
+        file = (folder.path / source).resolve()
+        fix_source(file, _allowed_content(file, reference, allow))
+        return
+    if source.startswith(f"{PARTS}."):
         files = [folder.own_parts / f"{source.partition('.')[2]}.py"]
     else:
         files = list(_files_of_module(source, reference))
@@ -131,19 +134,4 @@ class _OwnParts(MetaPathFinder):
             return None
         file = self._folder.own_parts / f"{fullname.partition('.')[2]}.py"
         content = _allowed_content(file, fullname, read_settings(self._folder).allow)
-        return spec_from_file_location(fullname, file, loader=_Verified(content, file))
-
-
-class _Verified(SourceLoader):
-    """Loads the very bytes whose digest was compared."""
-
-    def __init__(self, content: bytes, file: Path) -> None:
-        self._content, self._file = content, file
-
-    def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - Python's API
-        """The file, for messages."""
-        return str(self._file)
-
-    def get_data(self, path: str) -> bytes:  # noqa: ARG002 - Python's API
-        """The bytes of the file when it was compared."""
-        return self._content
+        return spec_from_file_location(fullname, file, loader=FixedSource(content, file))

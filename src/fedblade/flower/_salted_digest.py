@@ -4,15 +4,13 @@ The coordinator compares salted digests and so sees that samples have changed. W
 find out by trial which samples a node holds.
 """
 
-import contextlib
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 from fedblade.core.errors import RunFailed
-from fedblade.core.files import BINARY, cannot_write
+from fedblade.core.files import cannot_write, write_once
 
 _SALT = "salt"
 _BYTES = 32
@@ -34,7 +32,7 @@ def _salt(folder: Path) -> bytes:
     try:
         if not path.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_once(path, secrets.token_bytes(_BYTES))
+            write_once(path, secrets.token_bytes(_BYTES), 0o600)
         salt = path.read_bytes()
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -44,18 +42,3 @@ def _salt(folder: Path) -> bytes:
             f"remove it: the node then draws a new salt, and changes of its samples before that are not seen."
         )
     return salt
-
-
-def _write_once(path: Path, content: bytes) -> None:
-    """Write a file unless another process of the node has written it meanwhile."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -133,6 +133,8 @@ def _start_coordinator(app: AppFolder, record: FederationRecord, processes: Sequ
         process.start(app)
         write_record(app, record)
         _wait_open(process, name, place, number)
+        if process is superlink:
+            admissions.catch_up(app, _log)
     executor.start(app)
 
 

@@ -6,7 +6,7 @@ client that gets a new key keeps its number: the old key is revoked, and the new
 
 import datetime
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.core.files import write_atomic
+from fedblade.flower import _processes
 from fedblade.flower._flwr_internals.database import UNREGISTERED, known_nodes
 from fedblade.flower._public_keys import PublicKey, fingerprint_of, read_public_key
 from fedblade.flower._superlink import SuperLink
@@ -27,7 +28,8 @@ _LOCK_SECONDS = 60.0
 class Admission:
     """A key that was admitted: its fingerprint, Flower's id of its node, and the clients of the node.
 
-    `revoked_at` is None as long as the key is valid. Times are in UTC.
+    `revoked_at` is None as long as the key is valid. Times are in UTC. If the coordinator was down, there is no id yet,
+    and `key` is the public key itself, until the coordinator starts and Flower gives the id.
     """
 
     fingerprint: str
@@ -35,16 +37,19 @@ class Admission:
     clients: tuple[int, ...]
     admitted_at: str
     revoked_at: str | None = None
+    key: str | None = None
 
 
 def admit(app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
-    """Admit the node that has a key; from now on it may speak for the clients."""
+    """Admit the node that has a key: it may speak for the clients from now on, or from the coordinator's next start."""
+    if not coordinator_is_up(app):
+        return admit_at(None, app, key, clients)
     with SuperLink(app) as superlink:
         return admit_at(superlink, app, key, clients)
 
 
-def admit_at(superlink: SuperLink, app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
-    """Admit the node that has a key at a SuperLink that is at hand already."""
+def admit_at(superlink: SuperLink | None, app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
+    """Admit the node that has a key at a SuperLink that is at hand already; None if the coordinator is down."""
     public_key = read_public_key(key)
     with _locked(app):
         admissions = _read(app.admissions) or []
@@ -58,14 +63,18 @@ def admit_at(superlink: SuperLink, app: AppFolder, key: Path, clients: Sequence[
                     f"client {client} already has the key {owner.fingerprint}, admitted {owner.admitted_at}. If the "
                     f"new key is to replace it, revoke it first: fedblade flower revoke --client {client} {app.quoted}"
                 )
-        node_id = _register(app, key, public_key, superlink)
-        admission = Admission(public_key.fingerprint, node_id, tuple(clients), _now())
+        node_id = "" if superlink is None else _register(app, key, public_key, superlink)
+        kept = None if node_id else key.read_text(encoding="ascii")
+        admission = Admission(public_key.fingerprint, node_id, tuple(clients), _now(), key=kept)
         _write(app.admissions, [*admissions, admission])
         return admission
 
 
 def revoke(app: AppFolder, client: int) -> Admission:
-    """Revoke the key of a client: its node is cut off at once, and the key never comes back."""
+    """Revoke the key of a client: its node is cut off at once, and the key never comes back.
+
+    If the coordinator is down, Flower learns of it at the next start. The front asks the file of admissions alone.
+    """
     with _locked(app):
         admissions = _read(app.admissions) or []
         admission = _owner(admissions, client)
@@ -75,13 +84,44 @@ def revoke(app: AppFolder, client: int) -> Admission:
                 f"no key is admitted for client {client}; there are keys for {held or 'no client'}. Give --client one "
                 f"of these."
             )
-        with SuperLink(app) as superlink:
-            # The SuperLink has cut the node off already if an earlier revocation was interrupted.
-            if superlink.nodes().get(admission.node_id, UNREGISTERED) != UNREGISTERED:
-                superlink.unregister(admission.node_id)
+        if coordinator_is_up(app):
+            with SuperLink(app) as superlink:
+                # The SuperLink has cut the node off already if an earlier revocation was interrupted.
+                if superlink.nodes().get(admission.node_id, UNREGISTERED) != UNREGISTERED:
+                    superlink.unregister(admission.node_id)
         revoked = replace(admission, revoked_at=_now())
         _write(app.admissions, [revoked if each is admission else each for each in admissions])
         return revoked
+
+
+def coordinator_is_up(app: AppFolder) -> bool:
+    """Whether the coordinator runs, so that what is admitted or revoked takes effect at once."""
+    return bool(_processes.running(app))
+
+
+def catch_up(app: AppFolder, tell: Callable[[str], None]) -> None:
+    """Have a SuperLink that has just started learn what was admitted and revoked while the coordinator was down.
+
+    `tell` hears of keys that Flower does not take.
+    """
+    with _locked(app):
+        admissions = _read(app.admissions) or []
+        registered = {node.node_id for node in known_nodes(app.database)} if admissions else set()
+        new = [each for each in admissions if each.key and each.revoked_at is None]
+        gone = [each for each in admissions if each.revoked_at is not None and each.node_id in registered]
+        if not new and not gone:
+            return
+        with SuperLink(app) as superlink:
+            for each in gone:
+                superlink.unregister(each.node_id)
+            for each in new:
+                try:
+                    node_id = _register_kept(app, each, superlink)
+                except RunFailed as error:
+                    tell(f"the key {each.fingerprint} of client(s) {list(each.clients)} is not admitted: {error}")
+                    continue
+                admissions[admissions.index(each)] = replace(each, node_id=node_id, key=None)
+        _write(app.admissions, admissions)
 
 
 def valid_admissions(app: AppFolder) -> list[Admission] | None:
@@ -147,6 +187,16 @@ def _register(app: AppFolder, key: Path, public_key: PublicKey, superlink: Super
         if not found:
             raise
         return found[0]
+
+
+def _register_kept(app: AppFolder, admission: Admission, superlink: SuperLink) -> str:
+    """Flower's id of a node whose key was kept while the coordinator was down."""
+    path = app.admissions.with_suffix(".pub")
+    try:
+        write_atomic(path, admission.key or "")
+        return _register(app, path, read_public_key(path), superlink)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _owner(admissions: Sequence[Admission], client: int) -> Admission | None:

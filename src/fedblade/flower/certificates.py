@@ -4,15 +4,13 @@ The authority outlives the server's certificate: nodes keep the authority's cert
 a new certificate every year without a change on any node.
 """
 
-import contextlib
 import os
-import secrets
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
-from fedblade.core.files import sync_folder
+from fedblade.core.files import write_atomic
 from fedblade.flower._x509 import (
     Authority,
     Certificate,
@@ -198,12 +196,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
     """Replace a file as a whole; a reader sees the old or the new content."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        _write(temporary, content, mode)
-        temporary.replace(path)
+        write_atomic(path, content, mode)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise Misconfigured(f"cannot write '{path}': {error.strerror}. Check the permissions of its folder.") from error
-    sync_folder(path.parent)

@@ -62,9 +62,13 @@ def _show_until_end(
         try:
             run = superlink.run(run_id)
             answered_at = time.monotonic()
-        except RunFailed:
+        except RunFailed as error:
             if time.monotonic() - answered_at > _LOST_SECONDS:
-                raise
+                raise RunFailed(
+                    f"the SuperLink has not answered for {_LOST_SECONDS:.0f} s: {str(error).removesuffix('.')}. When "
+                    f"'fedblade flower status' finds it again, go on with the run: add --resume --out "
+                    f"{shlex.quote(str(directory.path))}"
+                ) from error
         events = read_lines(journal).objects
         for event in events[num_told:]:
             # This process starts the run and tells its end; lengths of updates are for the report.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.core.errors import Misconfigured
@@ -15,6 +15,7 @@ from fedblade.core.tree import Tree, tree_select
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
 from fedblade.heads._directions import normalise
+from fedblade.heads._layers import cosine_layers, linear_layer
 from fedblade.heads._scale import Scale
 from fedblade.heads._simplex import MOST_DRAWN, class_products, class_vectors, draw_signs, draw_simplex_etf
 
@@ -48,6 +49,11 @@ class EtfDirectHead(Head):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products Vᵀz of unit class vectors with the features, which are not normalised."""
         return output.projected @ fixed["etf"]
+
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:  # noqa: ARG002 - nothing is trained
+        """A linear layer without gradients, behind a normalisation of the features with `normalize`."""
+        vectors = self.length * fixed["etf"].T
+        return cosine_layers(vectors, trained=False) if self.normalize else [linear_layer(vectors, trained=False)]
 
 
 @heads.register("etf_projector", paper="arXiv:2303.10058, Eq. 4 and 5")
@@ -104,6 +110,13 @@ class EtfProjectorHead(Head):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002
         """Products Vᵀû of the class vectors with the projection before normalisation."""
         return class_products(output.projected, fixed["etf"])
+
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:
+        """The projector, a normalisation, and the class vectors times the scale, which have no gradients."""
+        bias = params["projector.bias"] if self.projector and self.bias else None
+        projector = [linear_layer(params["projector.weight"], bias)] if self.projector else []
+        vectors = self.scale.value(params, fixed) * class_vectors(fixed["etf"]).T
+        return [*projector, *cosine_layers(vectors, trained=False)]
 
     def free(self, fixed: Tree, names: Collection[str]) -> Tree:
         """The fixed tensors of these names; `etf` as class vectors, because a phase trains their entries."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedblade.core.errors import Misconfigured, nearest
@@ -14,6 +14,7 @@ from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._affine import draw_affine
 from fedblade.heads._directions import normalise
+from fedblade.heads._layers import cosine_layers, linear_layer
 from fedblade.heads._simplex import draw_simplex_etf
 
 Start = Literal["uniform", "etf"]
@@ -60,6 +61,11 @@ class LinearHead(Head):
         """W z + b of features that are not normalised."""
         return self._affine(params, output.projected) if self.normalize else output.logits
 
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:  # noqa: ARG002 - nothing is fixed
+        """A linear layer, behind a normalisation of the features with `normalize`."""
+        weight, bias = params["head.weight"], params["head.bias"] if self.bias else None
+        return cosine_layers(weight, bias) if self.normalize else [linear_layer(weight, bias)]
+
     def _affine(self, params: Tree, vectors: Tensor) -> Tensor:
         return functional.linear(vectors, params["head.weight"], params["head.bias"] if self.bias else None)
 
@@ -85,6 +91,10 @@ class FrozenLinearHead(Head):
         """W z + b."""
         return HeadOutput(functional.linear(features, fixed["head.weight"], fixed["head.bias"]), features)
 
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:  # noqa: ARG002 - nothing is trained
+        """A linear layer without gradients."""
+        return [linear_layer(fixed["head.weight"], fixed["head.bias"], trained=False)]
+
 
 @heads.register("dual_linear", paper="arXiv:2107.00778")
 @dataclass(frozen=True)
@@ -108,6 +118,10 @@ class DualLinearHead(Head):
     def __call__(self, params: Tree, fixed: Tree, features: Tensor) -> HeadOutput:  # noqa: ARG002 - nothing is fixed
         """G(z), the prediction of the global model."""
         return HeadOutput(functional.linear(features, params["head.weight"], params["head.bias"]), features)
+
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:  # noqa: ARG002 - nothing is fixed
+        """G as a linear layer."""
+        return [linear_layer(params["head.weight"], params["head.bias"])]
 
     def residual(self, params: Tree, features: Tensor) -> Tensor:
         """P(z) [batch, classes], the addition of the personal head."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import heads
@@ -12,6 +12,7 @@ from fedblade.core.streams import Stream, Streams
 from fedblade.core.tree import Tree
 from fedblade.core.views import Head, HeadOutput, HeadTensors
 from fedblade.heads._directions import normalise
+from fedblade.heads._layers import cosine_layers
 from fedblade.heads._scale import Scale
 from fedblade.heads._simplex import orthonormal_columns
 
@@ -51,6 +52,10 @@ class OrthonormalHead(Head):
         """Products W z with the features, which are not normalised."""
         return output.projected @ fixed["head.weight"].T
 
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:  # noqa: ARG002 - nothing is trained
+        """A normalisation of the features, and a linear layer without gradients."""
+        return cosine_layers(fixed["head.weight"], trained=False)
+
 
 @heads.register("proto_head", paper="arXiv:2212.02758")
 @dataclass(frozen=True)
@@ -83,6 +88,10 @@ class PrototypeHead(Head):
     def raw_logits(self, params: Tree, fixed: Tree, output: HeadOutput) -> Tensor:  # noqa: ARG002 - none is fixed
         """Products P z with the features, which are not normalised."""
         return output.projected @ params["head.weight"].mT
+
+    def layers(self, params: Tree, fixed: Tree) -> list[nn.Module]:
+        """A normalisation of the features, and the prototypes times the scale as a linear layer."""
+        return cosine_layers(self.scale.value(params, fixed) * params["head.weight"])
 
     def constrain(self, params: Tree) -> dict[str, Tensor]:
         """Clamp the scale to its lower bound in place and say whether it was below."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fedblade.core.errors import Misconfigured
-from fedblade.models._adapters import Adapter, FeatureMethod, PreLogits
+from fedblade.models._adapters import Adapter, CutLayer, FeatureMethod, PreLogits
 from fedblade.models._last_layer import Call, Trace, shares_with, trace_forward, without_last
 
 Output = Literal["auto", "features", "logits"]
@@ -160,7 +160,7 @@ def _by_method(module: nn.Module, example: Tensor, num_classes: int) -> Adapted:
         trace = trace_forward(module, example)
         cut = without_last(module, trace, example) if trace.width == num_classes else None
         if cut is not None and trace.linear is not None:
-            body = FeatureMethod(cut, module)
+            body = FeatureMethod(cut, module, _cut_layer(trace.linear))
             output, features = (trace_forward(part, example).output for part in (cut, body))
             if isinstance(output, Tensor) and isinstance(features, Tensor) and torch.equal(output, features):
                 return _described(body, found, trace.linear)
@@ -184,7 +184,9 @@ def _cut(module: nn.Module, trace: Trace, example: Tensor) -> Adapted:
             f"the module a method features(x), or set model.output=features to use its output as features."
         )
     return _described(
-        Adapter(body, module), f"{trace.linear.layer.in_features} features after {trace.before}", trace.linear
+        Adapter(body, module, _cut_layer(trace.linear)),
+        f"{trace.linear.layer.in_features} features after {trace.before}",
+        trace.linear,
     )
 
 
@@ -195,6 +197,10 @@ def _described(body: nn.Module, found: str, linear: Call) -> Adapted:
     cut = f"{linear.place} ({classifier.in_features} → {classifier.out_features})"
     names = tuple(f"{linear.path}.{name}" for name, _ in classifier.named_parameters())
     return Adapted(body, found, classifier=classifier, cut=cut, cut_names=names)
+
+
+def _cut_layer(linear: Call) -> CutLayer:
+    return CutLayer(linear.path, linear.layer.bias is not None)
 
 
 def _why_not(module: nn.Module, trace: Trace) -> str:

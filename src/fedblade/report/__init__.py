@@ -12,8 +12,10 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_file
 from fedblade.report._blocks import WIDE
 from fedblade.report._labelmap import draw_label_map
+from fedblade.report._notebook import notebook_html
 from fedblade.report._page import page
 from fedblade.results import (
+    RunRecord,
     check_counts,
     check_threshold,
     compare,
@@ -22,7 +24,7 @@ from fedblade.results import (
     suggest_threshold,
 )
 
-__all__ = ["build_report", "label_map_svg"]
+__all__ = ["build_report", "label_map_svg", "notebook_html", "write_report"]
 
 
 def build_report(
@@ -33,12 +35,19 @@ def build_report(
     `note` stands above the results. `threshold` is the accuracy in percent for "rounds to"; by default the largest
     multiple of 5 that at least half of the runs reach.
     """
+    return write_report(read_runs(paths), out, title=title, note=note, threshold=threshold)
+
+
+def write_report(
+    runs: Sequence[RunRecord], out: Path, *, title: str | None = None, note: str = "", threshold: float | None = None
+) -> Path:
+    """Write the HTML report of these runs, which need no folder; see `build_report`."""
     target = Path(out)
     if target.is_dir():
         raise Misconfigured(
             f"'{target}' is a folder; expected a file to write. Name one, e.g. '{target / 'report.html'}'."
         )
-    groups = group_runs(read_runs(paths))
+    groups = group_runs(runs)
     level = suggest_threshold(groups) if threshold is None else check_threshold(threshold)
     return write_file(target, page(groups, compare(groups, level), title, note))
 

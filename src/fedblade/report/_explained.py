@@ -19,6 +19,7 @@ from fedblade.report._blocks import (
     small_pictures,
     wide_picture,
 )
+from fedblade.report._selection import Selection
 from fedblade.results import MISSING, MOST_NAMED, Group, duration, finite_number, personal_models_sentence, size
 
 _MOST_CLASSES = 30
@@ -34,45 +35,47 @@ class Question:
     heading: str
     metrics: tuple[str, ...]
     intro: str
-    blocks: Callable[[Sequence[Group]], list[Block]]
+    blocks: Callable[[Selection], list[Block]]
 
-    def section(self, groups: Sequence[Group]) -> Section | None:
+    def section(self, shown: Selection) -> Section | None:
         """The section, or None where no run has measured any of it."""
-        blocks = self.blocks(groups)
+        blocks = self.blocks(shown)
         return Section(self.name, self.heading, [Paragraph(self.intro, "intro"), *blocks]) if blocks else None
 
 
-def other_section(groups: Sequence[Group]) -> list[Section]:
+def other_section(shown: Selection) -> list[Section]:
     """The numbers that runs describe and no other section shows, such as those of a user's own metric."""
-    blocks = small_pictures(charts.other_charts(groups))
+    blocks = small_pictures(shown.of(charts.other_charts(shown.groups)))
     return [Section("other", "What else was measured?", blocks)] if blocks else []
 
 
-def cost(groups: Sequence[Group]) -> Section:
+def cost(shown: Selection) -> Section:
     """Timings and bytes in a table, and accuracy against both."""
     headings = [
         "method", "engine", "seconds per round", "training seconds, all runs", "up / down per round",
         "up / down, all runs",
     ]  # fmt: skip
-    rows = [_cost_row(index, group) for index, group in enumerate(groups)]
+    groups = shown.groups
+    rows = [_cost_row(shown.place(index), group) for index, group in enumerate(groups)]
     note = "Seconds cover training and aggregation, not evaluation. Bytes are those of all clients of a round together."
-    pictures = small_pictures([charts.traffic_chart(groups), charts.time_chart(groups)])
-    listed = TableBlock("Cost", columns(headings, ("method", "engine")), rows)
+    pictures = small_pictures(shown.of([charts.traffic_chart(groups), charts.time_chart(groups)]))
+    listed = TableBlock("Cost", columns(headings, ("method", "engine")), rows, tall=not shown.many)
     return Section("cost", "What does it cost?", [*pictures, listed, Paragraph(note)])
 
 
-def _collapse(groups: Sequence[Group]) -> list[Block]:
-    return [*_spectra(groups), *_section_pictures(groups, "collapse", "More about the spectrum")]
+def _collapse(shown: Selection) -> list[Block]:
+    return [*_spectra(shown), *_section_pictures(shown, "collapse", "More about the spectrum")]
 
 
-def _spectra(groups: Sequence[Group]) -> list[Block]:
-    spectra = charts.spectra(groups)
+def _spectra(shown: Selection) -> list[Block]:
+    # The band of many groups belongs to the last round, so that there is no choice of round.
+    spectra = charts.spectra(shown.groups, 1) if shown.many else charts.spectra(shown.groups)
     if spectra is None:
         return []
-    blocks: list[Block] = [wide_picture(spectra.every_method, tall=340)]
-    if spectra.against_local:
-        local = [*small_pictures(spectra.against_local), Paragraph(spectra.local_reading)]
-        many = len(spectra.against_local) > MOST_NAMED
+    blocks: list[Block] = [wide_picture(chart, tall=340) for chart in shown.of([spectra.every_method])]
+    if against_local := shown.of(spectra.against_local):
+        local = [*small_pictures(against_local), Paragraph(spectra.local_reading)]
+        many = len(against_local) > MOST_NAMED
         blocks += [Details(_LOCAL_TITLE, local)] if many else [Paragraph(_LOCAL_TITLE, "figure-title lead"), *local]
     return [Paragraph(spectra.every_method.title, "figure-title"), Frames(spectra.rounds, blocks)]
 
@@ -91,29 +94,32 @@ def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.
     return replace(chart, seen=seen)
 
 
-def _geometry(groups: Sequence[Group]) -> list[Block]:
-    blocks = _section_pictures(groups, "geometry", "Other variants of these measures")
-    cosines = charts.cosine_maps(groups)
+def _geometry(shown: Selection) -> list[Block]:
+    blocks = _section_pictures(shown, "geometry", "Other variants of these measures")
+    cosines = charts.cosine_maps(shown.drawn_groups)
     if cosines is not None:
-        blocks += [Paragraph("Which classes look alike", "figure-title lead"), *map_panels(cosines, groups)]
+        title = Paragraph("Which classes look alike", "figure-title lead")
+        blocks += [title, *map_panels(cosines, shown.drawn_groups)]
     return blocks
 
 
-def _drift(groups: Sequence[Group]) -> list[Block]:
-    return _section_pictures(groups, "drift", "More about clients' models")
+def _drift(shown: Selection) -> list[Block]:
+    return _section_pictures(shown, "drift", "More about clients' models")
 
 
-def _served(groups: Sequence[Group]) -> list[Block]:
-    shown = [
+def _served(shown: Selection) -> list[Block]:
+    groups = shown.groups
+    pictures = [
         charts.class_chart(groups),
         charts.client_chart(groups),
         *charts.section_charts(groups, "served"),
         charts.reliability_chart(groups),
         *charts.section_charts(groups, "calibration"),
     ]
-    confusion = charts.confusion_maps(groups)
-    maps = [] if confusion is None else map_panels(confusion, groups)
-    return [*small_pictures(shown), *_class_table(groups), *_details("Which classes are taken for which", maps)]
+    confusion = charts.confusion_maps(shown.drawn_groups)
+    maps = [] if confusion is None else map_panels(confusion, shown.drawn_groups)
+    tables = _class_table(shown.drawn_groups)
+    return [*small_pictures(shown.of(pictures)), *tables, *_details("Which classes are taken for which", maps)]
 
 
 def _class_table(groups: Sequence[Group]) -> list[Block]:
@@ -130,27 +136,29 @@ def _class_table(groups: Sequence[Group]) -> list[Block]:
     return [Details("Accuracy of each class, %", [listed, *([Paragraph(sentence)] if sentence else [])])]
 
 
-def _section_pictures(groups: Sequence[Group], section: str, more: str) -> list[Block]:
+def _section_pictures(shown: Selection, section: str, more: str) -> list[Block]:
     """The main charts of a section, then all others, folded under the title `more`."""
+    groups = shown.groups
     main = [_with_feature_count(groups, chart) for chart in charts.section_charts(groups, section)]
-    others = small_pictures(charts.section_charts(groups, section, main=False))
-    return [*small_pictures(main), *_details(more, others)]
+    others = small_pictures(shown.of(charts.section_charts(groups, section, main=False)))
+    return [*small_pictures(shown.of(main)), *_details(more, others)]
 
 
 def _details(summary: str, blocks: Sequence[Block]) -> list[Block]:
     return [Details(summary, blocks)] if blocks else []
 
 
-def _cost_row(index: int, group: Group) -> list[Cell]:
+def _cost_row(place: int | None, group: Group) -> list[Cell]:
     engines = dict.fromkeys(run.part("engine") for run in group.runs)
     up, down = (_mean([run.per_round(key) for run in group.counted]) for key in ("bytes_up", "bytes_down"))
+    all_up, all_down = (_total(group, key) for key in ("bytes_up", "bytes_down"))
     return [
-        Cell(group.label, group=index),
+        Cell(group.label, group=place),
         Cell(", ".join(engines)),
         Cell(duration(_mean([run.seconds_per_round for run in group.counted]))),
         Cell(duration(_total(group, "seconds"))),
-        Cell(f"{size(up)} / {size(down)}"),
-        Cell(f"{size(_total(group, 'bytes_up'))} / {size(_total(group, 'bytes_down'))}"),
+        Cell(f"{size(up)} / {size(down)}", order=up),
+        Cell(f"{size(all_up)} / {size(all_down)}", order=all_up),
     ]
 
 

@@ -4,8 +4,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from fedblade.charts import partition_text
-from fedblade.core.words import listing, plural
-from fedblade.results import MOST_NAMED, ComparisonRow, Group, RunRecord, over_last_rounds, percent, unreadable_note
+from fedblade.core.words import listing, plural, short_listing
+from fedblade.report._results import signed
+from fedblade.results import (
+    MOST_NAMED,
+    ComparisonRow,
+    Group,
+    RunRecord,
+    over_last_rounds,
+    paired_difference,
+    percent,
+    unreadable_note,
+)
+
+_MOST_WARNINGS = 12
 
 
 def default_heading(groups: Sequence[Group]) -> str:
@@ -42,14 +54,20 @@ def notices(groups: Sequence[Group]) -> list[str]:
         )
     if claimed := [group.label for group in groups if any(run.claimed for run in group.runs)]:
         sentences.append(
-            f"The accuracy of {listing(claimed)} is claimed: the nodes have measured it by themselves, and nobody has "
-            "checked it."
+            f"The accuracy of {short_listing(claimed)} is claimed: the nodes have measured it by themselves, and "
+            "nobody has checked it."
         )
-    sentences.extend(_repeated_seeds(groups))
-    sentences.extend(f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags)
+    sentences.extend(_first_few(_repeated_seeds(groups)))
+    sentences.extend(_first_few([f"Watch out, {group.label}: {flag}." for group in groups for flag in group.flags]))
     unreadable = unreadable_note(runs)
     sentences.extend([unreadable] if unreadable else [])
     return sentences
+
+
+def _first_few(sentences: Sequence[str]) -> list[str]:
+    """At most so many warnings of one kind, and how many more there are."""
+    rest = len(sentences) - _MOST_WARNINGS
+    return [*sentences[:_MOST_WARNINGS], *([f"There are {rest} more warnings like the last one."] if rest > 0 else [])]
 
 
 def _repeated_seeds(groups: Sequence[Group]) -> list[str]:
@@ -98,7 +116,9 @@ def _clients_text(run: RunRecord) -> str:
 
 
 def finding(rows: Sequence[ComparisonRow]) -> str:
-    """The headline result in one sentence, with a warning when the seeds do not settle it; empty if not ranked."""
+    """The headline result in one sentence, and whether the seeds settle it; empty where several rows have no order."""
+    if len(rows) == 1:
+        return _of_one(rows[0])
     first = [row for row in rows if row.rank == 1]
     second = [row for row in rows if row.rank == 2]
     if len(first) != 1 or len(second) != 1:
@@ -106,14 +126,37 @@ def finding(rows: Sequence[ComparisonRow]) -> str:
     best, next_best = first[0], second[0]
     if best.ranked_mean is None or next_best.ranked_mean is None:
         return ""
-    gap, spread = best.ranked_mean - next_best.ranked_mean, (best.ranked_std or 0.0) + (next_best.ranked_std or 0.0)
-    seeds = plural(len(best.seeds), "seed")
+    gap, seeds = best.ranked_mean - next_best.ranked_mean, plural(len(best.seeds), "seed")
     instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
     over = over_last_rounds(count for row in rows for count in row.evaluations)
     sentence = (
         f"Highest mean accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
         f"{seeds}, {gap:.2f} points above {next_best.label}."
     )
-    if len(best.seeds) == 1:
-        return sentence + " One seed cannot tell whether this would hold for another."
-    return sentence + (" That gap is within the spread over seeds." if gap <= spread else "")
+    return f"{sentence} {_certainty(best, next_best)}"
+
+
+def _certainty(best: ComparisonRow, next_best: ComparisonRow) -> str:
+    """Whether another choice of seeds could turn the order of two rows around."""
+    found = paired_difference(best, next_best)
+    if found is None:
+        few = len(best.seeds) == 1
+        what = "One seed cannot tell" if few else "They share too few seeds to tell"
+        return f"{what} whether this would hold for another."
+    over = f"{signed(found.low)} to {signed(found.high)} points over {plural(found.seeds, 'seed')}"
+    if found.settled:
+        return f"The 95 % interval of the difference is {over}."
+    return f"That is not settled: the 95 % interval of the difference is {over}."
+
+
+def _of_one(row: ComparisonRow) -> str:
+    """The result where there is nothing to compare with."""
+    if row.ranked_mean is None or row.final_mean is None:
+        return ""
+    over = "after calibration" if row.calibrated else f"over {over_last_rounds(row.evaluations)}"
+    so_far = "" if row.finished else " so far"
+    means = f", mean of {plural(len(row.seeds), 'seed')}" if len(row.seeds) > 1 else ", single run"
+    return (
+        f"{row.label} has a test accuracy of {percent(row.ranked_mean)} % {over}, and {percent(row.final_mean)} % in "
+        f"the last round{so_far}{means}."
+    )

@@ -31,6 +31,7 @@ def draw_map(maps: ClassMaps, index: int, label: str) -> str:
         desc=f"{side} by {side} cells; {maps.down} down, {maps.across} across.",
         name=f"{maps.name}-{index}",
         data_map=f"{left:.2f} 4 {cell:.4f}",
+        data_ends=f"{POSITIVE} {NEGATIVE}",
     )
 
 

@@ -8,25 +8,30 @@ from typing import Any
 from fedblade.charts import PERCENT, Axis, Chart, Line, LinePanel, Series
 from fedblade.charts.palette import COLOURS, GRID, MUTED
 from fedblade.report._axes import PixelAxis, linear_axis, log_axis
-from fedblade.report._svg import document, escape, legend, line_style, path, tag, text, text_width, upright_title
+from fedblade.report._svg import CROWD_STYLE, document, escape, line_style, path, tag, text, text_width, upright_title
 
-_MOST_POINTS, _MOST_SMALL_POINTS = 600, 100
+MOST_POINTS, MOST_SMALL_POINTS = 600, 100
+"""Points of a line that a reader can tell apart in a large and in a small drawing."""
 _RIGHT, _BOTTOM = 12, 44
 _TITLE_ROOM = 24
-_COMPACT = 600
+_COMPACT = 480
+_SHADE = 0.16
 _DOTS = "1.5 3.5"
 """The dashes of all lines but the first where the lines of a panel have the colour of one group."""
 _DIGITS, _FRAME_DIGITS = 4, 3
 """Significant digits for the script; a pixel of a logarithmic scale is a step of more than a hundredth."""
 
 
-def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: bool) -> str:
-    """The chart as SVG, with a legend if `keyed`; `name` must be unique within a page."""
+def draw_lines(
+    chart: Chart, size: tuple[float, float], *, name: str, most: int = MOST_POINTS, alone: bool = False
+) -> str:
+    """The chart as SVG, without a legend, for the page has one; `name` must be unique within a page.
+
+    A picture that stands `alone` has all that a file of its own needs.
+    """
     width, height = size
-    panel = _thinned(chart.panel, keyed=keyed)
-    left = 52 if width > _COMPACT else 4
-    key, key_height = legend(panel.names, left=left, width=width - left - _RIGHT, top=4) if keyed else ("", 0)
-    top, bottom = 4 + key_height + 8, 4 + key_height + height - _BOTTOM
+    panel = _thinned(chart.panel, most)
+    top, bottom = 12.0, height - _BOTTOM
     series = [line.series for line in panel.lines]
     y = _y_axis(panel.y, series, top, bottom)
     start = _TITLE_ROOM + max(text_width(y.print_tick(tick)) for tick in y.ticks) + 8
@@ -34,19 +39,20 @@ def draw_lines(chart: Chart, size: tuple[float, float], *, name: str, keyed: boo
     drawn = "".join(_band(line, x, y) for line in panel.lines)
     drawn += "".join(_line(panel, position, x, y) for position in range(len(panel.lines)))
     return document(
-        key + _grid(x, y) + _axis_titles(panel, x, y, bottom) + (_diagonal(x, y) if panel.diagonal else "") + drawn,
+        _grid(x, y) + _axis_titles(panel, x, y, bottom) + (_diagonal(x, y) if panel.diagonal else "") + drawn,
         size=(width, bottom + _BOTTOM),
         title=chart.title,
         desc=chart.about,
         name=name,
+        alone=alone,
         data_x=x.for_script,
         data_y=y.for_script,
     )
 
 
-def script_data(chart: Chart, *, keyed: bool) -> dict[str, Any]:
+def script_data(chart: Chart, *, most: int = MOST_POINTS) -> dict[str, Any]:
     """What the page's script needs to name the values under the pointer and to change the round."""
-    panel = _thinned(chart.panel, keyed=keyed)
+    panel = _thinned(chart.panel, most)
     shared = max((line.series.x for line in panel.lines), key=len)
     lines = []
     for line in panel.lines:
@@ -54,10 +60,11 @@ def script_data(chart: Chart, *, keyed: bool) -> dict[str, Any]:
         values |= {} if line.series.x == shared else {"x": _shortened(line.series.x)}
         lines.append(values | ({"label": line.part} if line.part else {}))
     frames = [[_shortened(values, _FRAME_DIGITS) for values in frame] for frame in chart.frames]
-    return {"name": panel.x.words, "x": _shortened(shared), "lines": lines} | ({"frames": frames} if frames else {})
+    data = {"name": panel.x.words, "of": panel.y.words, "x": _shortened(shared), "lines": lines}
+    return data | ({"frames": frames} if frames else {})
 
 
-def thin(series: Series, most: int = _MOST_POINTS) -> Series:
+def thin(series: Series, most: int = MOST_POINTS) -> Series:
     """The series with at most `most` points, evenly chosen, its last point kept."""
     count = len(series.x)
     if count <= most:
@@ -67,9 +74,8 @@ def thin(series: Series, most: int = _MOST_POINTS) -> Series:
     return Series(*(tuple(values[i] for i in keep) for values in columns))
 
 
-def _thinned(panel: LinePanel, *, keyed: bool) -> LinePanel:
-    """The panel with no more points than can be told apart; charts without a legend are small."""
-    most = _MOST_POINTS if keyed else _MOST_SMALL_POINTS
+def _thinned(panel: LinePanel, most: int) -> LinePanel:
+    """The panel with no more points than can be told apart."""
     return replace(panel, lines=tuple(replace(line, series=thin(line.series, most)) for line in panel.lines))
 
 
@@ -103,7 +109,7 @@ def _line(panel: LinePanel, position: int, x: PixelAxis, y: PixelAxis) -> str:
     """The line, with a dot at its last point so that a single evaluation can be seen too."""
     line = panel.lines[position]
     points = _points(line.series.x, line.series.y, x, y)
-    style = line_style(line.index)
+    style = CROWD_STYLE if line.crowd else line_style(line.index)
     if line.part:
         style["stroke_dasharray"] = _DOTS if position else None
     label = line.part or panel.names[line.index]
@@ -117,8 +123,7 @@ def _line(panel: LinePanel, position: int, x: PixelAxis, y: PixelAxis) -> str:
         stroke_linejoin="round",
         **style,
     )
-    colour = line.index % len(COLOURS)
-    dot = tag("circle", cx=points[-1][0], cy=points[-1][1], r=3, fill=COLOURS[colour], class_=f"dot f{colour}")
+    dot = tag("circle", "", cx=points[-1][0], cy=points[-1][1], r=3, **_fill("dot", line))
     number = position if line.part else line.index
     return tag("g", stroke + dot, class_="series", data_g=line.index, data_line=number)
 
@@ -147,10 +152,18 @@ def _band(line: Line, x: PixelAxis, y: PixelAxis) -> str:
     if series.low == series.high:
         return ""
     upper, lower = _points(series.x, series.high, x, y), _points(series.x, series.low, x, y)
-    colour = line.index % len(COLOURS)
     outline = path([*upper, *reversed(lower)], closed=True)
-    band = tag("path", d=outline, fill=COLOURS[colour], fill_opacity=0.16, class_=f"band f{colour}")
+    band = tag("path", "", d=outline, fill_opacity=_SHADE, **_fill("band", line))
     return tag("g", band, class_="series", data_g=line.index)
+
+
+def _fill(kind: str, line: Line) -> dict[str, object]:
+    """The colour of a dot or a band, as an attribute and as the class of the style sheet."""
+    colour = line.index % len(COLOURS)
+    return {
+        "fill": MUTED if line.crowd else COLOURS[colour],
+        "class_": f"{kind} crowd" if line.crowd else f"{kind} f{colour}",
+    }
 
 
 def _points(across: Sequence[float], up: Sequence[float], x: PixelAxis, y: PixelAxis) -> list[tuple[float, float]]:

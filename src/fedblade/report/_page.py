@@ -9,62 +9,70 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from fedblade.charts import Chart, accuracy_chart, loss_chart, section_answer
+from fedblade.charts import loss_chart, section_answer
 from fedblade.charts.palette import COLOURS, COLOURS_ON_DARK, GRID, INK, MUTED
 from fedblade.core.words import listing
+from fedblade.report._again import run_again
 from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_picture
 from fedblade.report._contributors import contributors_section
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
 from fedblade.report._participation import participation_section
+from fedblade.report._results import certainty, results
+from fedblade.report._selection import Selection, select
 from fedblade.report._splits import splits
 from fedblade.report._svg import swatch, xml_safe
-from fedblade.report._tables import configuration, results, runs, versions_section
+from fedblade.report._tables import configuration, runs, versions_section
 from fedblade.results import ComparisonRow, Group
 
-_NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
+SCRIPTS = ("page.js", "sort.js", "save.js")
+"""What the page adds where scripts may run: charts that answer, tables that can be sorted, pictures to save."""
 
 
 def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | None, note: str = "") -> str:
     """The complete HTML document; `note` stands above the results."""
-    explained = [question.section(groups) for question in QUESTIONS]
+    shown = select(groups, rows)
+    explained = [question.section(shown) for question in QUESTIONS]
+    first = results(shown, rows)
     parts: list[Section | Block] = [
         *([Paragraph(note)] if note else []),
-        results(rows),
-        _over_rounds("accuracy", accuracy_chart(groups), tall=400),
-        _over_rounds("loss", loss_chart(groups), tall=300),
+        *certainty(shown, rows),
+        *_loss(shown),
         splits(groups),
         *(section for section in explained if section is not None),
-        *other_section(groups),
-        cost(groups),
+        *other_section(shown),
+        cost(shown),
         *_not_measured(groups, explained),
-        runs(groups),
+        runs(shown, rows[0].threshold),
         *participation_section(groups),
         *contributors_section(groups),
-        configuration(groups),
+        *run_again(shown),
+        configuration(shown),
         versions_section(groups),
     ]
     sections = [part for part in parts if isinstance(part, Section)]
     answers = [(section, answer) for section in sections if (answer := section_answer(groups, section.name))]
     answered = {section.name for section, _ in answers}
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             heading=title or default_heading(groups),
             finding=finding(rows),
+            first=first,
+            legend=shown.legend,
+            names=[name for name, _ in shown.legend],
             facts=facts(groups),
             notices=notices(groups),
             answers=answers,
             links=[section for section in sections if section.name not in answered],
-            labels=[group.label for group in groups],
             parts=parts,
         )
     )
 
 
 @functools.cache
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
     """The templates of the page; everything they print is escaped unless it is a drawing of this package."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedblade.report"),
@@ -84,7 +92,7 @@ def _templates() -> jinja2.Environment:
         "colours": COLOURS,
         "colours_on_dark": COLOURS_ON_DARK,
         "style": trusted(_packaged("style.css")),
-        "script": trusted(_packaged("page.js")),
+        "script": trusted("".join(map(_packaged, SCRIPTS))),
     }
     return environment
 
@@ -101,9 +109,10 @@ def _packaged(name: str) -> str:
     return (files("fedblade.report") / name).read_text(encoding="utf-8")
 
 
-def _over_rounds(name: str, chart: Chart | None, *, tall: float) -> Section:
-    block = Paragraph(_NOT_EVALUATED) if chart is None else wide_picture(chart, tall=tall)
-    return Section(name, f"Test {name} over rounds", [block])
+def _loss(shown: Selection) -> list[Section]:
+    """The test loss over rounds, if it was measured."""
+    pictures = [wide_picture(chart, tall=300) for chart in shown.of([loss_chart(shown.groups)])]
+    return [Section("loss", "Test loss over rounds", pictures)] if pictures else []
 
 
 def _not_measured(groups: Sequence[Group], explained: Sequence[Section | None]) -> list[Block]:

@@ -15,6 +15,8 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 FONT_SIZE = 12
 # Seven colours and five dash patterns: a pair of them repeats only after 35 lines.
 DASHES = ("none", "7 3", "2 3", "10 3 2 3", "14 4")
+CROWD_STYLE: dict[str, object] = {"stroke": MUTED, "stroke_dasharray": "1 3", "class_": "line crowd"}
+"""The line of the median of many groups."""
 _GLYPH = 0.56
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -114,11 +116,12 @@ def line_style(index: int) -> dict[str, object]:
     }
 
 
-def swatch(index: int) -> str:
-    """The line of a legend, 30 x 10 pixels, for use inside a table."""
-    return tag(
-        "svg", _sample(index, 1, 5), class_="swatch", width=30, height=10, viewBox="0 0 30 10", aria_hidden="true"
-    )
+def swatch(index: int, *, crowd: bool = False) -> str:
+    """The line of the legend, 30 x 10 pixels, for use beside a name; that of a crowd lies in a band."""
+    band = tag("rect", width=30, height=10, fill=MUTED, fill_opacity=0.16, class_="crowd") if crowd else ""
+    style = CROWD_STYLE if crowd else line_style(index)
+    line = tag("line", "", x1=1, y1=5, x2=29, y2=5, stroke_width=2.5, **style)
+    return tag("svg", band + line, class_="swatch", width=30, height=10, viewBox="0 0 30 10", aria_hidden="true")
 
 
 def document(
@@ -142,24 +145,6 @@ def document(
         font_size=FONT_SIZE,
         **attributes,
     )
-
-
-def legend(labels: Sequence[str], *, left: float, width: float, top: float) -> tuple[str, float]:
-    """Line samples with labels, wrapped to `width`, and the height they take."""
-    x, y, parts = left, top + 12, []
-    for index, label in enumerate(labels):
-        shown = shorten(label, width - 44)
-        need = 34 + text_width(shown) + 16
-        if x > left and x + need > left + width:
-            x, y = left, y + 20
-        entry = _sample(index, x, y - 4) + text(x + 34, y, shown, strong=True)
-        parts.append(tag("g", entry, class_="key", data_g=index))
-        x += need
-    return "".join(parts), y - top + 10
-
-
-def _sample(index: int, x: float, y: float) -> str:
-    return tag("line", "", x1=x, y1=y, x2=x + 28, y2=y, stroke_width=2.5, **line_style(index))
 
 
 def _tenths(pairs: Iterable[tuple[int, int]]) -> str:

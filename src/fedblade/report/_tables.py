@@ -1,10 +1,11 @@
-"""The tables of the page: results, runs, health counters, configuration and versions."""
+"""The tables of the page: runs, health counters, configuration and versions."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from fedblade.core.words import plural
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
+from fedblade.report._selection import Selection
 from fedblade.results import (
     CALIBRATED_NOTE,
     CLAIMED_NOTE,
@@ -12,10 +13,8 @@ from fedblade.results import (
     DOUBLE_DAGGER,
     MISSING,
     STATE_COUNTERS,
-    ComparisonRow,
     Group,
     RunRecord,
-    comparison_table,
     differing_keys,
     duration,
     finite_number,
@@ -34,49 +33,39 @@ _NOTE = (
 )
 
 
-def results(rows: Sequence[ComparisonRow]) -> Section:
-    """The comparison table with the best and second best marked."""
-    compared = comparison_table(rows, "page")
-    body = [
-        [Cell(**vars(cell), group=index if cell is cells[0] else None) for cell in cells]
-        for index, cells in enumerate(compared.rows)
-    ]
-    listed = TableBlock("Comparison over seeds", compared.columns, body)
-    return Section("results", "Results", [listed, Paragraph(" ".join(compared.notes))])
-
-
-def runs(groups: Sequence[Group]) -> Section:
+def runs(shown: Selection, threshold: float) -> Section:
     """One line per run."""
+    groups = shown.groups
     counts = [(run.rounds_evaluated, run.rounds_done) for group in groups for run in group.runs]
     headings = [
         "run", "seed", "status", "rounds", "final, %", f"{last_rounds_heading(counts)}, %", "best, % (optimistic)",
-        "training seconds",
+        f"rounds to {threshold:g} %", "training seconds",
     ]  # fmt: skip
-    body = [_run_cells(index, group, run) for index, group in enumerate(groups) for run in group.runs]
+    body = [
+        _run_cells(shown.place(index), group, run, threshold)
+        for index, group in enumerate(groups)
+        for run in group.runs
+    ]
     note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {CALIBRATED_NOTE}; {over_last_rounds(counts)} and the best one are before it."
     if any(run.claimed for group in groups for run in group.runs):
         note += f" {CLAIMED_NOTE}."
-    return Section(
-        "runs",
-        "Runs",
-        [TableBlock("Every run", columns(headings, ("run", "status")), body), Paragraph(note), *_health(groups)],
-    )
+    listed = TableBlock("Every run", columns(headings, ("run", "status")), body, tall=not shown.many)
+    return Section("runs", "Runs", [listed, Paragraph(note), *_health(shown)])
 
 
-def configuration(groups: Sequence[Group]) -> Section:
-    """Settings all groups share, then the keys in which they differ."""
+def configuration(shown: Selection) -> Section:
+    """The keys in which the groups differ, then the settings that all groups share, both folded."""
+    groups = shown.groups
     merged = [_distinct_settings([flat_settings(run.config) for run in group.runs]) for group in groups]
     differing = differing_keys(merged)
     keys = dict.fromkeys(key for config in merged for key in config)
     shared = [[_code_cell(key), _code_cell(merged[0][key])] for key in keys if key not in differing]
     blocks: list[Block] = []
     if differing:
-        heads = ["key", *(group.label for group in groups)]
-        body = [[_code_cell(key), *(_code_cell(config.get(key, MISSING)) for config in merged)] for key in differing]
-        summary = f"{plural(len(differing), 'key')} in which the groups differ"
-        blocks.append(Details(summary, [TableBlock("Differing settings", columns(heads, heads), body)], opened=True))
+        summary = f"{plural(len(differing), 'setting')} in which the groups differ"
+        blocks.append(Details(summary, [_differing_table(shown, differing, merged)]))
     if shared:
         summary = f"{plural(len(shared), 'setting')} common to all runs"
         blocks.append(Details(summary, [TableBlock("Common settings", columns(_PAIR, _PAIR), shared)]))
@@ -96,17 +85,34 @@ def versions_section(groups: Sequence[Group]) -> Section:
     return Section("versions", "Versions", [content])
 
 
-def _run_cells(index: int, group: Group, run: RunRecord) -> list[Cell]:
+def _by_group(caption: str, first: str, shown: Selection, rows: Mapping[str, Sequence[Cell]]) -> TableBlock:
+    """A table of rows with a cell per group: as it is with few groups, and on its side with many."""
+    labels = [group.label for group in shown.groups]
+    if not shown.many:
+        body = [[Cell(name, code=cells[0].code), *cells] for name, cells in rows.items()]
+        return TableBlock(caption, columns([first, *labels], [first, *labels] if first == "key" else [first]), body)
+    turned = zip(labels, zip(*rows.values(), strict=True), strict=True)
+    body = [[Cell(label, group=shown.place(at)), *cells] for at, (label, cells) in enumerate(turned)]
+    return TableBlock(caption, columns(["method", *rows], ["method"]), body, tall=False)
+
+
+def _differing_table(shown: Selection, keys: Sequence[str], configs: Sequence[Mapping[str, str]]) -> TableBlock:
+    rows = {key: [_code_cell(config.get(key, MISSING)) for config in configs] for key in keys}
+    return _by_group("Differing settings", "key", shown, rows)
+
+
+def _run_cells(place: int | None, group: Group, run: RunRecord, threshold: float) -> list[Cell]:
     done, planned = run.rounds_done, run.rounds_planned
     claimed = DOUBLE_DAGGER if run.claimed else ""
     return [
-        Cell(group.label, group=index),
+        Cell(group.label, group=place),
         Cell(MISSING if run.seed is None else str(run.seed)),
         Cell(run.status, warning=not run.finished),
         Cell(str(done) if planned in (None, done) else f"{done} of {planned}"),
         Cell(percent(run.final_accuracy), mark=(DAGGER if run.calibrated else "") + claimed),
         Cell(percent(run.last10_accuracy), mark=claimed),
         Cell(percent(run.best_accuracy), mark=claimed),
+        Cell(f"{done}+" if run.rounds_to(threshold) is None else str(run.rounds_to(threshold))),
         Cell(duration(finite_number(run.summary.get("seconds")))),
     ]
 
@@ -129,21 +135,21 @@ def _code_cell(string: str) -> Cell:
     return Cell(string, code=True)
 
 
-def _health(groups: Sequence[Group]) -> list[Block]:
+def _health(shown: Selection) -> list[Block]:
     """The counters with a value other than zero, nothing where there are none."""
+    groups = shown.groups
     keys = sorted({key for group in groups for run in group.runs for r in run.history for key in r.numbers})
-    rows = []
+    rows: dict[str, list[Cell]] = {}
     for key in (key for key in keys if key.startswith(_COUNTER)):
         counted = [list(_counted(group, key)) for group in groups]
         if any(value for runs in counted for values in runs for value in values):
             when = "last round" if key in STATE_COUNTERS else "all rounds"
             name = f"{key.removeprefix(_COUNTER).replace('_', ' ')}, {when}"
-            rows.append([Cell(name), *(_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted)])
+            rows[name] = [_state(runs) if key in STATE_COUNTERS else _events(runs) for runs in counted]
     if not rows:
         return []
-    headings = ["counter", *(group.label for group in groups)]
-    listed = TableBlock("Health counters", columns(headings, ("counter",)), rows)
-    return [Details("Health counters that are not zero", [listed, Paragraph(_NOTE)])]
+    listed = _by_group("Warning counters", "counter", shown, rows)
+    return [Details("Warning counters that are not zero", [listed, Paragraph(_NOTE)])]
 
 
 def _counted(group: Group, key: str) -> Iterator[list[float]]:

@@ -1,7 +1,7 @@
-"use strict";
 // The page is complete without this script. The script adds switches for methods, values under the pointer and a
 // choice of round. It reads the blocks of JSON beside the pictures and loads nothing.
 (() => {
+  "use strict";
   const LEVELS = 8;
   const UNKNOWN = 255;
   const FULL = 254;
@@ -188,6 +188,7 @@
     const paths = [...runs].map(([strength, d]) =>
       make(svg, "path", {
         d,
+        stroke: svg.dataset.ends.split(" ")[strength > 0 ? 0 : 1],
         class: strength > 0 ? "pos-stroke" : "neg-stroke",
         "stroke-opacity": Math.abs(strength) / LEVELS,
       }),

@@ -4,16 +4,18 @@
   `run_folders` finds run folders, `read_lines` and `read_object` read JSON, `is_later_setting` knows the settings that
   older folders lack, `resume_command` and `report_command` are commands to advise. Constants such as `HISTORY` are file
   names; a record is read from `RECORD_FILES`.
-- Runs as values: `read_runs` gives a `RunRecord` per run, with `Round`, `Partition` and the `fields` that describe its
-  numbers. `unreadable_note` and `numbered` say what was left out, `described_fields` and `built_in_fields` describe
-  numbers.
+- Runs as values: `read_runs` gives a `RunRecord` per run, `record_in_memory` one of a run without a folder, with
+  `Round`, `Partition` and the `fields` that describe its numbers. `unreadable_note` and `numbered` say what was left
+  out, `described_fields` and `built_in_fields` describe numbers.
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Clients of a run on nodes: `contributions` says in how many rounds each was asked and added, and how long its updates
   were; `count_contributions` counts rounds alone, and `participation` counts them in any run.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
-  for a terminal, a page or a paper, `markdown`, `latex` and `comma_separated` write it.
+  for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it.
+  `paired_difference` and `differences_to_best` say how far two groups are apart on the seeds that both have, with an
+  interval.
 - Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`), the last rounds
   (`last_rounds`, `over_last_rounds`, `last_rounds_heading`, `last_rounds_of_run`), methods without a global model
   (`personal_models_sentence`, `coverage_sentence`).
@@ -71,8 +73,10 @@ from fedblade.results._groups import (
     flat_settings,
     group_runs,
 )
+from fedblade.results._in_memory import record_in_memory
 from fedblade.results._json_files import Lines, read_lines, read_object
 from fedblade.results._migrations import is_later_setting
+from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
 from fedblade.results._record import IN_PROGRESS, STATE_COUNTERS, Partition, Round, RunRecord, finite_number
 from fedblade.results._run_directory import RunDirectory
@@ -86,7 +90,7 @@ from fedblade.results._sentences import (
     personal_models_sentence,
     samples_of_personal_models,
 )
-from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
+from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table, text_table
 from fedblade.results._unreadable import numbered, unreadable_note
 
 __all__ = [
@@ -119,6 +123,7 @@ __all__ = [
     "FolderRecord",
     "Group",
     "Lines",
+    "PairedDifference",
     "Partition",
     "Round",
     "RunDirectory",
@@ -143,6 +148,7 @@ __all__ = [
     "count_contributions",
     "coverage_sentence",
     "described_fields",
+    "differences_to_best",
     "differing_keys",
     "distinguishing_keys",
     "duration",
@@ -161,6 +167,7 @@ __all__ = [
     "number_list",
     "numbered",
     "over_last_rounds",
+    "paired_difference",
     "participation",
     "percent",
     "personal_models_sentence",
@@ -168,6 +175,7 @@ __all__ = [
     "read_object",
     "read_record",
     "read_runs",
+    "record_in_memory",
     "report_command",
     "resume_command",
     "run_folders",
@@ -178,5 +186,6 @@ __all__ = [
     "snapshots",
     "square_matrix",
     "suggest_threshold",
+    "text_table",
     "unreadable_note",
 ]

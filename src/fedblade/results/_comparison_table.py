@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedblade import protocols
 from fedblade.results._comparison import ComparisonRow
-from fedblade.results._format import MISSING, duration, percent, size
+from fedblade.results._format import MISSING, percent
 from fedblade.results._sentences import last_rounds, last_rounds_heading, over_last_rounds, samples_of_personal_models
 from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table
 
@@ -79,16 +79,9 @@ def _terminal_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
 
 
 def _page_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
-    seconds: Entry = ("seconds per round", lambda row: TableCell(duration(row.seconds_per_round)))
-    return [
-        ("method", lambda row: TableCell(row.label, tags=_tags(row))),
-        *_accuracy_columns(rows),
-        *([] if _has_personal(rows) else [seconds]),
-        (
-            "up / down per round",
-            lambda row: TableCell(f"{size(row.bytes_up_per_round)} / {size(row.bytes_down_per_round)}"),
-        ),
-    ]
+    """Few columns, so that they have room beside the chart: the page has tables of costs and of single runs as well."""
+    seeds, *accuracies = _accuracy_columns(rows)
+    return [("method", lambda row: TableCell(row.label, tags=_tags(row))), *accuracies, seeds]
 
 
 def _paper_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
@@ -112,34 +105,25 @@ def _accuracy_columns(rows: Sequence[ComparisonRow]) -> list[Entry]:
         (f"{last_rounds(_evaluations(rows))}, %", _last),
         final,
         *([("personal models, %", _personal)] if _has_personal(rows) else []),
-        (f"rounds to {rows[0].threshold:g} %", _rounds_to),
+        (f"rounds to {rows[0].threshold:g} %", lambda row: TableCell(row.rounds_to_text)),
     ]
 
 
 def _last(row: ComparisonRow) -> TableCell:
-    """The accuracy that methods are ranked by, with the deviation over all rounds and seeds as small print."""
-    pooled = len(row.rounds_to) > 1 and not row.calibrated
-    small = f"pooled ± {percent(row.last10_pooled_std)}" if pooled else ""
-    return _accuracy(row.ranked_mean, row.ranked_std, rank=row.rank, mark=_mark(row), small=small)
+    """The accuracy that methods are ranked by."""
+    return _accuracy(row.ranked_mean, row.ranked_std, rank=row.rank, mark=_mark(row))
 
 
 def _personal(row: ComparisonRow) -> TableCell:
     return _accuracy(row.own_mean, row.own_std, mark=DOUBLE_DAGGER if row.own_claimed else "")
 
 
-def _rounds_to(row: ComparisonRow) -> TableCell:
-    several = len(row.rounds_to) > 1 and any(row.rounds_to)
-    return TableCell(row.rounds_to_text, small=" · ".join(row.rounds_to_seeds_text) if several else "")
-
-
 def _finished_of_all(row: ComparisonRow) -> TableCell:
     return TableCell(f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else ""))
 
 
-def _accuracy(
-    mean: float | None, std: float | None, *, rank: int | None = None, mark: str = "", small: str = ""
-) -> TableCell:
-    return TableCell(percent(mean), "" if std is None else f"± {percent(std)}", mark, small, rank)
+def _accuracy(mean: float | None, std: float | None, *, rank: int | None = None, mark: str = "") -> TableCell:
+    return TableCell(percent(mean), "" if std is None else f"± {percent(std)}", mark, rank=rank)
 
 
 def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
@@ -173,7 +157,6 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
     notes = [f"{last_rounds(_evaluations(rows)).capitalize()}: {mean} {last}."]
     if several:
         notes.append(f"Numbers are means ± the {protocols.DEVIATION}.")
-        notes.append(f"Pooled: the sample standard deviation over {last} of all seeds together (n−1).")
     if _any_calibrated(rows):
         notes.append(f"{CALIBRATED_NOTE}, which no round measured; its rounds before that are not ranked.")
     if _any_claimed(rows):
@@ -182,7 +165,7 @@ def _page_notes(rows: Sequence[ComparisonRow]) -> list[str]:
         notes.append(f"Personal models: the mean over clients of their personal models' accuracy on {samples}.")
     if any(row.rank for row in rows):
         notes.append("1st (bold) and 2nd (underlined) mark the highest means among groups of one setting.")
-    notes.append(f"Rounds count from 1{'; small print gives each seed' if several else ''}.")
+    notes.append("Rounds count from 1.")
     if any(row.rounds_to_mean is None for row in rows):
         notes.append("T+ means that not every seed reached the level within T rounds.")
     return notes

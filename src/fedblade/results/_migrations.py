@@ -53,6 +53,7 @@ STEPS = (
             "participation": {"name": "uniform"},
             "local": {"steps": "none"},
             "evaluation": {"on": "test", "diagnostics_every": 1},
+            "stop": {"max_seconds": "none", "patience": "none"},
             "distributed": {"order": "any", "store": "shared", "timeout_seconds": 600.0},
         },
     ),

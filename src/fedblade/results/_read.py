@@ -71,9 +71,9 @@ def _read_run(folder: Path) -> RunRecord:
     config = written if record is None else record.config
     split, broken_split = _or_left_out(read_object, folder / PARTITION, _NOTHING)
     summary, broken_summary = _or_left_out(read_object, folder / SUMMARY, {"status": "unknown"})
-    partition, broken_counts = _or_left_out(lambda path: _partition(split, path), folder / PARTITION, None)
+    partition, broken_counts = _or_left_out(lambda path: read_partition(split, path), folder / PARTITION, None)
     fields, broken_fields = _read_fields(folder / METRICS)
-    rounds = _by_round(history)
+    rounds = by_round(history)
     broken_numbers = broken_values(rounds, _file_of_run(folder / HISTORY))
     broken_files = (
         *broken_record,
@@ -82,14 +82,14 @@ def _read_run(folder: Path) -> RunRecord:
         *broken_split,
         *(f"the counts in {file}" for file in broken_counts),
     )
-    completed = tuple(_round(index, entry) for index, entry in rounds.items())
+    completed = tuple(round_of(index, entry) for index, entry in rounds.items())
     return RunRecord(
         path=folder,
         config=config,
         summary=summary,
         history=completed,
         partition=partition,
-        diagnostics=_by_round(diagnostics),
+        diagnostics=by_round(diagnostics),
         clients=tuple(clients),
         left_out=(*broken_files, *broken_rounds, *broken_numbers, *broken_arrays, *broken_clients, *broken_fields),
         changed=tuple(file for file in _changed_files(folder, record) if file not in (*broken_files, *broken_fields)),
@@ -150,13 +150,14 @@ def _read_lines(path: Path, *, by_round: bool = False) -> tuple[list[dict[str, A
     return lines.objects, broken_lines(lines.broken, _file_of_run(path))
 
 
-def _by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
+def by_round(entries: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """The entries without their round, by round in ascending order; of a repeated round the later entry counts."""
     latest = {entry["round"]: entry for entry in entries}
     return {index: {key: latest[index][key] for key in latest[index] if key != "round"} for index in sorted(latest)}
 
 
-def _round(index: int, entry: Mapping[str, Any]) -> Round:
+def round_of(index: int, entry: Mapping[str, Any]) -> Round:
+    """A line of the history as a value."""
     numbers = {name: value for name, stored in entry.items() if (value := finite_number(stored)) is not None}
     return Round(
         index,
@@ -182,7 +183,8 @@ def _file_of_run(path: Path) -> str:
     return f"{path.resolve().parent.name}/{path.name}"
 
 
-def _partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
+def read_partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
+    """The table of a stored partition, None if it holds none; an error where the table is broken."""
     if stored.get("counts") is None:
         return None
     counts = check_counts(stored["counts"], f"'counts' of '{path}'")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from fedblade.core.words import listing
+from fedblade.core.words import short_listing
 from fedblade.results._groups import Group
 from fedblade.results._record import finite_number
 
@@ -67,7 +67,7 @@ def samples_of_personal_models(methods: Sequence[tuple[str, bool]]) -> str:
     """
     apart, shared = ([label for label, own_samples in methods if own_samples is kind] for kind in (True, False))
     if apart and shared:
-        return f"{_OWN_SAMPLES} ({listing(apart)}) or on {_WHOLE_SET} ({listing(shared)})"
+        return f"{_OWN_SAMPLES} ({short_listing(apart)}) or on {_WHOLE_SET} ({short_listing(shared)})"
     return _OWN_SAMPLES if apart else _WHOLE_SET
 
 
@@ -89,8 +89,8 @@ def coverage_sentence(
     named = set(silent)
     unmeasured = [group.label for group in absent if group.label not in named]
     sentences = [personal_models_sentence(shown, personal)] if of_model else []
-    sentences += [f"Left out: {listing(silent)}, where clients send no model."] if silent else []
-    sentences += [f"Not measured: {listing(unmeasured)}."] if unmeasured else []
+    sentences += [f"Left out: {short_listing(silent)}, where clients send no model."] if silent else []
+    sentences += [f"Not measured: {short_listing(unmeasured)}."] if unmeasured else []
     return " ".join(filter(None, sentences))
 
 
@@ -102,7 +102,7 @@ def personal_models_sentence(groups: Sequence[Group], drawn: str = MEAN_OVER_PER
     if len(labels) == len(groups) > 1:
         return f"No method here has a global model: shown is {drawn}."
     have, them = ("has", "it") if len(labels) == 1 else ("have", "them")
-    return f"{listing(labels)} {have} no global model; shown for {them} is {drawn}."
+    return f"{short_listing(labels)} {have} no global model; shown for {them} is {drawn}."
 
 
 def _sends_nothing(group: Group) -> bool:

@@ -59,6 +59,21 @@ def markdown_table(table: Table) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def text_table(table: Table) -> str:
+    """The lines of a table in plain text, columns side by side and notes below; the best number has a star."""
+    lines = [[column.heading for column in table.columns]]
+    lines += [[("* " if cell.rank == 1 else "") + _cell_text(cell, {}, str) for cell in row] for row in table.rows]
+    widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
+    drawn = [
+        "  ".join(
+            text.rjust(width) if column.numeric else text.ljust(width)
+            for text, width, column in zip(line, widths, table.columns, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([*drawn, *table.notes])
+
+
 def latex_table(table: Table, caption: str) -> str:
     """A LaTeX table for the package booktabs: best bold, second underlined."""
     marks = {1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}

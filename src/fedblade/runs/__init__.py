@@ -1,12 +1,14 @@
 """Runs: set-up, the rounds, evaluation, personal models, checkpoints and trained models.
 
-- A whole run: `run`, `execute`, `RunJob`, and what it gives: `Result`, `TrainedModel`, `load`.
+- A whole run: `run`, `execute`, `RunJob`, and what it gives: `Result`, `TrainedModel`, `load`, `stored_result`. Objects
+  from Python that stand where a configuration has names: `GivenObjects`, `take_objects`.
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
 - Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `chosen_folder`,
   `folder_name`, `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work
   (`Work`, `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines
   (`engine_summaries`, `STARTED_ENGINES`).
-- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`.
+- Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `round_facts`, `UniqueNotes`,
+  `NoteLogger`.
 - Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`, `origin_notes`.
 - The client half of a run, for a client on another machine: `compute_settings`, `plan_phases`, `tuning_stages`,
   `diagnostic_request`, `measured_client`, `download_bytes`; `Claims` says which accuracies such clients measure.
@@ -19,11 +21,13 @@ from fedblade.runs._diagnostics import diagnostic_request
 from fedblade.runs._driver import Driver
 from fedblade.runs._engine_choice import STARTED_ENGINES, engine_summaries
 from fedblade.runs._evaluation import measured_client
+from fedblade.runs._given_objects import GivenObjects, take_objects
 from fedblade.runs._job import RunJob
 from fedblade.runs._overview import overview_of
-from fedblade.runs._progress import UniqueNotes, progress_listener, round_facts
+from fedblade.runs._pace import round_facts
+from fedblade.runs._progress import NoteLogger, UniqueNotes, progress_listener
 from fedblade.runs._request import RunRequest, check_folder, folder_name, load_config, next_run_folder
-from fedblade.runs._result import Result, finished_summary
+from fedblade.runs._result import Result, finished_summary, stored_result
 from fedblade.runs._reuse import ReuseCheck, code_difference
 from fedblade.runs._revisions import revisions_of
 from fedblade.runs._roll_back import chosen_folder
@@ -41,6 +45,8 @@ __all__ = [
     "STARTED_ENGINES",
     "Claims",
     "Driver",
+    "GivenObjects",
+    "NoteLogger",
     "Result",
     "ReuseCheck",
     "RoundRecord",
@@ -79,6 +85,8 @@ __all__ = [
     "split_clients",
     "split_training_data",
     "steps_of_groups",
+    "stored_result",
+    "take_objects",
     "training_split",
     "tuning_stages",
 ]

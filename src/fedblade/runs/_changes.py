@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedblade import protocols
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.core.nested import dotted
 from fedblade.results import CONFIG, RunDirectory, is_later_setting
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._ending import STOPPED, standing_stop
 
 ROUNDS = "federation.rounds"
 _FREE = frozenset(
     {
         "id", "trackers", "device", "engine", "evaluation.metrics", "evaluation.every", "evaluation.diagnostics_every",
-        "checkpoint.every", "checkpoint.keep", "distributed.timeout_seconds",
+        "checkpoint.every", "checkpoint.keep", "distributed.timeout_seconds", "stop.max_seconds", "stop.patience",
     }
 )  # fmt: skip
-"""Keys that may change whenever a run goes on: they decide where it is computed and what is measured and saved."""
+"""Keys that may change whenever a run goes on: they decide where it is computed, what is measured and saved, and when
+it ends."""
 _UNSEEN = frozenset({"id", "trackers", "distributed.timeout_seconds"})
 """Free keys that no result depends on, not even in its last bits."""
 
@@ -59,6 +62,7 @@ def changes_of(directory: RunDirectory, config: RunConfig) -> list[Change]:
     ]
     for change in changes:
         _refuse_if_fixed(directory, config, change)
+    _refuse_after_exchanges(directory, config)
     return changes
 
 
@@ -114,6 +118,18 @@ def _refuse_if_fixed(directory: RunDirectory, config: RunConfig, change: Change)
         raise Misconfigured(
             f"'{path}' was started with {change.key} = {change.before!r}, now it is {change.now!r}{place}. {reason} "
             f"{remedy}"
+        )
+
+
+def _refuse_after_exchanges(directory: RunDirectory, config: RunConfig) -> None:
+    """Refuse to go on with a run that has ended early and whose method has then changed its model."""
+    history = directory.history()
+    ended_early = bool(history) and STOPPED in history[-1] and history[-1]["round"] < config.federation.rounds
+    if ended_early and protocols.is_calibrated(history) and standing_stop(history, config) is None:
+        raise Misconfigured(
+            f"'{directory.path}' has ended with round {history[-1]['round']}, and method '{config.method.name}' has "
+            f"then changed its model. Such a run cannot go on: choose another --out, or an earlier round with "
+            f"--from-round."
         )
 
 

@@ -60,8 +60,8 @@ class Checkpoints:
     def restore(self, start: ServerState, store: ClientStore, interval: int) -> Restored:
         """The newest checkpoint that can be used, or `start` where no checkpoint was due yet.
 
-        A checkpoint is due after `interval` rounds. A checkpoint whose rounds are all on record goes before a newer
-        one with a gap in the history.
+        A checkpoint is due after `interval` rounds, or after more where the run had a longer interval before. A
+        checkpoint whose rounds are all on record goes before a newer one with a gap in the history.
         """
         recorded = self._directory.rounds_on_record()
         # Another run's history may have been put here.
@@ -79,7 +79,7 @@ class Checkpoints:
                 for other, why in refusals.items()
             ]
             return Restored(restored, facts, tuple(others))
-        if refusals or done > interval:
+        if refusals or done > max(interval, *self._former_intervals()):
             why = "; ".join(refusals.values()) or f"'{self.folder}' has none"
             raise CorruptFile(
                 f"'{self._directory.path}' has {done} rounds and no checkpoint that the run can go on from: {why}. "
@@ -88,6 +88,12 @@ class Checkpoints:
         # States that an earlier start of the run left are not read.
         store.check(0, {})
         return Restored(start, {}, (f"no checkpoint was saved yet: {done} rounds are done again",) * bool(done))
+
+    def _former_intervals(self) -> list[int]:
+        """The numbers of rounds between two checkpoints that the run has had before; at least one number."""
+        record = self._directory.record
+        changes = () if record is None else record.changes
+        return [0, *(int(change["before"]) for change in changes if change["key"] == "checkpoint.every")]
 
     def save_best(self, state: ServerState, accuracy: float) -> None:
         """Keep the model with the highest accuracy so far."""

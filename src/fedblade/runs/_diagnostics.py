@@ -37,7 +37,7 @@ def metrics_due(setup: Setup, round_: int) -> tuple[Metric, ...]:
         return setup.metrics
     if number % config.evaluation.every:
         return ()
-    return (setup.accuracy,) if number % config.evaluation.diagnostics_every else setup.metrics
+    return (setup.accuracy,) if number % setup.diagnostics_every else setup.metrics
 
 
 def diagnostic_request(setup: Setup, metrics: Sequence[Metric]) -> DiagnosticRequest | None:

@@ -1,11 +1,11 @@
 """The rounds of a run: train, combine, evaluate, record, save."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fedblade import protocols
 from fedblade.core.cohort import Cohort
 from fedblade.core.disk_store import DiskStore
 from fedblade.core.finite import refuse_non_finite_server
@@ -14,15 +14,16 @@ from fedblade.core.metric import Metric
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, MemoryStore, ServerState
 from fedblade.core.timeline import timed, wait_for
-from fedblade.core.tree import tree_bytes
+from fedblade.core.tree import Tree, tree_bytes
 from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory, numbered
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
+from fedblade.runs._ending import STOPPED, standing_stop, stop_mark
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
-from fedblade.runs._exchanges import choose_cohort, has_exchanges, run_exchanges
+from fedblade.runs._exchanges import choose_cohort, exchange_after_run, run_exchanges
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._notes import start_notes
 from fedblade.runs._overview import overview
@@ -71,6 +72,12 @@ class Driver:
         return evaluated_state(self._setup, self.state)
 
     @property
+    def is_over(self) -> bool:
+        """Whether all rounds are done, or the run has ended before."""
+        config = self._setup.config
+        return self.state.round >= config.federation.rounds or standing_stop(self.history, config) is not None
+
+    @property
     def keeps_client_states(self) -> bool:
         """Whether the run needs more than the server's state to go on."""
         return bool(self._setup.method.client_state) or self._setup.config.optimizer.persist
@@ -80,7 +87,8 @@ class Driver:
         with explained_out_of_memory(), compute_settings(self._setup):
             wait_for(self._setup.test_order.device)
             traffic = self._start()
-            for round_ in range(self.state.round, self._setup.config.federation.rounds):
+            while not self.is_over:
+                round_ = self.state.round
                 with timed("round", round_ + 1):
                     self._run_round(round_, traffic)
                 self._listener.on_round(self.history[-1])
@@ -108,8 +116,7 @@ class Driver:
         setup, config = self._setup, self._setup.config
         if self._directory is not None:
             self._directory.check_held()
-        lr = config.optimizer.rate(round_, config.federation.rounds)
-        metrics = metrics_due(setup, round_)
+        lr, metrics = config.optimizer.rate(round_, config.federation.rounds), metrics_due(setup, round_)
         started = time.perf_counter()
 
         # 1. The clients of the cohort receive the model. Those that answer train it on their data and send sums.
@@ -126,23 +133,27 @@ class Driver:
         refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - started - outcome.observed.seconds
 
-        # 3. The new model is measured. After the last round, some methods change the model once more.
-        evaluation = self._evaluate(state, metrics, outcome)
-        final_state, final_fields = self._exchange_after_run(state, traffic)
+        # 3. The new model is measured, and it is decided whether the run ends with it.
+        evaluation = self._evaluate(state, metrics, outcome.observed.totals())
+        record = self._record(round_, cohort, outcome, state) | self._measured(evaluation)
+        record |= {"seconds": seconds, "wall_seconds": time.perf_counter() - started, "lr": lr, **outcome.log.means()}
+        mark = stop_mark([*self.history, record], config, self._listener.stops(dict(record)))
+        if mark is not None:
+            record[STOPPED] = mark
+            if len(metrics) < len(setup.metrics):
+                evaluation = self._evaluate(state, setup.metrics, {})
+                record |= self._measured(evaluation)
 
-        # 4. The round is recorded and saved.
-        contributors = answering.tolist() if outcome.contributors is None else list(outcome.contributors)
-        record: RoundRecord = {"round": round_ + 1, "clients": cohort.tolist(), "contributors": contributors}
-        if evaluation is not None:
-            record |= evaluation.record | setup.claims.mark_round(setup.method.accuracy_of, evaluation.record)
-        record |= {"seconds": seconds, "lr": lr, "bytes_up": traffic.up, "bytes_down": traffic.down}
-        record |= (outcome.log + traffic.log).means() | untrained_count(outcome.log)
-        record |= {name: gauge(state) for name, gauge in setup.method.gauges.items()}
-        self._complete(final_state, record | final_fields, evaluation)
+        # 4. After the last round, some methods change the model once more. The round is recorded and saved.
+        is_last = mark is not None or state.round == config.federation.rounds
+        state, last = exchange_after_run(setup, self._store, state, traffic) if is_last else (state, {})
+        record |= {"bytes_up": traffic.up, "bytes_down": traffic.down} | (outcome.log + traffic.log).means() | last
+        record["wall_seconds"] = time.perf_counter() - started
+        self._complete(state, record, evaluation, is_last=is_last)
 
     def _train(self, round_: int, cohort: IntArray, lr: float, metrics: Sequence[Metric]) -> RoundOutcome:
-        """Train the clients of the cohort. Metrics may ask for sums over the trained clients."""
-        return self._setup.engine.train(
+        """Train the clients of the cohort that answer. Metrics may ask for sums over the trained clients."""
+        outcome = self._setup.engine.train(
             self.state,
             Cohort(self._setup.planner, round_, tuple(int(client) for client in cohort)),
             self._store,
@@ -150,31 +161,32 @@ class Driver:
             lambda client: self._listener.on_client(round_ + 1, client),
             diagnostic_request(self._setup, metrics),
         )
+        return outcome if outcome.contributors is not None else replace(outcome, contributors=tuple(cohort.tolist()))
 
-    def _evaluate(self, state: ServerState, metrics: Sequence[Metric], outcome: RoundOutcome) -> Evaluation | None:
+    def _evaluate(
+        self, state: ServerState, metrics: Sequence[Metric], observed: Mapping[str, Tree]
+    ) -> Evaluation | None:
         """Measure the model of a round; None if the round is not evaluated."""
         with timed("evaluate"):
-            return evaluate(self._setup, state, self._store, metrics, outcome.observed.totals()) if metrics else None
+            return evaluate(self._setup, state, self._store, metrics, observed) if metrics else None
 
-    def _exchange_after_run(self, state: ServerState, traffic: RoundTraffic) -> tuple[ServerState, RoundRecord]:
-        """After the last round, run the exchanges that end the run: the final state, and fields for the last record.
+    def _record(self, round_: int, cohort: IntArray, outcome: RoundOutcome, state: ServerState) -> RoundRecord:
+        """What the record of a round says of its clients and of the method's state."""
+        contributors = list(outcome.contributors or ())
+        record: RoundRecord = {"round": round_ + 1, "clients": cohort.tolist(), "contributors": contributors}
+        gauges = {name: gauge(state) for name, gauge in self._setup.method.gauges.items()}
+        return record | untrained_count(outcome.log) | gauges
 
-        The names of these fields start with a prefix. All other fields of the last record belong to the model before
-        the exchanges, as in every other round.
-        """
+    def _measured(self, evaluation: Evaluation | None) -> RoundRecord:
+        """The fields of the round record that come from an evaluation."""
+        if evaluation is None:
+            return {}
         setup = self._setup
-        if state.round < setup.config.federation.rounds or not has_exchanges(setup, "after_run"):
-            return state, {}
-        started = time.perf_counter()
-        state = run_exchanges(setup, self._store, "after_run", state, setup.eligible, traffic)
-        refuse_non_finite_server(state, setup.problem.shared)
-        seconds = time.perf_counter() - started
-        with timed("evaluate"):
-            measured = evaluate(setup, state, self._store, setup.metrics, {}).record
-        fields = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
-        return state, fields | {"exchange_seconds": seconds}
+        return evaluation.record | setup.claims.mark_round(setup.method.accuracy_of, evaluation.record)
 
-    def _complete(self, state: ServerState, record: RoundRecord, evaluation: Evaluation | None) -> None:
+    def _complete(
+        self, state: ServerState, record: RoundRecord, evaluation: Evaluation | None, *, is_last: bool
+    ) -> None:
         """Write the record of a round, make its state the state of the run, and save a checkpoint if one is due."""
         with timed("save"):
             if evaluation is not None:
@@ -185,8 +197,7 @@ class Driver:
                 self._personal_models.keep_best(state, evaluation)
             self.state = state
             self.history.append(record)
-            config = self._setup.config
-            if state.round % config.checkpoint.every == 0 or state.round == config.federation.rounds:
+            if state.round % self._setup.config.checkpoint.every == 0 or is_last:
                 self.save()
 
     def save(self) -> None:
@@ -209,7 +220,7 @@ class Driver:
         """Go back to the newest checkpoint of the run folder, if there is one."""
         if self._directory is None or self._checkpoints is None:
             return
-        restored = self._checkpoints.restore(self._setup.start, self._store, self._longest_interval())
+        restored = self._checkpoints.restore(self._setup.start, self._store, self._setup.config.checkpoint.every)
         self.state, notes = restored.state, list(restored.notes)
         self._saved_round = self.state.round
         self.history, mended = self._directory.recover(HISTORY, self.state.round)
@@ -222,13 +233,6 @@ class Driver:
             notes.append(f"the history lacks {numbered('round', missing)}; nobody can bring back these lines.")
         for note in (*notes, *mended, *mended_too):
             self._listener.on_note(note)
-
-    def _longest_interval(self) -> int:
-        """The largest number of rounds between two checkpoints that the run has had."""
-        record = None if self._directory is None else self._directory.record
-        changes = () if record is None else record.changes
-        former = [int(change["before"]) for change in changes if change["key"] == "checkpoint.every"]
-        return max(self._setup.config.checkpoint.every, *former, 0)
 
     def _fixed_tensor_bytes(self, cohort: IntArray) -> int:
         """Bytes of the tensors that never change: a client receives them once, in its first round."""

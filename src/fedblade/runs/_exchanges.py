@@ -1,15 +1,19 @@
 """What clients send besides the sums of their training: for a method's exchanges, and for the choice of a cohort."""
 
-from typing import Literal
+import time
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedblade import protocols
 from fedblade.core.client_losses import CLIENT_LOSSES
 from fedblade.core.cohort import Cohort
+from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.plan import IntArray
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.timeline import timed
+from fedblade.runs._evaluation import evaluate
 from fedblade.runs._setup import Setup
 from fedblade.runs._traffic import RoundTraffic, download_bytes
 
@@ -37,6 +41,26 @@ def run_exchanges(
         with timed("server"):
             state = exchange.server(state, outcome.sums)
     return state
+
+
+def exchange_after_run(
+    setup: Setup, store: ClientStore, state: ServerState, traffic: RoundTraffic
+) -> tuple[ServerState, dict[str, Any]]:
+    """Run the exchanges that end a run: the final state, and fields for the record of the last round.
+
+    The names of these fields start with a prefix. All other fields of the record belong to the model before the
+    exchanges, as in every other round.
+    """
+    if not has_exchanges(setup, "after_run"):
+        return state, {}
+    started = time.perf_counter()
+    state = run_exchanges(setup, store, "after_run", state, setup.eligible, traffic)
+    refuse_non_finite_server(state, setup.problem.shared)
+    seconds = time.perf_counter() - started
+    with timed("evaluate"):
+        measured = evaluate(setup, state, store, setup.metrics, {}).record
+    fields = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
+    return state, fields | {"exchange_seconds": seconds}
 
 
 def choose_cohort(setup: Setup, store: ClientStore, state: ServerState, traffic: RoundTraffic) -> IntArray:

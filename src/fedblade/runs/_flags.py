@@ -11,6 +11,7 @@ from fedblade.core.plan import IntArray
 from fedblade.core.words import listing, plural
 from fedblade.partitions import Reported
 from fedblade.results import count_contributions
+from fedblade.runs._ending import is_optimistic
 from fedblade.runs._setup import Setup
 from fedblade.runs._untrained import untrained_rounds
 
@@ -45,6 +46,7 @@ def run_flags(setup: Setup, history: Sequence[Mapping[str, Any]], *, finished: b
         *_counters(history),
         *([f"no client made a step in {idle} of {len(history)} rounds"] if idle else []),
         *([] if setup.config.federation.dropout else _missing_clients(history)),
+        *_optimistic_end(setup, history),
         *setup.claims.flags(),
     ]
 
@@ -107,6 +109,13 @@ def _class_counts(setup: Setup) -> IntArray:
 def _counters(history: Sequence[Mapping[str, Any]]) -> list[str]:
     totals = {name: sum(record.get(name) or 0 for record in history) for name in _SHOULD_BE_ZERO}
     return [f"{_SHOULD_BE_ZERO[name].format(f'{total:g}')} ({name})" for name, total in totals.items() if total]
+
+
+def _optimistic_end(setup: Setup, history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether the end of the run was chosen on the test set."""
+    if not is_optimistic(history, setup.config):
+        return []
+    return ["stop.patience chose the last round on the test set, so the accuracy is optimistic"]
 
 
 def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:

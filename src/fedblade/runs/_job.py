@@ -42,6 +42,7 @@ class RunJob:
     Without a `folder` nothing is written. With `restart`, what the folder holds is moved aside first. `ranks` are the
     processes that share the run, None if there is only this one. `make_setup` builds the run if a configuration is not
     enough for that, such as if nodes hold the data; it is called while this process holds the folder.
+    With `keeps_partial`, Ctrl-C ends a run without a folder with the result of its complete rounds.
     """
 
     config: RunConfig
@@ -54,6 +55,7 @@ class RunJob:
     model: nn.Module | None = None
     ranks: Ranks | None = None
     make_setup: Callable[[], Setup] | None = None
+    keeps_partial: bool = False
 
     def execute(self) -> Result:
         """Carry the run out: in this process alone, as rank 0, or as a rank that serves rank 0."""
@@ -80,7 +82,13 @@ class RunJob:
             raise Misconfigured("trackers write into the folder of the run, and there is none. Give out=DIR.")
         setup, store = self._with_ranks(self._build(), None)
         driver = Driver(setup, None, self.listener, store)
-        driver.run()
+        try:
+            driver.run()
+        except KeyboardInterrupt:
+            # Other ranks would wait, and without a complete round there is nothing to keep.
+            if not self.keeps_partial or self.ranks is not None or not driver.history:
+                raise
+            return driver_result(setup, driver, None, "interrupted")
         return driver_result(setup, driver, None)
 
     def _in_folder(self, directory: RunDirectory) -> Result:

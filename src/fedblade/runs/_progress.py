@@ -3,12 +3,22 @@
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
+from fedblade.core.errors import Misconfigured
 from fedblade.core.listener import ListenerGroup, RoundRecord, RunListener, RunOverview
+from fedblade.runs._callbacks import Callback, with_callbacks
+from fedblade.runs._ending import STOPPED
+from fedblade.runs._notebook import NotebookProgress, in_notebook
+from fedblade.runs._pace import Pace, round_facts
+
+Progress = bool | Literal["auto"]
+"""Whether a run shows its progress: yes, no, or in terminals and notebooks only."""
 
 
 class NoteLogger(RunListener):
@@ -19,67 +29,71 @@ class NoteLogger(RunListener):
         logging.getLogger("fedblade").warning(text)
 
 
-def round_facts(record: RoundRecord) -> str:
-    """The accuracy after a round, if it was measured, and the seconds of the round."""
-    seconds = f"{record['seconds']:.2f} s/round"
-    accuracy = record.get("test_accuracy")
-    return seconds if accuracy is None else f"{accuracy:.2f} %  {seconds}"
-
-
 class ProgressBars(RunListener):
-    """Live bars on a terminal: rounds, clients of the round, accuracy, seconds per round, time left."""
+    """A live bar on a terminal: rounds, accuracy, seconds per round, time left; then one for the personal models.
+
+    The bar of the rounds moves with every client of a round, where clients finish one after another.
+    """
 
     def __init__(self, console: Console, label: str = "") -> None:
         self._console = console
         self._label = label
-        self._progress = Progress(
+        self._progress = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}"),
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(compact=True),
             console=console,
         )
+        self._run: RunOverview | None = None
         self._rounds: TaskID | None = None
-        self._clients: TaskID | None = None
+        self._models: TaskID | None = None
+        self._done, self._clients, self._facts = 0, 0, ""
 
     def __enter__(self) -> "ProgressBars":
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._clients is not None:
-            self._progress.update(self._clients, visible=False)
         self._progress.stop()
 
     def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
-        """Show the bars, filled up to the last recorded round."""
-        name = self._label or run.method
-        self._rounds = self._progress.add_task(
-            name, total=run.rounds, completed=history[-1]["round"] if history else 0, facts=""
-        )
-        self._clients = self._progress.add_task("  clients", total=run.clients_per_round, facts="")
+        """Show the bar, filled up to the last recorded round."""
+        self._run, self._done = run, history[-1]["round"] if history else 0
+        self._rounds = self._progress.add_task(self._label or run.method, total=run.rounds, count="", facts="")
+        self._move()
 
     def on_client(self, round_: int, client: int) -> None:  # noqa: ARG002
-        """Advance the bar of the round's clients."""
-        if self._clients is not None:
-            self._progress.advance(self._clients)
+        """Move the bar by a client's share of the round."""
+        self._clients += 1
+        self._move()
 
     def on_round(self, record: RoundRecord) -> None:
-        """Advance the bar of the rounds and show the newest accuracy."""
-        if self._rounds is None or self._clients is None:
-            return
-        self._progress.update(self._rounds, advance=1, facts=round_facts(record))
-        self._progress.reset(self._clients, facts="")
+        """Move the bar to the end of the round and show the newest accuracy."""
+        self._done, self._clients = record["round"], 0
+        self._facts = round_facts(record)
+        self._move()
 
     def on_personal_model(self, done: int, total: int) -> None:
-        """Let the second bar count personal models."""
-        if self._clients is not None:
-            self._progress.update(self._clients, description="  personal models", completed=done, total=total)
+        """Show a second bar that counts personal models."""
+        if self._models is None:
+            self._models = self._progress.add_task("  personal models", total=total, count="", facts="")
+        self._progress.update(self._models, completed=done, count=f"{done}/{total}")
 
     def on_note(self, text: str) -> None:
         """Print the note above the bars."""
         self._console.print(text, markup=False, highlight=False, emoji=False)
+
+    def _move(self) -> None:
+        run = self._run
+        if run is None or self._rounds is None:
+            return
+        # The last tenth of a round is for what comes after the training.
+        share = 0.9 * min(1.0, self._clients / run.clients_per_round)
+        completed = min(float(run.rounds), self._done + share)
+        count = f"{self._done}/{run.rounds}"
+        self._progress.update(self._rounds, completed=completed, count=count, facts=self._facts)
 
 
 class ProgressLines(RunListener):
@@ -89,29 +103,27 @@ class ProgressLines(RunListener):
         self._console = console
         self._label = label
         self._rounds = 0
-        self._started = self._last_line = 0.0
-        self._done = 0
+        self._last_line = 0.0
+        self._pace = Pace()
         self._first_models: tuple[float, int] | None = None
 
     def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
         """Print what the run is, and after which round it goes on."""
         self._rounds = run.rounds
-        self._started = time.monotonic()
+        self._pace.start()
         self._print(run.description)
         if history:
             self._print(f"going on after round {history[-1]['round']}")
 
     def on_round(self, record: RoundRecord) -> None:
         """Print a line, unless the last line is less than a second old. The last round always has a line."""
-        self._done += 1
-        now = time.monotonic()
-        if now - self._last_line < 1.0 and record["round"] < self._rounds:
+        left, now = self._pace.left(record["round"], self._rounds), time.monotonic()
+        is_last = record["round"] == self._rounds or STOPPED in record
+        if now - self._last_line < 1.0 and not is_last:
             return
         self._last_line = now
-        left = (now - self._started) / self._done * (self._rounds - record["round"])
-        accuracy = "" if record.get("test_accuracy") is None else f"  accuracy {record['test_accuracy']:.2f} %"
-        progress = f"round {record['round']}/{self._rounds}{accuracy}"
-        self._print(f"{progress}  {record['seconds']:.2f} s/round  {left:.0f} s left")
+        accuracy = "  accuracy " if record.get("test_accuracy") is not None else "  "
+        self._print(f"round {record['round']}/{self._rounds}{accuracy}{round_facts(record)}  {left:.0f} s left")
 
     def on_personal_model(self, done: int, total: int) -> None:
         """Print a line, unless the last line is less than a second old. The last client always has a line."""
@@ -155,3 +167,38 @@ def progress_listener(console: Console, *, quiet: bool, label: str = "") -> Iter
             yield bars
     else:
         yield ProgressLines(console, label)
+
+
+@contextlib.contextmanager
+def run_listener(
+    progress: Progress, listener: RunListener | None, callbacks: Sequence[Callback], *, speaks: bool
+) -> Iterator[RunListener]:
+    """The listener of a run from Python: what shows its progress, the user's listener and the callbacks.
+
+    If neither the progress nor a listener of the user shows notes, they are logged. A process that does not speak, such
+    as a rank other than 0, shows and logs nothing.
+    """
+    if progress not in (True, False, "auto"):
+        raise Misconfigured(f"progress = {progress!r} is not allowed; expected True, False or 'auto'.")
+    with contextlib.ExitStack() as inside:
+        shown = inside.enter_context(_shown(progress)) if speaks else None
+        otherwise = NoteLogger() if speaks else RunListener()
+        listeners = [each for each in (shown, listener) if each is not None] or [otherwise]
+        yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
+
+
+@contextlib.contextmanager
+def _shown(progress: Progress) -> Iterator[RunListener | None]:
+    """What shows the progress, None if nothing does. It is written to the error output, so that output stays clean."""
+    if progress is False:
+        yield None
+    elif in_notebook():
+        with contextlib.closing(NotebookProgress()) as notebook:
+            yield notebook
+    else:
+        console = Console(stderr=True)
+        if progress == "auto" and not console.is_terminal:
+            yield None
+        else:
+            with progress_listener(console, quiet=False) as listener:
+                yield listener

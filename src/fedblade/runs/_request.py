@@ -11,6 +11,7 @@ from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
+from fedblade.core.files import free_place
 from fedblade.methods import compose
 from fedblade.presets.catalogue import is_known, read_config
 from fedblade.results import CONFIG, RunDirectory
@@ -151,8 +152,4 @@ def folder_name(method: str) -> str:
 
 def next_run_folder(method: str, base: Path = Path("runs")) -> Path:
     """`runs/<date>-<method>-<n>` with the first unused n."""
-    stem = f"{date.today().isoformat()}-{folder_name(method)}"
-    number = 1
-    while (base / f"{stem}-{number}").exists():
-        number += 1
-    return base / f"{stem}-{number}"
+    return free_place(base / f"{date.today().isoformat()}-{folder_name(method)}")

@@ -9,6 +9,7 @@ import tomli_w
 from torch import nn
 
 from fedblade.core.errors import FedbladeError, FolderLost
+from fedblade.core.files import free_place
 from fedblade.results import (
     CONFIG,
     HISTORY,
@@ -52,7 +53,7 @@ def rescue(
     moved = directory.moved_to()
     if moved is not None:
         return FolderLost(f"{error} {_where(directory.path, *moved)}")
-    place = _free_place(directory.path)
+    place = free_place(directory.path.with_name(f"{directory.path.name}-rescued"))
     try:
         goes_on = _write(RunDirectory(place), directory, setup, driver, model, summary)
     except (OSError, FedbladeError) as failure:
@@ -72,14 +73,6 @@ def _where(run: Path, lost: Path, place: Path) -> str:
     if lost == run:
         return f"It is now '{place}'. Go on there: {resume_command(place)}"
     return f"It is now '{place}'. Move it back, then go on: {resume_command(run)}"
-
-
-def _free_place(path: Path) -> Path:
-    """A path beside the lost folder that is not used."""
-    number = 1
-    while (place := path.with_name(f"{path.name}-rescued-{number}")).exists():
-        number += 1
-    return place
 
 
 def _write(

@@ -1,32 +1,54 @@
 """The result of a run: of a run that just ended, read from a run folder, or received from rank 0."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RoundRecord
 from fedblade.core.tree import Tree
-from fedblade.results import CLIENTS, DIAGNOSTICS, METRICS, MODEL, PARTITION, RunDirectory
+from fedblade.display import Display, data_frame
+from fedblade.results import (
+    CLIENTS,
+    DIAGNOSTICS,
+    METRICS,
+    MODEL,
+    PARTITION,
+    RunDirectory,
+    RunRecord,
+    Table,
+    read_runs,
+    record_in_memory,
+)
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
+from fedblade.runs._ending import STOPPED, standing_stop, way_on
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._profile import Profile
+from fedblade.runs._request import folder_name
+from fedblade.runs._result_display import result_line, result_table
 from fedblade.runs._setup import Setup
-from fedblade.runs._summary import past_on_record, summarise
+from fedblade.runs._summary import partition_record, past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
+Status = Literal["finished", "interrupted"]
+
+
+@dataclass(frozen=True, repr=False)
+class Result(Display):
+    """A finished run, or the complete rounds of one without a folder that Ctrl-C has ended (`interrupted`).
+
+    A notebook shows it as a table and a curve.
 
     - `history`: one record per round.
     - `summary`: the contents of `summary.json`. Its `personal_std` is the standard deviation over clients (n): it says
@@ -44,6 +66,45 @@ class Result:
     clients: list[ClientRecord] = field(default_factory=list)
     profile: Profile | None = None
     read_diagnostics: Callable[[], list[RoundRecord]] = field(default=list, repr=False, compare=False)
+    read_record: Callable[[], RunRecord] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return result_line(self.summary, self.path)
+
+    def to_pandas(self) -> "DataFrame":
+        """The history as a frame of pandas with a row for each round; needs the extra `pandas`."""
+        return data_frame(self.history)
+
+    def with_all_in_memory(self) -> "Result":
+        """The same result without its folder, which may be removed then."""
+        diagnostics, record = self.diagnostics, self._record()
+        return replace(self, path=None, read_diagnostics=lambda: diagnostics, read_record=lambda: record)
+
+    def _record(self) -> RunRecord:
+        if self.read_record is not None:
+            return self.read_record()
+        if self.path is None:
+            raise RuntimeError("a result without a folder was made without its record")
+        return read_runs([self.path])[0]
+
+    def _records(self) -> list[RunRecord]:
+        return [self._record()]
+
+    def _title(self) -> str:
+        return f"{self.summary['method']} on {self.summary['dataset']}, seed {self.summary['seed']}"
+
+    def _tables(self) -> list[Table]:
+        return [result_table(self.summary, self.path)]
+
+    def _page(self) -> Path:
+        if self.path is not None:
+            return self.path / "report.html"
+        return Path(f"report-{folder_name(self.summary['method'])}-seed{self.summary['seed']}.html")
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the run: the result is that of the rounds before."""
+        return bool(self.summary["status"] == "interrupted")
 
     @cached_property
     def diagnostics(self) -> list[RoundRecord]:
@@ -54,12 +115,33 @@ class Result:
         return self.read_diagnostics()
 
 
-def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None) -> Result:
+def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None, status: Status = "finished") -> Result:
     """The result of a run that just ended."""
     path = None if directory is None else directory.path
     model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
-    summary = summarise(setup, driver.history, "finished", driver.clients, past_on_record(directory))
-    return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=driver.diagnostics.records)
+    summary = summarise(setup, driver.history, status, driver.clients, past_on_record(directory))
+    diagnostics = driver.diagnostics.records
+    record = (
+        None if path is not None else _record_in_memory(setup, driver.history, summary, driver.clients, diagnostics)
+    )
+    return Result(
+        driver.history, summary, model, path, driver.clients, read_diagnostics=diagnostics, read_record=record
+    )
+
+
+def _record_in_memory(
+    setup: Setup,
+    history: list[RoundRecord],
+    summary: dict[str, Any],
+    clients: list[ClientRecord],
+    diagnostics: Callable[[], list[RoundRecord]],
+) -> Callable[[], RunRecord]:
+    """Reads a run that has no folder. What it keeps is small: no data and no model."""
+    config, partition = setup.config.table(), partition_record(setup, None)
+    fields = [described for metric in setup.metrics for described in metric.fields]
+    return lambda: record_in_memory(
+        config, summary, partition, fields, history=history, diagnostics=diagnostics(), clients=clients
+    )
 
 
 def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module | None) -> Result | None:
@@ -79,7 +161,9 @@ def stored_result(directory: RunDirectory, config: RunConfig, model: nn.Module |
 
 def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[str]:
     """What a user should know of a finished run: that it is finished, what was changed since, what has no effect."""
-    notes = [f"'{directory.path}' is already finished."]
+    stopped = (directory.finished_summary() or {}).get(STOPPED)
+    end = "." if stopped is None else f"; it {stopped['text']}. {way_on(stopped)}"
+    notes = [f"'{directory.path}' is already finished{end}"]
     if directory.changed_files([DIAGNOSTICS]):
         notes.append(f"'{directory.path / DIAGNOSTICS}' was changed or removed since then; it cannot be made again.")
     seen = [str(change) for change in changes if change.is_seen]
@@ -89,7 +173,9 @@ def finished_notes(directory: RunDirectory, changes: Sequence[Change]) -> list[s
 
 
 def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, Any] | None:
-    """The summary of a run that did all its rounds and whose files are whole; None for every other run.
+    """The summary of a run that did its rounds and whose files are whole; None for every other run.
+
+    A run that ended before its last round did its rounds if the reason still stands.
 
     Not whole is a run with a changed file, a configuration that is gone among them, or without a model that its
     checkpoints can give, and one that was killed before the digests of its files were written. A run that was kept
@@ -97,7 +183,7 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
     that an older version finished has no digests to compare.
     """
     summary = directory.finished_summary()
-    if summary is None or summary.get("rounds", config.federation.rounds) != config.federation.rounds:
+    if summary is None or not _did_its_rounds(summary, directory, config):
         return None
     changed = set(directory.changed_files()) - {DIAGNOSTICS}
     if Checkpoints(directory).newest == 0:
@@ -107,6 +193,12 @@ def finished_summary(directory: RunDirectory, config: RunConfig) -> dict[str, An
     elif not (directory.path / MODEL).is_file() or not directory.is_sealed:
         changed |= {MODEL}
     return None if changed else summary
+
+
+def _did_its_rounds(summary: Mapping[str, Any], directory: RunDirectory, config: RunConfig) -> bool:
+    if STOPPED in summary:
+        return standing_stop(directory.history(), config) is not None
+    return bool(summary.get("rounds", config.federation.rounds) == config.federation.rounds)
 
 
 def result_message(result: Result) -> tuple[dict[str, Any], Tree]:
@@ -120,4 +212,10 @@ def received_result(path: Path | None, setup: Setup, parts: Mapping[str, Any], t
     model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset))
     model.load_state_dict(tensors)
     others = {name: value for name, value in parts.items() if name != "diagnostics"}
-    return Result(model=model, path=path, read_diagnostics=lambda: parts["diagnostics"], **others)
+
+    def diagnostics() -> list[RoundRecord]:
+        records: list[RoundRecord] = parts["diagnostics"]
+        return records
+
+    record = _record_in_memory(setup, others["history"], others["summary"], others["clients"], diagnostics)
+    return Result(model=model, path=path, read_diagnostics=diagnostics, read_record=record, **others)

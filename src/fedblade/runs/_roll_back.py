@@ -11,7 +11,7 @@ import tomli_w
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import CorruptFile, Misconfigured
-from fedblade.core.files import cannot_write
+from fedblade.core.files import cannot_write, free_place
 from fedblade.core.state_folder import PUT_BACK, same_file
 from fedblade.core.words import listing
 from fedblade.results import (
@@ -37,7 +37,7 @@ def roll_back(source: RunDirectory, round_: int, config: RunConfig) -> Path:
     `folder.json` says where it comes from. `config` is refused as when the run itself goes on.
     """
     record = _checked_record(source, round_)
-    target = RunDirectory(_free_place(source.path, round_))
+    target = RunDirectory(_place(source.path, round_))
     target.open(resume=False)
     try:
         _copy(source, target, record, round_)
@@ -84,15 +84,11 @@ def _checked_record(source: RunDirectory, round_: int) -> FolderRecord:
     return record
 
 
-def _free_place(path: Path, round_: int) -> Path:
+def _place(path: Path, round_: int) -> Path:
     """A path beside the folder that is not used: `x-from-40`, `x-from-40-2` and so on."""
-    name = f"{path.resolve().name}-from-{round_}"
     parent = path.parent if path.name not in ("", "..") else path.resolve().parent
-    place, number = parent / name, 1
-    while place.exists():
-        number += 1
-        place = parent / f"{name}-{number}"
-    return place
+    place = parent / f"{path.resolve().name}-from-{round_}"
+    return free_place(place, 2) if place.exists() else place
 
 
 def _copy(source: RunDirectory, target: RunDirectory, record: FolderRecord, round_: int) -> None:

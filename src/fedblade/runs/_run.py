@@ -1,18 +1,20 @@
 """A run from Python: with names and objects (`run`) or with a checked configuration (`execute`)."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fedblade.config.run_config import FROM_PYTHON, RunConfig
+from fedblade.config.run_config import RunConfig
 from fedblade.core.listener import RunListener
-from fedblade.data import Dataset, as_dataset
-from fedblade.models import user_module
+from fedblade.data import Dataset
+from fedblade.runs._callbacks import Callback
+from fedblade.runs._given_objects import take_objects
 from fedblade.runs._job import RunJob
-from fedblade.runs._progress import NoteLogger
+from fedblade.runs._notes import end_notes
+from fedblade.runs._progress import Progress, run_listener
 from fedblade.runs._request import RunRequest
 from fedblade.runs._result import Result
 from fedblade.runs.distributed._agreement import agreed_config, agreed_folder
@@ -27,38 +29,45 @@ def run(
     restart: bool = False,
     from_round: int | None = None,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     profile: bool = False,
     **overrides: Any,
 ) -> Result:
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
-    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets. In arrays
-    and torch datasets, bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by
-    255. Tables are used as they are. Pictures may have their channels last. Labels other than 0, 1, 2, … are numbered
-    in ascending order. Torch datasets with random transforms are read again in every epoch. `Result.model.predict`
-    takes inputs in the form of the training data and gives labels of the training data (docs/own-data.md).
+    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets
+    (docs/own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear layer
+    with one output per class becomes the head (docs/own-models.md). `Result.model.predict` takes inputs in the form of
+    the training data and gives labels of the training data.
 
-    `model` may also be a torch module; the run copies it. If the module ends in a linear layer with one output per
-    class, the layer is cut off and the head starts from its weights if the head has that form. Otherwise the output of
-    the module is taken as features. `model.output="features"` or `"logits"` decides it instead. Layers with
-    `requires_grad=False` stay as they are. Every seed starts from the given weights, unless `model.init="seed"` draws
-    new ones. The rules are in `fedblade.models.as_backbone`, examples in docs/own-models.md.
+    The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
+    functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds
+    (docs/life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where
+    the time goes. In a script that torchrun starts, all processes share the run and get the same result.
 
-    The `listener` gets notes on all assumptions; without one, the logger `fedblade` warns. `trackers=["tensorboard"]`
-    lets trackers follow the run (`fedblade.trackers`), and `profile=True` writes where the time goes. In a script that
-    torchrun starts, all processes share the run and get the same result. Without `out` nothing is written.
-    `resume=True` goes on with the run in `out`. If no preset or file is given, the keys change its configuration as far
-    as it may change (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder
-    beside `out`. `restart=True` moves what is in `out` aside and starts again.
+    Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes
+    on with the run in `out`. If no preset or file is given, the keys change its configuration as far as it may change
+    (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder beside `out`.
+    `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
-    dataset = _take_object(overrides, "dataset", as_dataset)
-    model = _take_object(overrides, "model", user_module)
+    given = take_objects(overrides)
     ranks = join_ranks()
     asked = RunRequest(config, overrides, (), out, resume, restart, from_round)
     checked = agreed_config(ranks, asked)
+    dataset = given.dataset(checked)
     folder = None if out is None else agreed_folder(ranks, asked, checked)
-    return RunJob(checked, folder, resume, restart, listener or NoteLogger(), profile, dataset, model, ranks).execute()
+    with run_listener(progress, listener, callbacks, speaks=ranks is None or ranks.is_rank_0) as told:
+        job = RunJob(checked, folder, resume, restart, told, profile, dataset, given.model, ranks, keeps_partial=True)
+        return _with_end_note(job.execute(), told)
+
+
+def _with_end_note(result: Result, listener: RunListener) -> Result:
+    """The result, after the listener was told why the run has ended before its last round, if it has."""
+    for note in end_notes(result.summary):
+        listener.on_note(note)
+    return result
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
@@ -72,6 +81,8 @@ def _former_listener(overrides: dict[str, Any]) -> RunListener:
     watcher = overrides.pop("watcher")
     if not hasattr(watcher, "on_personal_model"):
         watcher.on_personal_model = watcher.on_own_model
+    if not hasattr(watcher, "stops"):
+        watcher.stops = RunListener().stops
     return watcher  # type: ignore[no-any-return]
 
 
@@ -88,12 +99,3 @@ def execute(
     """Train a checked configuration in this process; see `run`."""
     folder, listener = None if out is None else Path(out), listener or RunListener()
     return RunJob(config, folder, resume, listener=listener, profile=profile, dataset=dataset, model=model).execute()
-
-
-def _take_object(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
-    """An object that was passed instead of a name, converted. In `overrides` it is replaced by `FROM_PYTHON`."""
-    value = overrides.get(key)
-    if value is None or isinstance(value, str | Mapping):
-        return None
-    overrides[key] = FROM_PYTHON
-    return convert(value)

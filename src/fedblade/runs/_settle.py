@@ -12,6 +12,7 @@ from fedblade.core.errors import CorruptFile, Misconfigured
 from fedblade.results import CLIENTS, CONFIG, MODEL, PARTITION, RECORD, SUMMARY, FolderRecord, RunDirectory, file_digest
 from fedblade.runs._changes import ROUNDS, Change, changed_table, run_digest
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._ending import STOPPED, standing_stop
 from fedblade.runs._reuse import check_started
 from fedblade.runs._setup import Setup
 from fedblade.runs._summary import code_facts, partition_record
@@ -34,7 +35,7 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
         yield f"'{directory.path / RECORD}' did not fit the checkpoints, and is made again."
     record = record or FolderRecord(run_digest(stored, facts), stored, unmarked=Checkpoints(directory).newest)
     yield from _settle_partition(directory, setup, model, record, facts)
-    if any(change.key == ROUNDS for change in changes):
+    if any(change.key == ROUNDS for change in changes) or _goes_on_after_stop(directory, setup):
         yield from _put_former_result_aside(directory, record)
     marks = [{"round": directory.rounds_on_record(), **asdict(change)} for change in changes if change.is_seen]
     if marks:
@@ -44,6 +45,12 @@ def settle(directory: RunDirectory, setup: Setup, model: nn.Module | None, chang
     if not directory.has_config and CONFIG not in changed:
         yield f"'{directory.path / CONFIG}' was changed or lost, and is made again."
     directory.write_if_new(CONFIG, tomli_w.dumps(table))
+
+
+def _goes_on_after_stop(directory: RunDirectory, setup: Setup) -> bool:
+    """Whether a run that had ended before its last round has more rounds to do."""
+    summary = directory.finished_summary()
+    return summary is not None and STOPPED in summary and standing_stop(directory.history(), setup.config) is None
 
 
 def _put_former_result_aside(directory: RunDirectory, record: FolderRecord) -> Iterator[str]:

@@ -28,6 +28,7 @@ from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
 from fedblade.runs._participation_checks import check_participation
+from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
 
 
@@ -40,8 +41,8 @@ class Setup:
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
     the test set is not used. `eligible` are the clients that cohorts are drawn from, `unseen` those that never train
     and are only evaluated, and `evaluated_clients` those of both whose models are measured one by one. `metrics` starts
-    with accuracy. `claims` are the accuracies that nodes measure by themselves. `notes` are for the user, before the
-    first round.
+    with accuracy; all are measured every `diagnostics_every` rounds. `claims` are the accuracies that nodes measure by
+    themselves. `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -59,6 +60,7 @@ class Setup:
     test_groups: IntArray | None
     metrics: tuple[Metric, ...]
     start: ServerState
+    diagnostics_every: int = 1
     claims: Claims = field(default_factory=Claims)
     notes: tuple[str, ...] = ()
 
@@ -116,6 +118,7 @@ def prepare(
         test_groups=groups,
         metrics=metrics,
         start=start,
+        diagnostics_every=diagnostics_rhythm(config, problem, start, planner, metrics, len(order)),
         notes=(*dataset.notes, *model_notes, *engine_notes),
     )
 

@@ -1,5 +1,6 @@
 """The network of a finished run, built again and filled with the tensors of its file."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +9,17 @@ from torch import nn
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
+from fedblade.core.network import BODY
 from fedblade.core.state import ServerState, may_hold, unflatten
 from fedblade.core.tree import Tree
+from fedblade.core.words import listing
 from fedblade.models import Output
 from fedblade.results import RunDirectory
 from fedblade.runs._network import BuiltNetwork, assemble_network
 from fedblade.runs._revisions import may_keep_last_layer
 
+Shapes = Mapping[str, Sequence[int]]
+_MOST_NAMED = 3
 _OUTPUTS: tuple[Output, ...] = ("auto", "features", "logits")
 
 
@@ -58,13 +63,48 @@ def _filled(built: BuiltNetwork, tensors: Tree, directory: RunDirectory, unused:
     in_file = {name: leaf.shape for tree in parts.values() for name, leaf in tree.items() if name not in unused}
     in_network = {name: leaf.shape for name, leaf in initial.items()}
     fits = {name for name in in_network.keys() & in_file.keys() if may_hold(name, in_network[name], in_file[name])}
-    if different := min((in_network.keys() | in_file.keys()) - fits, default=None):
+    if in_network.keys() | in_file.keys() != fits:
         raise Misconfigured(
-            f"the model does not fit the run in '{directory.path}': they differ in '{different}'. Pass the module that "
-            f"the run was given, of the same layers."
+            f"the model does not fit the run in '{directory.path}': {_differences(in_file, in_network)}. Pass a module "
+            f"of the same layers as the one that the run was given."
         )
     params, buffers, fixed = (
         {name: parts[part][name] for name in initial if name in parts.get(part, {})}
         for part in ("params", "buffers", "fixed")
     )
     return ServerState(params, buffers, fixed)
+
+
+def _differences(in_run: Shapes, in_model: Shapes) -> str:
+    """In words, the tensors that a run and a model do not share, by the names that they have in the user's module."""
+    run, model = _own_names(in_run), _own_names(in_model)
+    if run == model:
+        run, model = in_run, in_model
+    both = [name for name in run if name in model and model[name] != run[name]]
+    parts = {
+        "": [f"'{name}' is {_shape(run[name])} in the run and {_shape(model[name])} in the model" for name in both],
+        "the model lacks ": [f"'{name}' {_shape(run[name])}" for name in run if name not in model],
+        "the run lacks ": [f"'{name}' {_shape(model[name])}" for name in model if name not in run],
+    }
+    return "; ".join(f"{verb}{_first_few(found)}" for verb, found in parts.items() if found)
+
+
+def _first_few(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return listing([*texts[:_MOST_NAMED], f"{more} more"] if more > 0 else texts)
+
+
+def _own_names(shapes: Shapes) -> Shapes:
+    """The shapes under the names that the tensors have in the user's module."""
+    own = {name.removeprefix(BODY).removeprefix("module."): shape for name, shape in shapes.items()}
+    return {name: own[name] for name in sorted(own, key=_layer_by_layer)}
+
+
+def _layer_by_layer(name: str) -> tuple[str, bool, str]:
+    """Layers in order, the weight of each before its other tensors."""
+    layer, _, last = name.rpartition(".")
+    return layer, last != "weight", last
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"

@@ -17,6 +17,7 @@ from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import RunDirectory
 from fedblade.runs._client_records import ClientRecord
+from fedblade.runs._ending import stop_facts
 from fedblade.runs._flags import run_flags
 from fedblade.runs._given_module import module_digests
 from fedblade.runs._reuse import sources_of
@@ -64,6 +65,7 @@ def summarise(
         **setup.claims.mark(setup.method.accuracy_of, accuracy=final, personal=personal.get("personal_accuracy")),
         "evaluated_on": config.evaluation.on,
         **_totals(history),
+        **stop_facts(history),
         "flags": run_flags(setup, history, finished=status == "finished"),
         "revisions": _revisions(setup),
         "versions": _versions(),

@@ -15,11 +15,15 @@ from fedblade.core.tensorfile import encode_tensors, read_tensors
 from fedblade.core.tree import Tree
 from fedblade.results import CONFIG, MODEL, RunDirectory, resume_command
 from fedblade.runs._model_inputs import as_labels, as_trained
+from fedblade.runs._plain_module import plain_module
 from fedblade.runs._stored_network import stored_network
 
 
 class TrainedModel(nn.Module):
-    """Inputs to logits: normalisation, body and head as one module, in evaluation mode."""
+    """Inputs to logits: normalisation, body and head as one module, in evaluation mode.
+
+    `predict` gives labels, and `module` the network as a plain module to train, to export and to save.
+    """
 
     def __init__(self, network: Network, state: ServerState, facts: dict[str, Any]) -> None:
         super().__init__()
@@ -44,16 +48,30 @@ class TrainedModel(nn.Module):
     def _tree(self, kind: str) -> Tree:
         return {name: getattr(self, key) for key, (stored_kind, name) in self._names.items() if stored_kind == kind}
 
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """What the network saw in training for inputs as the data set stores them: (inputs / unit - mean) / std."""
+        mean, std = self.get_buffer("mean"), self.get_buffer("std")
+        normalised: Tensor = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
+        return normalised
+
     def features(self, inputs: Tensor) -> Tensor:
         """Features [batch, dim] of inputs [batch, …] as the data set stores them."""
-        mean, std = self.get_buffer("mean"), self.get_buffer("std")
-        normalised = (inputs.to(mean.dtype) / self.facts["unit"] - mean) / std
         body = self._network.complete(self._tree("params"), self._tree("fixed"))
-        return self._network.features(body, self._tree("buffers"), normalised, training=False)
+        return self._network.features(body, self._tree("buffers"), self.normalise(inputs), training=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [batch, classes] of inputs [batch, …] as the data set stores them."""
         return self._network.output(self._tree("params"), self._tree("fixed"), self.features(inputs)).logits
+
+    def module(self) -> nn.Module:
+        """A new plain module with the trained weights: the user's own, with the names of the user's own layers.
+
+        It takes `normalise(inputs)` and returns logits, and is in evaluation mode. The trained head is in the place of
+        the last layer that was cut off. Without such a layer the module has the parts `body` and `head`. Heads are
+        layers of `torch.nn`: a linear layer where logits are linear in the features, otherwise an `nn.Sequential` of
+        `nn.Linear` and `nn.RMSNorm`. What a method does not train has `requires_grad=False` (docs/own-models.md).
+        """
+        return plain_module(self._network, *(self._tree(kind) for kind in ("params", "buffers", "fixed")))
 
     @torch.no_grad()
     def predict(self, inputs: Any) -> Tensor:
@@ -106,6 +124,11 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
         )
     config = complete_config(directory.stored_config())
     tensors, facts = read_tensors(folder / MODEL)
+    if model is not None and config.model.entry is not None:
+        raise Misconfigured(
+            f"the run in '{folder}' has the model '{config.model.name}', which is found by its name. Leave model out: "
+            f"fedblade.load(path)."
+        )
     if config.model.entry is None and model is None:
         raise Misconfigured(
             "this run got its model from Python as an object. Pass the module again: fedblade.load(path, model=…)."

@@ -40,11 +40,18 @@ class Work:
 
 
 def count_work(
-    config: RunConfig, split: Parts, *, skip_singletons: bool, group_size: int = 1, first_round: int = 0
+    config: RunConfig,
+    split: Parts,
+    *,
+    skip_singletons: bool,
+    group_size: int = 1,
+    first_round: int = 0,
+    diagnostics_every: int | None = None,
 ) -> Work:
     """Count the work from round `first_round` (counted from 0) on, in groups of at most `group_size` clients.
 
     All steps of a client are counted, also where `federation.partial_work` leaves some of them out.
+    `diagnostics_every` is that of the set-up; without it, "auto" counts as every round.
     """
     method, sizes = config.build_method(), split.sizes()
     with_data = np.flatnonzero(sizes > 0)
@@ -55,12 +62,9 @@ def count_work(
     tuned = _steps(config, sizes[evaluated], _tuning_plans(config), skip_singletons=skip_singletons)
     steps = [tuned] if stages else []
     for offset, cohort in enumerate(cohorts):
-        samples = sizes[cohort]
-        if split.removal is not None:
-            samples = np.array([len(split.indices(int(client), first_round + offset)) for client in cohort])
+        samples = _samples(split, sizes, cohort, first_round + offset)
         steps.append(_steps(config, samples, plans, skip_singletons=skip_singletons))
-    tests = len(evaluated) if config.dataset_settings.test_split == "global" else 1
-    evaluations, diagnoses = _evaluations(config, first_round)
+    evaluations, diagnoses = _evaluations(config, first_round, diagnostics_every)
     return Work(
         client_steps=sum(int(of_clients.sum()) for of_clients in steps),
         rounds=len(cohorts),
@@ -70,7 +74,7 @@ def count_work(
         evaluations=evaluations,
         diagnoses=diagnoses,
         models=len(evaluated) if method.accuracy_of == "personal" else 1,
-        final_passes=0 if stages is None else max(1, len(stages)) * tests,
+        final_passes=0 if stages is None else max(1, len(stages)) * _test_sets(config, len(evaluated)),
     )
 
 
@@ -91,6 +95,18 @@ def _cohorts(config: RunConfig, sizes: IntArray, with_data: IntArray) -> list[In
         everyone=everyone,
     )
     return [cohorts.answering(round_, cohort) for round_, cohort in enumerate(cohorts.planned())]
+
+
+def _test_sets(config: RunConfig, clients: int) -> int:
+    """How many times the test set is passed when the personal models of so many clients are measured once."""
+    return clients if config.dataset_settings.test_split == "global" else 1
+
+
+def _samples(split: Parts, sizes: IntArray, cohort: IntArray, round_: int) -> IntArray:
+    """The training samples of the clients of a round."""
+    if split.removal is None:
+        return sizes[cohort]
+    return np.array([len(split.indices(int(client), round_)) for client in cohort])
 
 
 def steps_of_groups(steps: Sequence[int] | IntArray, group_size: int) -> int:
@@ -131,9 +147,11 @@ def _steps(config: RunConfig, samples: IntArray, plans: Sequence[PhasePlan], *, 
     return sum((phase_steps(plan, batches) for plan in plans), np.zeros_like(batches))
 
 
-def _evaluations(config: RunConfig, first_round: int) -> tuple[int, int]:
+def _evaluations(config: RunConfig, first_round: int, diagnostics_every: int | None) -> tuple[int, int]:
     """The numbers of rounds that measure the accuracy alone, and of those that measure all metrics."""
     last, chosen = config.federation.rounds, config.evaluation
+    if diagnostics_every is None:
+        diagnostics_every = 1 if chosen.diagnostics_every == "auto" else chosen.diagnostics_every
     measured = [r for r in range(first_round + 1, last + 1) if r % chosen.every == 0 or r == last]
-    diagnosed = [r for r in measured if r % chosen.diagnostics_every == 0 or r == last]
+    diagnosed = [r for r in measured if r % diagnostics_every == 0 or r == last]
     return len(measured) - len(diagnosed), len(diagnosed)

@@ -1,4 +1,7 @@
-"""Many runs that belong together: comparisons, sweeps and reproductions of papers, with their cost and tables."""
+"""Many runs that belong together: comparisons, sweeps and reproductions of papers, with their cost and tables.
+
+`compare` and `sweep` are for scripts, and plan, train and tabulate as the commands do.
+"""
 
 from fedblade.studies._comparison import plan_comparison
 from fedblade.studies._estimate import Estimate, estimate_cost, find_data
@@ -6,18 +9,26 @@ from fedblade.studies._jobs import Jobs, plan_jobs
 from fedblade.studies._outcome_table import outcome_files, outcome_table, planned_table
 from fedblade.studies._outcomes import Outcome, outcomes
 from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned, unfinished_runs
+from fedblade.studies._python_comparison import Comparison, compare
+from fedblade.studies._python_sweep import Sweep, SweepTrial, sweep
 from fedblade.studies._reproduction import Reproduction, plan_reproduction
 from fedblade.studies._side_by_side import run_side_by_side
 from fedblade.studies._study_display import study_display
 from fedblade.studies._sweep import Trial, parse_axis, plan_sweep, select_best
+from fedblade.studies._sweep_table import sweep_table, value_text
+from fedblade.studies._train import train_runs
 
 __all__ = [
+    "Comparison",
     "Estimate",
     "Jobs",
     "Outcome",
     "PlannedRun",
     "Reproduction",
+    "Sweep",
+    "SweepTrial",
     "Trial",
+    "compare",
     "estimate_cost",
     "find_data",
     "outcome_files",
@@ -35,5 +46,9 @@ __all__ = [
     "run_side_by_side",
     "select_best",
     "study_display",
+    "sweep",
+    "sweep_table",
+    "train_runs",
     "unfinished_runs",
+    "value_text",
 ]

@@ -16,16 +16,20 @@ def plan_comparison(
     seeds: Sequence[int] | None,
     out: Path,
 ) -> list[PlannedRun]:
-    """The runs of a comparison; all configurations and folders are checked before the first run starts."""
+    """The runs of a comparison; all configurations and folders are checked before the first run starts.
+
+    Without `seeds`, that of the overrides counts, and otherwise those of the preset.
+    """
     refuse_grid(
         source,
         "A comparison needs one setting. Use `fedblade reproduce {} --where method=A --where method=B`, which compares "
         "the methods of the grid.",
     )
+    chosen = seeds or ([overrides["seed"]] if "seed" in overrides else None)
     runs: list[PlannedRun] = []
     for method in methods:
         _, suggested = load_config(source, {**overrides, "method": method})
-        for seed in seeds or suggested:
+        for seed in chosen or suggested:
             config, _ = load_config(source, {**overrides, "method": method, "seed": seed})
             config.build_method()
             run = PlannedRun(f"{method} seed {seed}", out / f"{folder_name(method)}-seed{seed}", config)

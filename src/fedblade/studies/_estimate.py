@@ -150,7 +150,14 @@ def _with_data(runs: Sequence[tuple[RunConfig, int]], dataset: Dataset, timings:
             splits[key] = training_split(config, dataset)
         speed = timings.speed(config, dataset)
         skip, size = speed.skip_singletons, speed.group_size
-        work = count_work(config, splits[key], skip_singletons=skip, group_size=size, first_round=done)
+        work = count_work(
+            config,
+            splits[key],
+            skip_singletons=skip,
+            group_size=size,
+            first_round=done,
+            diagnostics_every=speed.diagnostics_every,
+        )
         costs.append((work, speed))
     return costs
 

@@ -9,8 +9,18 @@ from pathlib import Path
 from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.results import RunDirectory
-from fedblade.runs import ReuseCheck, RunListener, UniqueNotes, check_folder, code_difference, execute, finished_summary
+from fedblade.runs import (
+    GivenObjects,
+    ReuseCheck,
+    RunListener,
+    UniqueNotes,
+    check_folder,
+    code_difference,
+    execute,
+    finished_summary,
+)
 
+NOTHING_GIVEN = GivenObjects()
 _log = logging.getLogger("fedblade.studies")
 
 
@@ -51,14 +61,17 @@ def refuse_outdated(runs: Sequence[PlannedRun]) -> None:
         raise Misconfigured(why)
 
 
-def unfinished_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+def unfinished_runs(runs: Sequence[PlannedRun], given: GivenObjects = NOTHING_GIVEN) -> list[PlannedRun]:
     """The runs that are left to do, one per folder.
 
-    A folder is refused if other code, other data or another configuration has made it.
+    A folder is refused if other code, other data or another configuration has made it. The data may be
+    `given` from Python.
     """
     refuse_outdated(runs)
-    today = ReuseCheck()
+    named = ReuseCheck()
     for run in runs:
+        dataset = given.dataset(run.config)
+        today = named if dataset is None else ReuseCheck(dataset)
         today.check(run.directory, run.config)
     unfinished = {run.folder: run for run in runs if not run.is_finished}
     changes = {run.folder: check_folder(run.directory, run.config, resume=True) for run in runs}
@@ -72,19 +85,29 @@ def unfinished_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 
 def run_planned(
-    runs: Sequence[PlannedRun], listen: Callable[[str], AbstractContextManager[RunListener]]
+    runs: Sequence[PlannedRun],
+    listen: Callable[[str], AbstractContextManager[RunListener]],
+    given: GivenObjects = NOTHING_GIVEN,
 ) -> dict[Path, str]:
     """Do the runs that are not finished, one after another in this process; returns by folder why a run failed.
 
-    A failed run does not stop the others. `listen` makes the listener of a run from the run's label.
+    A failed run does not stop the others. `listen` makes the listener of a run from the run's label. The runs use the
+    objects that are `given`.
     """
-    unfinished = unfinished_runs(runs)
+    unfinished = unfinished_runs(runs, given)
     failed: dict[Path, str] = {}
     notes_shown: set[str] = set()
     for number, run in enumerate(unfinished, start=1):
         with listen(f"{run.label} ({number}/{len(unfinished)})") as listener:
             try:
-                execute(run.config, out=run.folder, resume=True, listener=UniqueNotes(listener, notes_shown))
+                execute(
+                    run.config,
+                    out=run.folder,
+                    resume=True,
+                    listener=UniqueNotes(listener, notes_shown),
+                    dataset=given.dataset(run.config),
+                    model=given.model,
+                )
             except RunFailed as error:
                 failed[run.folder] = str(error)
                 listener.on_note(f"{run.label} failed: {error}")

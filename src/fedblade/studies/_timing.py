@@ -23,7 +23,7 @@ _SIMPLER = 0.01
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds on this machine, and how work is counted for them: the size of groups, and batches that are skipped.
+    """Seconds on this machine, and how work is counted for them: groups, batches that are skipped, diagnosed rounds.
 
     `start` comes once, `prepare` once in a run. `training` has the seconds of a group, of a step of a group and of a
     step of a client. `client` are those of a client's round without its training, `observed` those of diagnostics of a
@@ -41,6 +41,7 @@ class Speed:
     diagnosis: Sequence[float]
     group_size: int = 1
     skip_singletons: bool = False
+    diagnostics_every: int = 1
 
     def seconds(self, work: Work) -> float:
         """The estimated time of a run, without `start`."""
@@ -81,6 +82,7 @@ def measure_speed(config: RunConfig) -> Speed:
         diagnosis=fit_costs(passes, [trial.diagnosis for trial in measured]),
         group_size=group_size(setup),
         skip_singletons=setup.problem.network.skips_singletons,
+        diagnostics_every=setup.diagnostics_every,
     )
 
 

@@ -70,7 +70,7 @@ def whole_round(setup: Setup) -> Part:
 def try_part(setup: Setup, part: Part, at_least: float = 0.0) -> Trial:
     """Do rounds with a part of their work for at least so many seconds; the first one warms up."""
     shortened, timeline = _shortened(setup, part), Timeline()
-    least = 1 + shortened.config.evaluation.diagnostics_every
+    least = 1 + shortened.diagnostics_every
     stop = _Stop(least, max(least, setup.config.federation.rounds), at_least, limited=not setup.test_order.is_cuda)
     with tempfile.TemporaryDirectory() as folder, timeline.listen(), contextlib.suppress(_Enough):
         directory = RunDirectory(Path(folder) / "run")
@@ -84,7 +84,7 @@ def try_part(setup: Setup, part: Part, at_least: float = 0.0) -> Trial:
         clients=len(steps),
         work=(-(-len(steps) // size), steps_of_groups(steps, size), sum(steps)),
         passes=share * (models if setup.method.accuracy_of == "personal" else 1),
-        **_seconds(timeline, shortened.config.evaluation.diagnostics_every),
+        **_seconds(timeline, shortened.diagnostics_every),
     )
 
 
@@ -153,13 +153,17 @@ def _steps(setup: Setup) -> list[int]:
 
 
 def _shortened(setup: Setup, part: Part) -> Setup:
-    """The run with the same part of its first round in every round, and an evaluation after every round."""
+    """The run with the same part of its first round in every round, and an evaluation after every round.
+
+    Evaluations are in turns with and without diagnostics if the run does both.
+    """
     phases = tuple(replace(phase, steps=min(part.steps, phase.steps or part.steps)) for phase in setup.planner.phases)
     config, rounds = _shortened_config(setup.config), setup.config.federation.rounds + 10
     clients = np.sort(_cohort(setup)[: part.clients])
     models = -(-len(setup.evaluated_clients) * part.samples // len(setup.test_order))
     return replace(
         setup,
+        diagnostics_every=2 if setup.config.evaluation.every % setup.diagnostics_every else 1,
         config=replace(config, federation=config.federation.model_copy(update={"rounds": rounds})),
         planner=replace(setup.planner, phases=phases, partial_work=0.0),
         cohorts=setup.cohorts.always(clients),
@@ -171,12 +175,10 @@ def _shortened(setup: Setup, part: Part) -> Setup:
 
 
 def _shortened_config(config: RunConfig) -> RunConfig:
-    """Evaluations and checkpoints in every round; in turns with and without diagnostics if the run does both."""
-    evaluation = config.evaluation
-    turns = 2 if evaluation.every % evaluation.diagnostics_every else 1
+    """Evaluations and checkpoints in every round."""
     return replace(
         config,
         optimizer=config.optimizer.model_copy(update={"lr": _LEARNING_RATE}),
         checkpoint=config.checkpoint.model_copy(update={"every": 1}),
-        evaluation=evaluation.model_copy(update={"every": 1, "diagnostics_every": turns}),
+        evaluation=config.evaluation.model_copy(update={"every": 1}),
     )

@@ -46,12 +46,18 @@
 
   try {
     await frame();
+    const inside = (element) => element.getBoundingClientRect().bottom <= window.innerHeight;
+    found.first = {
+      finding: inside(document.querySelector(".finding")),
+      chart: all("#accuracy svg.chart").filter(visible).every(inside),
+      rows: all(".lead-in tbody tr").filter(inside).length,
+    };
     for (const each of all("details")) each.open = true;
     await frame();
     found.requests = performance.getEntriesByType("resource").map((entry) => entry.name);
     found.overflow = document.documentElement.scrollWidth - window.innerWidth;
     found.texts = all("svg.chart").filter(visible).flatMap((svg) => overlaps(boxesOf(all("text", svg))));
-    found.blocks = overlaps(boxesOf(all("figure, h2, .pick, .note, .intro, details > summary, .scroll")));
+    found.blocks = overlaps(boxesOf(all("figure, section:not(.first) h2, .pick, .note, .intro, details > summary, .scroll")));
     found.outside = all("svg.chart").filter(visible).flatMap((svg) => {
       const frameBox = svg.getBoundingClientRect();
       return boxesOf(all("text", svg))
@@ -95,6 +101,28 @@
       const [last, back] = turn(slider.max);
       return { shown: visible(slider), moved: apart(still, moved) > 0.3, first, last, back: apart(still, back) <= 0.2 };
     });
+
+    const table = document.querySelector(".lead-in table");
+    const column = () => all("tbody tr", table).map((row) => row.cells[1].textContent.replace(/^(1st|2nd) /, ""));
+    const sorts = all("thead button", table);
+    sorts[1].click();
+    found.down = [column(), sorts[1].parentElement.getAttribute("aria-sort")];
+    sorts[1].click();
+    found.up = [column(), sorts[1].parentElement.getAttribute("aria-sort")];
+    sorts[0].click();
+    found.byName = [all("tbody th", table).map((cell) => cell.textContent), all("[aria-sort]", table).length];
+
+    const saved = [];
+    HTMLAnchorElement.prototype.click = function click() {
+      saved.push([this.download, this.href]);
+    };
+    for (const figure of [document.getElementById("accuracy"), document.querySelector("figure:has(svg[data-map])")]) {
+      for (const button of all(".save button", figure)) button.click();
+    }
+    document.querySelector(".lead-in .scroll + .save button").click();
+    for (let wait = 0; saved.length < 7 && wait < 40; wait += 1) await frame();
+    found.saved = saved.map(([name, href]) => [name, href.startsWith("data:image/png") ? href.length : decodeURIComponent(href)]);
+    found.file = atob(document.querySelector('a[download="results.csv"]').href.split("base64,")[1]);
   } catch (error) {
     found.errors.push(String(error.stack || error));
   }

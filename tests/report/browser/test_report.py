@@ -1,10 +1,12 @@
 """The report in Chromium: no errors, no requests, working controls, nothing on top of anything else."""
 
+import csv
 import html
 import json
 import re
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from fedblade.report import build_report
 from support.report_runs import diagnose, write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-WIDTHS = (390, 1440)
+SCREENS = {390: 844, 1280: 800}
+"""The heights of a telephone and of a small laptop by their widths."""
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "a ship with a long name", "truck"]
 METHODS = ("fedavg", "fedblade", "fedprox (mu=0.01, a rather long label)")
 
@@ -69,7 +72,7 @@ def seen(report: Path) -> dict[int, dict[str, Any]]:
         text.replace("<title>", watch + "<title>", 1).replace("</body>", check + "</body>", 1), encoding="utf-8"
     )
     # A window cannot be as narrow as a telephone; a frame in it can.
-    frames = "".join(f'<iframe src="checked.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
+    frames = "".join(f'<iframe src="checked.html" width="{w}" height="{h}"></iframe>' for w, h in SCREENS.items())
     collect = (
         "addEventListener('message', (e) => { const p = document.createElement('pre'); p.textContent = e.data;"
         " document.body.append(p); })"
@@ -81,15 +84,46 @@ def seen(report: Path) -> dict[int, dict[str, Any]]:
     return {found["width"]: found for found in results}
 
 
-@pytest.fixture(params=WIDTHS)
+@pytest.fixture(params=SCREENS)
 def found(request: pytest.FixtureRequest, seen: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    assert set(seen) == set(WIDTHS)
+    assert set(seen) == set(SCREENS)
     return seen[request.param]
 
 
 def test_it_loads_without_errors_or_requests(found):
     assert found["errors"] == []
     assert found["requests"] == []
+
+
+def test_the_first_screen_has_the_finding_the_chart_and_the_table(found):
+    assert found["first"] == {"finding": True, "chart": True, "rows": len(METHODS)}
+
+
+def test_tables_are_sorted_by_their_headings(found):
+    (down, falling), (up, rising) = found["down"], found["up"]
+
+    means = [float(text.split()[0]) for text in down]
+    assert means == sorted(means, reverse=True)
+    assert up == down[::-1]
+    assert (falling, rising) == ("descending", "ascending")
+    assert found["byName"] == [sorted(METHODS), 1]
+
+
+def test_charts_and_tables_are_saved_as_files(found):
+    saved = dict(found["saved"])
+
+    picture = ET.fromstring(saved["test-accuracy-over-rounds.svg"].partition(",")[2])
+    written = {"".join(node.itertext()) for node in picture.iter() if node.tag.endswith("}text")}
+    assert {"Test accuracy over rounds", "round", *METHODS} <= written
+    points = list(csv.reader(saved["test-accuracy-over-rounds.csv"].partition(",")[2].splitlines()))
+    assert points[0] == ["line", "round", "test accuracy, %"]
+    assert len(points) == 1 + 30 * len(METHODS)
+    assert saved["test-accuracy-over-rounds.png"] > 10_000
+    assert saved["fedavg.png"] > 3_000
+    assert 'stroke="#0072b2"' in saved["fedavg.svg"]
+    table = list(csv.reader(saved["comparison-over-seeds.csv"].partition(",")[2].splitlines()))
+    assert [row[0] for row in table] == ["method", *sorted(METHODS)]
+    assert [row["label"] for row in csv.DictReader(found["file"].splitlines())] == list(METHODS)
 
 
 def test_nothing_overlaps_or_leaves_its_place(found):
@@ -136,7 +170,8 @@ def test_without_its_script_the_pictures_are_there_and_the_controls_are_not(repo
       const pre = document.createElement("pre");
       pre.textContent = JSON.stringify({
         lines: shown("path.line").length, maps: shown(".heat path").length, rounds: shown(".pick output").length,
-        controls: shown("input, button").length, chips: shown(".chip").length });
+        controls: shown("input, button").length, rows: shown(".lead-in tbody tr").length,
+        chips: shown(".chip").length });
       document.body.append(pre);</script>"""
     plain = report.parent / "plain.html"
     plain.write_text(text[:start] + look + text[end:], encoding="utf-8")
@@ -147,4 +182,4 @@ def test_without_its_script_the_pictures_are_there_and_the_controls_are_not(repo
     assert found["lines"] > 60
     assert found["maps"] > 10
     assert found["rounds"] >= 2
-    assert (found["controls"], found["chips"]) == (0, len(METHODS))
+    assert (found["controls"], found["chips"], found["rows"]) == (0, len(METHODS), len(METHODS))

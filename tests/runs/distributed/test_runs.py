@@ -46,6 +46,15 @@ def test_files_are_those_of_one_process(torchrun, job, tmp_path):
     assert files_of(tmp_path / "shared") == files_of(tmp_path / "alone")
 
 
+def test_ranks_end_together_when_patience_is_lost(torchrun, job, tmp_path):
+    keys = job(rounds=30, patience=1)
+    done = torchrun(2, *command(keys, "shared", order="fixed")).done()
+    assert "stopped after round" in done.out
+    result = fedblade.run("quickstart", out=tmp_path / "alone", engine="sequential", **keys)
+    assert len(result.history) < 30
+    assert files_of(tmp_path / "shared") == files_of(tmp_path / "alone")
+
+
 def until(launch, folder, rounds):
     while count_rounds(folder) < rounds:
         assert launch.process.poll() is None, launch.end().err

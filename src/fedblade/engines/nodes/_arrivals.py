@@ -1,7 +1,7 @@
 """Adds up the replies of clients, in the order of arrival or of client ids, with one reply in memory at a time."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,8 +27,11 @@ class Arrivals:
         folder: Path,
         unpack: Callable[[Mapping[str, Any], Mapping[str, Any]], RoundOutcome],
     ) -> None:
-        self._remaining = list(expected)
-        self._order, self._folder, self._unpack = order, folder, unpack
+        self._expected, self._order, self._folder, self._unpack = expected, order, folder, unpack
+        self._begin()
+
+    def _begin(self) -> None:
+        self._remaining = list(self._expected)
         self._on_disk: set[int] = set()
         self._outcome = RoundOutcome()
         self._added: list[int] = []
@@ -55,6 +58,14 @@ class Arrivals:
         self._remaining.pop(0)
         self._add(client, tensors, facts)
         self._add_from_disk(stop_at_gap=True)
+
+    def take_back(self, clients: Collection[int]) -> None:
+        """Forget the replies of these clients. If one of them is in the sum, all replies are forgotten."""
+        if self.clients.difference(self._on_disk).isdisjoint(clients):
+            self._on_disk.difference_update(clients)
+            self.clients.difference_update(clients)
+        else:
+            self._begin()
 
     def total(self) -> RoundOutcome:
         """The sum of all replies; entries that are kept for each client are sorted by client id."""

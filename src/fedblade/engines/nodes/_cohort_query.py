@@ -1,5 +1,6 @@
 """Asks all clients of a cohort the same question and adds up their replies."""
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ class CohortQuery:
         self._used = {client: read_note(store.get(client, server.round)).used for client in tasks.clients}
         self._inquiry = Inquiry(dispatch, question.kind, question.template, tasks.round, dispatch.terms.attempts)
         self._first: int | None = None
+        self._taken: dict[int, tuple[int, bool]] = {}
+        self._told: set[int] = set()
         self._refused = self._bytes_up = 0
         self._diagnostic_seconds: dict[int, float] = {}
         self._lengths: dict[int, float] = {}
@@ -62,17 +65,22 @@ class CohortQuery:
         wanted = terms.min_replies(len(clients))
         began = time.monotonic()
         with Arrivals(clients, terms.order, folder, self._unpacked) as arrivals:
-            for attempt in range(terms.attempts):
+            attempts = terms.attempts
+            for attempt in itertools.count():
                 deadline = time.monotonic() + terms.round_seconds
                 self._dispatch.refresh(self._tasks.round)
                 self._ask(attempt, arrivals, on_client)
+                if self._take_back(arrivals):
+                    attempts += 1
+                    continue
                 if len(arrivals.clients) >= wanted:
                     return self._counted(arrivals, time.monotonic() - began)
                 counts = {"replies": len(arrivals.clients), "wanted": wanted}
                 self._dispatch.note("too few replies", self._question.kind, self._tasks.round, **counts)
-                if attempt + 1 < terms.attempts:
-                    # A lost node may be about to come back; asking again at once would use up all attempts.
-                    self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
+                if attempt + 1 >= attempts:
+                    break
+                # A lost node may be about to come back; asking again at once would use up all attempts.
+                self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
             raise RunFailed(
                 f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients gave a usable reply "
                 f"in {plural(terms.attempts, 'attempt')} of {terms.round_seconds:g} s; {wanted} are needed "
@@ -83,7 +91,7 @@ class CohortQuery:
     def _ask(self, attempt: int, arrivals: Arrivals, on_client: OnClient) -> None:
         """Ask the clients that have not answered yet, and take the replies that pass all checks."""
         requests = self._requests(attempt, arrivals)
-        question, round_ = self._question, self._tasks.round
+        question = self._question
         missing = set(self._tasks.clients) - arrivals.clients
         for request, reply in self._inquiry.replies(requests, missing, self._dispatch.terms.round_seconds):
             if request is None or reply is None:
@@ -95,9 +103,26 @@ class CohortQuery:
             self._note_length(client, question.template.update_length(reply, client))
             before = self._diagnostic_seconds.get(request.node, 0.0)
             self._diagnostic_seconds[request.node] = before + float(reply.facts["seconds"])
-            if question.kind == "train":
-                note_used_reply(self._store, client, round_, kept=reply.facts.get("kept") is True)
-            on_client(client)
+            self._taken[client] = request.node, reply.facts.get("kept") is True
+            if client not in self._told:
+                self._told.add(client)
+                on_client(client)
+
+    def _take_back(self, arrivals: Arrivals) -> bool:
+        """Forget the replies of nodes that were revoked since; whether others were in one sum with them.
+
+        The other clients are then asked again. Their nodes repeat the replies, which they have kept.
+        """
+        revoked = [client for client, (node, _) in self._taken.items() if not self._dispatch.is_admitted(client, node)]
+        kept = arrivals.clients.difference(revoked)
+        arrivals.take_back(revoked)
+        for client in revoked:
+            self._inquiry.take_back(client, self._taken[client][0])
+            self._refused += 1
+        for client in self._taken.keys() - arrivals.clients:
+            del self._taken[client]
+            self._lengths.pop(client, None)
+        return arrivals.clients != kept
 
     def _note_length(self, client: int, length: float | None) -> None:
         if length is not None:
@@ -126,6 +151,9 @@ class CohortQuery:
         Nodes work at the same time, and none of them for longer than the round took.
         """
         outcome = arrivals.total()
+        if self._question.kind == "train":
+            for client, (_, kept) in self._taken.items():
+                note_used_reply(self._store, client, self._tasks.round, kept=kept)
         if self._lengths:
             lengths = {str(client): self._lengths[client] for client in sorted(self._lengths)}
             self._dispatch.note("updates", self._question.kind, self._tasks.round, lengths=lengths)

@@ -91,6 +91,11 @@ class Dispatch:
         described = self._roster.clients.get(client)
         return 0 if described is None else described.test_samples
 
+    def is_admitted(self, client: int, node: int) -> bool:
+        """Whether a node may speak for a client at this moment; its key may be revoked at any time."""
+        admitted = self._roster.admitted(node)
+        return admitted is None or client in admitted
+
     def refresh(self, round_: int | None = None) -> None:
         """Greet nodes that are new or have come back.
 

@@ -15,6 +15,7 @@ _REPEATED = ("client", "round", "is_first")
 """Facts of a request that its reply has to repeat."""
 _NO_NODE, _LOST, _LATE, _REFUSED = "without a node", "node lost", "did not answer", "refused"
 """Why the reply of a client is missing, in the order in which a message says it."""
+NOT_ADMITTED = "its node is no longer admitted"
 _MOST_SHOWN = 3
 """Clients and reasons that a message shows for one cause."""
 
@@ -96,6 +97,8 @@ class Inquiry:
         client = int(request.facts["client"])
         to_repeat = {key: request.facts[key] for key in _REPEATED if key in request.facts} | {"kind": self._kind}
         reason = self._template.refusal(reply, to_repeat, request.facts.get("test_samples"))
+        if not self._dispatch.is_admitted(client, request.node):
+            reason = NOT_ADMITTED
         if reason is None:
             self._requests.close([other for other in self._requests if other.facts["client"] == client])
             self._causes.pop(client, None)
@@ -103,6 +106,11 @@ class Inquiry:
         self._causes[client] = (_REFUSED, printable(reason, REASON_CHARACTERS))
         self._note_reply("refused reply", client, request.node, reason)
         return None
+
+    def take_back(self, client: int, node: int) -> None:
+        """Refuse a reply that was taken before its node was revoked."""
+        self._causes[client] = (_REFUSED, NOT_ADMITTED)
+        self._note_reply("refused reply", client, node, NOT_ADMITTED)
 
     def _note_reply(self, event: str, client: int | None, node: int | None, reason: str) -> None:
         shown = printable(reason, REASON_CHARACTERS)

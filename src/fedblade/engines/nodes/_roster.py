@@ -57,7 +57,7 @@ class Roster:
         members: Members,
     ) -> None:
         self._transport, self._greeting, self._num_clients, self._journal = transport, greeting, num_clients, journal
-        self._admitted, self._members = admitted, members
+        self.admitted, self._members = admitted, members
         self._greetings = OpenRequests(transport, _GREETING_LIMIT)
         self._asked: dict[int, tuple[_Presence, float]] = {}
         self._greeted: dict[int, _Presence] = {}
@@ -159,7 +159,7 @@ class Roster:
         """The nodes that can be reached. A node loses the clients that it is no longer admitted for."""
         there: dict[int, _Presence] = {}
         for node, incarnation in self._transport.nodes().items():
-            admitted = self._admitted(node)
+            admitted = self.admitted(node)
             there[node] = (incarnation, None if admitted is None else frozenset(admitted))
         for client, node in list(self._nodes.items()):
             admitted = there[node][1] if node in there else None

@@ -20,9 +20,11 @@ _IDLE_SECONDS = 3.0
 
 def run_superlink(arguments: Sequence[str]) -> None:
     """Run a SuperLink in this process that answers only processes of this user."""
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
     from flwr.superlink import main
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
+    SqlCoreState.store_object = taking_pieces_again(SqlCoreState.store_object)
     _run_guarded(main, flower_superlink, ["flower-superlink", *arguments])
 
 
@@ -37,6 +39,21 @@ def run_supernode(arguments: Sequence[str]) -> None:
     pull_sooner(start_client_internal)
     start_client_internal.pull_objects = failing_when_the_run_ends(start_client_internal.pull_objects)
     _run_guarded(main, flower_supernode, ["flower-supernode", *arguments])
+
+
+def taking_pieces_again(store: Callable[..., bool]) -> Callable[..., bool]:
+    """Store a piece of a message; a piece that is stored already is stored.
+
+    If the SuperLink ends, or a connection breaks, between storing a piece and the answer, the sender sends the piece
+    again. Flower answers then that the piece was not stored, the sender gives the message up, and everybody waits for
+    the other pieces for three minutes.
+    """
+
+    def store_or_find(state: Any, run_id: int, session_id: str, object_id: str, object_content: bytes) -> bool:
+        stored = store(state, run_id, session_id, object_id, object_content)
+        return stored or bool(state.object_store.get(object_id))
+
+    return store_or_find
 
 
 def saying_why_refused(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,8 @@ import httpx
 from flwr.app import Context, Error, Message
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import context_from_proto, message_from_proto, run_from_proto
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
@@ -20,11 +22,16 @@ from flwr.proto.runtime_pb2 import (
     PushTaskOutputRequest,
 )
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
     make_confirm_message_received_fn_protobuf,
     make_pull_object_fn_protobuf,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, pull_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    pull_and_inflate_object_from_tree,
+    pull_objects,
+)
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -44,6 +51,15 @@ _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _PATIENCE: dict[str, Any] = {"initial_backoff": 0.1, "backoff_cap": 1.0, "max_tries_per_object": None}
 """Flower announces a message before its pieces have arrived, and asks for missing pieces after 1, 2, 4, … seconds. Most
 come within a tenth of a second. The time after which Flower gives up is not changed."""
+_ANNOUNCED_SECONDS = 10.0
+
+
+class MessageGone(Exception):
+    """A task has no message, because the SuperNode has given the message up."""
+
+
+GIVEN_UP = (httpx.HTTPError, ObjectPullError, MessageGone)
+"""What is raised if a node's task cannot be carried out, because the SuperNode has ended it or cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +142,9 @@ def pull_input(client: RuntimeHttpClient) -> TaskInput:
 
 def pull_message(client: RuntimeHttpClient, given: TaskInput) -> Message:
     """The message that a node is to answer."""
-    found = client.PullMessages(PullAppMessagesRequest())
-    node, tree = Node(node_id=given.context.node_id), found.message_object_trees[0]
-    message = pull_and_inflate_object_from_tree(
-        tree,
-        make_pull_object_fn_protobuf(client.PullObject, node, given.run.run_id),
-        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, given.run.run_id),
-        return_type=Message,
-        **_PATIENCE,
-    )
+    _, tree = _announced(client)
+    pull, confirm = _ways(client, given)
+    message = pull_and_inflate_object_from_tree(tree, pull, confirm, return_type=Message, **_PATIENCE)
     message.metadata.__dict__["_message_id"] = tree.object_id
     return message
 
@@ -145,17 +155,35 @@ def push_reply(client: RuntimeHttpClient, given: TaskInput, reply: Message) -> N
 
 
 def refuse_message(client: RuntimeHttpClient, given: TaskInput, reason: str) -> None:
-    """Answer the message of a task with an error, without opening it; Flower waits for an answer to each message."""
-    found = client.PullMessages(PullAppMessagesRequest())
-    message = message_from_proto(found.messages_list[0])
-    client.ConfirmMessageReceived(
-        ConfirmMessageReceivedRequest(
-            node=Node(node_id=given.context.node_id),
-            run_id=given.run.run_id,
-            message_object_id=found.message_object_trees[0].object_id,
-        )
+    """Answer the message of a task with an error, without opening it; Flower waits for an answer to each message.
+
+    All pieces of the message are waited for. A message that is confirmed earlier is forgotten, so that the SuperNode
+    cannot put the next piece down: it gives the message up, and never sends the answer.
+    """
+    announced, tree = _announced(client)
+    pull, confirm = _ways(client, given)
+    pull_objects([each.object_id for each in iterate_object_tree(tree)], pull, **_PATIENCE)
+    confirm(tree.object_id)
+    push_reply(client, given, Message(Error(ErrorCode.INVALID_FAB, reason), reply_to=message_from_proto(announced)))
+
+
+def _announced(client: RuntimeHttpClient) -> tuple[ProtoMessage, ObjectTree]:
+    """The message of a task, and the tree of its pieces. The SuperNode makes the task a moment before the message."""
+    deadline = time.monotonic() + _ANNOUNCED_SECONDS
+    while not (found := client.PullMessages(PullAppMessagesRequest())).messages_list:
+        if time.monotonic() > deadline:
+            raise MessageGone("the SuperNode has a task without a message")
+        time.sleep(_PATIENCE["initial_backoff"])
+    return found.messages_list[0], found.message_object_trees[0]
+
+
+def _ways(client: RuntimeHttpClient, given: TaskInput) -> tuple[Callable[[str], bytes], Callable[[str], None]]:
+    """How a piece of a message is fetched, and how the message is confirmed."""
+    node, run_id = Node(node_id=given.context.node_id), given.run.run_id
+    return (
+        make_pull_object_fn_protobuf(client.PullObject, node, run_id),
+        make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, node, run_id),
     )
-    push_reply(client, given, Message(Error(ErrorCode.INVALID_FAB, reason), reply_to=message))
 
 
 def finish(client: RuntimeHttpClient, failure: str = "") -> None:

@@ -124,6 +124,10 @@ class Federation:
         path = self.out / "history.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
+    def summary(self) -> dict[str, Any]:
+        """What the run says of itself at its end."""
+        return dict(json.loads((self.out / "summary.json").read_text()))
+
     def events(self) -> list[str]:
         """What the server put down of its nodes, line by line."""
         path = self.out / "deployment.jsonl"

@@ -38,8 +38,9 @@ def another_node(federation, clients, admitted):
             wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
             yield node_id, folder.path
         finally:
+            process.terminate()
+            process.wait(60)
             _processes.end_all(folder, 10.0)
-            process.wait()
 
 
 def stranger(federation, authority, key):
@@ -64,6 +65,8 @@ def test_a_node_killed_in_a_round_is_missed_and_the_run_goes_on(federation):
     federation.ended(run)
     rows = federation.rows()
     assert [row.get(MISSING, 0) for row in rows] == [0, 1, 1]
+    assert [row["contributors"] for row in rows] == [[0, 1, 2], [0, 1], [0, 1]]
+    assert any("client 2" in flag for flag in federation.summary()["flags"])
     # The deadline ends the round, or Flower, which misses a node's heartbeat for a minute at most.
     assert all(row["seconds"] < 60 for row in rows)
 
@@ -111,19 +114,45 @@ def test_a_straggler_past_the_deadline_is_missed_once(federation):
     assert [row.get(MISSING, 0) for row in federation.rows()] == [0, 1, 0]
 
 
-def test_a_run_whose_superlink_was_killed_is_resumed_to_the_same_model(federation):
+def test_a_run_whose_superlink_was_killed_goes_on_to_the_same_model(federation):
     federation.make(rounds=2)
     federation.call("up")
     federation.hold(1, 2)
     run = federation.run()
     federation.reached(1, 2)
     os.kill(federation.record.superlink.pid, signal.SIGKILL)
-    assert "--resume" in federation.ended(run, status=1)
+    wait_for(lambda: federation.record.superlink.restarts == 1, 60)
     federation.let_go()
-    wait_for(federation.is_ready, 120)
+    federation.ended(run)
+    assert [row.get(MISSING, 0) for row in federation.rows()] == [0, 0]
+    assert federation.digest() == federation.undisturbed()
+
+
+def test_a_run_whose_superlink_is_gone_for_long_ends_and_is_resumed_to_the_same_model(federation):
+    """Flower gives up a run that it has not heard of for a minute."""
+    federation.make(rounds=2)
+    federation.call("up")
+    federation.hold(1, 2)
+    run = federation.run()
+    federation.reached(1, 2)
+    federation.kill_supervisor()
+    app, gone = federation.app, federation.record.superlink.pid
+    os.kill(gone, signal.SIGKILL)
+    error = federation.ended(run, status=1)
+    assert "the SuperLink has not answered for 60 s" in error
+    assert "--resume" in error
+    again = _processes.start(app, _arguments.superlink(app, federation.record), "superlink.log", app.home)
+    try:
+        wait_for(lambda: (federation.out / "summary.json").is_file(), 60)
+    finally:
+        _processes.end(app, [again.pid], 10.0)
+        again.wait()
+    assert federation.summary()["status"] == "interrupted"
     assert len(federation.rows()) == 1
+    federation.let_go()
+    federation.call("down")
+    federation.call("up")
     federation.call("run", "--out", str(federation.out), "--resume", "--quiet")
-    assert federation.record.superlink.restarts == 1
     assert federation.digest() == federation.undisturbed()
 
 
