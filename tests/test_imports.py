@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "regularisers": {"core", "losses", "personal"},
     "methods": {"core", "heads", "losses", "server", "payloads", "personal", "regularisers"},
     "partitions": {"core", "hardness"},
+    "participations": {"core"},
     "data": {"core"},
     "models": {"core"},
     "diagnostics": {"core", "heads"},
@@ -30,8 +31,8 @@ ALLOWED: dict[str, set[str]] = {
     "presets": {"core", "config"},
     "results": {"core", "hardness", "protocols", "presets"},
     "runs": {
-        "core", "protocols", "methods", "partitions", "data", "models", "diagnostics", "engines", "trackers",
-        "config", "presets", "results", "display",
+        "core", "protocols", "methods", "partitions", "participations", "data", "models", "diagnostics", "engines",
+        "trackers", "config", "presets", "results", "display",
     },
     "studies": {
         "core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "display",
@@ -44,7 +45,10 @@ ALLOWED: dict[str, set[str]] = {
     "display": {"core", "results", "report", "figures"},
     "watch": {"core", "charts", "protocols", "report", "results"},
     "flower": {"core", "data", "engines", "partitions", "config", "presets", "results", "runs"},
-    "api": {"core", "data", "diagnostics", "heads", "losses", "methods", "models", "partitions", "payloads", "server"},
+    "api": {
+        "core", "data", "diagnostics", "heads", "losses", "methods", "models", "participations", "partitions",
+        "payloads", "server",
+    },
     "cli": {
         "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
         "watch", "flower",

@@ -8,11 +8,12 @@
 - Trees of tensors: `Tree`, `State`, `tree_map`, `tree_zeros`, `tree_clone`, `tree_select`, `tree_dot`, `tree_norm`.
 - Random numbers: `Streams`, `Stream`.
 - A metric: `Metric`, `Field`.
-- A partition: `Partitioner`, `Request`, `Split`.
+- A partition: `Partitioner`, `Request`, `Split`. Who takes part in a round: a function of `ParticipationView`.
 - A data set: `Dataset`, `as_dataset`. A model: `Backbone`, `as_backbone`.
 - A listener of a run: `RunListener`, `RunOverview`, `RoundRecord`.
 - Names for your parts: `register_method`, `register_regulariser`, `register_loss`, `register_head`, `register_model`,
-  `register_dataset`, `register_partition`, `register_metric`. A part in a file needs no name: `file.py:function`.
+  `register_dataset`, `register_partition`, `register_participation`, `register_metric`. A part in a file needs no name:
+  `file.py:function`.
 - Errors: `FedbladeError`, `Misconfigured`, `Unsupported`, `RunFailed`.
 - The packages `losses`, `heads`, `partitions`, `models`, `data` and `diagnostics`.
 """
@@ -37,6 +38,7 @@ from fedblade.core.views import EndView, Head, HeadOutput, HeadTensors, StepView
 from fedblade.data import Dataset, as_dataset
 from fedblade.methods.fedavg import fedavg
 from fedblade.models import Backbone, as_backbone
+from fedblade.participations import ParticipationView
 from fedblade.partitions import Partitioner, Request, Split
 from fedblade.payloads import MODEL as MODEL_SUMS
 from fedblade.server import average
@@ -48,6 +50,7 @@ register_head = registry.heads.register
 register_model = registry.models.register
 register_dataset = registry.datasets.register
 register_partition = registry.partitions.register
+register_participation = registry.participations.register
 register_metric = registry.metrics.register
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "Method",
     "Metric",
     "Misconfigured",
+    "ParticipationView",
     "Partitioner",
     "PersonalModel",
     "Phase",
@@ -110,6 +114,7 @@ __all__ = [
     "register_method",
     "register_metric",
     "register_model",
+    "register_participation",
     "register_partition",
     "register_regulariser",
     "tree_clone",

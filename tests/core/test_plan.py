@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.plan import Planner, draw_cohorts
+from fedblade.core.plan import Planner
 from fedblade.core.streams import Streams
 
 
@@ -251,18 +251,6 @@ def test_a_moved_task_is_the_same_task():
             parts = [(getattr(here, part), getattr(there, part)) for part in ("indices", "draws", "noise")]
             assert all(a.is_meta and a.shape == b.shape for a, b in parts)
     assert moved.counts.is_meta
-
-
-def test_cohorts_are_sorted_without_repeats_and_keyed_by_round():
-    eligible = np.array([1, 3, 4, 8, 9])
-    cohorts = draw_cohorts(Streams(0), eligible, 3, 50)
-    assert all(np.array_equal(np.unique(c), c) and len(c) == 3 and np.isin(c, eligible).all() for c in cohorts)
-    assert all(
-        np.array_equal(a, b) for a, b in zip(cohorts[:20], draw_cohorts(Streams(0), eligible, 3, 20), strict=True)
-    )
-    assert len({tuple(c) for c in cohorts}) > 5
-    drawn = np.bincount(np.concatenate(cohorts), minlength=10)[eligible]
-    assert drawn.min() > 15
 
 
 def test_steps_instead_of_epochs_cut_the_same_batches_off():

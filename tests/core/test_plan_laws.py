@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblade.core.lengths import PhasePlan
-from fedblade.core.plan import Planner, draw_cohorts
+from fedblade.core.plan import Planner
 from fedblade.core.streams import Streams
 
 
@@ -91,13 +91,3 @@ def test_questions_asked_before_change_no_answer(plan, asked):
         assert all(torch.equal(a.indices, b.indices) for a, b in zip(mine, other, strict=True))
         if plan.num_draws:
             assert all(torch.equal(a.draws, b.draws) for a, b in zip(mine, other, strict=True))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sets(st.integers(0, 99), min_size=1, max_size=20), st.integers(0, 9), st.integers(1, 5), st.data())
-def test_cohorts_are_prefixes_of_longer_runs(eligible, seed, rounds, data):
-    clients = np.array(sorted(eligible))
-    size = data.draw(st.integers(1, len(clients)))
-    short, long = (draw_cohorts(Streams(seed), clients, size, r) for r in (rounds, rounds + 3))
-    assert all(np.array_equal(a, b) for a, b in zip(short, long, strict=False))
-    assert all(len(set(c)) == size and set(c) <= eligible and np.all(np.diff(c) > 0) for c in long)

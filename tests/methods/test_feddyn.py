@@ -66,6 +66,15 @@ def test_three_rounds_agree_with_a_plain_version(norm, cohort, alpha):
         assert_close(mine, expected, 1e-9)
 
 
+def test_clients_that_finish_some_of_their_steps_change_their_h_by_what_they_moved():
+    ran = train("feddyn", rounds=3, alpha_dyn=0.3, partial_work=0.7)
+    params, _, h, own = reference(ran.setup, "none", 3, 0.3)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close(ran.state.extra["h"], h, 1e-9)
+    for mine, expected in zip(own_states(ran), own, strict=True):
+        assert_close(mine, expected, 1e-9)
+
+
 def test_the_comparison_notices_a_changed_knob():
     ran = train("feddyn", rounds=2, alpha_dyn=0.3)
     params, *_ = reference(ran.setup, "none", 2, 0.30001)

@@ -72,6 +72,14 @@ def test_three_rounds_agree_with_a_plain_version(norm, cohort, momentum):
     assert min(ratios) > 1
 
 
+def test_clients_that_finish_some_of_their_steps_count_the_steps_they_made():
+    ran = train("fednova", vectors(160), rounds=3, partial_work=0.7, **EQUAL)
+    params, _, ratios = reference(ran.setup, "none", 3, 0.9)
+    assert_close(ran.state.params, params, 1e-9)
+    assert [row["step_ratio"] for row in ran.history] == pytest.approx(ratios, rel=1e-12)
+    assert min(ratios) > 1, "clients of equal size make as many steps where all of them finish"
+
+
 def test_the_comparison_notices_another_step_count():
     ran = train("fednova", rounds=2, momentum=0.9)
     params, *_ = reference(ran.setup, "none", 2, 0.8999)

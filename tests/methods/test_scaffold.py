@@ -80,6 +80,16 @@ def test_three_rounds_agree_with_a_plain_version(norm, cohort, adaptive):
         assert_close(mine, expected, 1e-9)
 
 
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_clients_that_finish_some_of_their_steps_divide_by_the_steps_they_made(adaptive):
+    ran = train("scaffold", rounds=3, adaptive_division=adaptive, partial_work=0.7)
+    params, _, c, own = reference(ran.setup, "none", 3, adaptive=adaptive)
+    assert_close(ran.state.params, params, 1e-9)
+    assert_close(ran.state.extra["c"], c, 1e-9)
+    for mine, expected in zip(own_controls(ran), own, strict=True):
+        assert_close(mine, expected, 1e-9)
+
+
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_a_frozen_classifier_has_no_gradient_but_controls_and_decay(norm):
     ran = train("scaffold", rounds=3, clients_per_round=2, freeze_classifier=True, **{"model.norm": norm})

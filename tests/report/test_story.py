@@ -74,7 +74,10 @@ def test_with_all_diagnostics_the_sections_come_in_the_order_of_the_story(make_r
 
     html = page()
 
-    order = ["results", "loss", "labels", *QUESTIONS, "cost", "runs", "again", "configuration", "versions"]
+    order = [
+        *("results", "loss", "labels", *QUESTIONS, "cost", "runs"),
+        *("participation", "again", "configuration", "versions"),
+    ]
     assert sections(html) == order
     assert 'class="note absent"' not in html
     for name in SCALARS:

@@ -68,7 +68,7 @@ def test_a_finished_run_holds_the_files_of_the_contract_and_no_others(small_run,
     visible = {p.relative_to(tmp_path / "run").as_posix() for p in (tmp_path / "run").rglob("[!.]*") if p.is_file()}
     assert visible == {
         "config.toml", "metrics.json", "history.jsonl", "diagnostics.jsonl", "summary.json", "partition.json",
-        "model.safetensors", "folder.json", "checkpoints/journal.jsonl",
+        "model.safetensors", "folder.json", "clients.jsonl", "checkpoints/journal.jsonl",
         "checkpoints/round-000002.safetensors", "checkpoints/round-000003.safetensors",
     }  # fmt: skip
     assert not list((tmp_path / "run").rglob("*.tmp"))

@@ -95,3 +95,10 @@ def test_a_small_drawn_split_stores_its_table_and_a_large_one_its_digest(small_r
     assert large["counts"] is None
     assert (large["hardness"]["clients"], large["hardness"]["population"]) == (1000, 1001)
     assert large["digest"] != stored["digest"]
+
+
+def test_of_many_clients_a_thousand_have_a_line_for_the_global_model(small_run):
+    few, many = (small_run(**LARGE | {"num_clients": number}, rounds=1).clients for number in (30, 1200))
+    assert [record["client"] for record in few] == list(range(30))
+    assert len({record["client"] for record in many}) == 1000
+    assert max(record["client"] for record in many) > 1000

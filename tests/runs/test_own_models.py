@@ -149,7 +149,7 @@ def test_fine_tuning_changes_no_round():
     (_, plain), (_, other) = ran("fedavg"), ran("fedavg-ft")
     for a, b in zip(plain.history, other.history, strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
-    assert (len(plain.clients), len(other.clients)) == (0, 6)
+    assert [sum("accuracy" in record for record in ran_.clients) for ran_ in (plain, other)] == [0, 6]
 
 
 def test_fine_tuned_models_are_those_of_the_local_loop():
@@ -172,7 +172,10 @@ def test_rows_tell_what_a_client_holds():
     assert [row["client"] for row in driver.clients] == list(range(6))
     for row in driver.clients:
         counts = split.train.counts(row["client"], 0)
-        assert row.keys() == {"client", "train_samples", "num_classes", "test_samples", "accuracy"}
+        facts = {"client", "train_samples", "num_classes", "test_samples"}
+        assert row.keys() == facts | {"accuracy", "global_accuracy"}
+        expected = accuracy(setup, driver.state.params, {}, row["client"])
+        assert row["global_accuracy"] == pytest.approx(expected, abs=1e-10)
         assert (row["train_samples"], row["num_classes"]) == (counts.sum(), (counts > 0).sum())
         assert row["test_samples"] == len(split.part(row["client"]))
     assert len({row["accuracy"] for row in driver.clients}) > 1
@@ -187,7 +190,7 @@ def test_without_tuning_the_global_model_is_measured_on_own_samples():
 
 def test_protocols_that_print_a_global_model_measure_no_own_one():
     setup, driver = ran(protocol="final")
-    assert driver.clients == []
+    assert [row.keys() & {"accuracy", "global_accuracy"} for row in driver.clients] == [{"global_accuracy"}] * 6
     assert "personal_accuracy" not in summary(setup, driver)
 
 
@@ -294,7 +297,7 @@ def test_clients_without_test_samples_are_left_out_and_counted():
     rows = list(measure_clients(lacking, driver.state, MemoryStore(), stages, set()))
     for row, full in zip(rows, driver.clients, strict=True):
         gone = row["client"] in (1, 4)
-        assert row == (full | {"test_samples": 0, "accuracy": None} if gone else full)
+        assert row == (full | {"test_samples": 0, "accuracy": None, "global_accuracy": None} if gone else full)
     found = summarise(lacking, driver.history, "finished", rows)
     assert found["clients_without_test_samples"] == 2
     assert found["accuracy"] == fmean(row["accuracy"] for row in driver.clients if row["client"] not in (1, 4))
@@ -532,6 +535,9 @@ def test_rows_are_written_and_read_back(tmp_path):
     assert stored["personal_accuracy"] == stored["accuracy"] == fmean(row["accuracy"] for row in lines)
 
 
-def test_a_run_without_own_models_writes_no_rows(tmp_path):
-    execute(configure(protocol="final"), out=tmp_path / "run", dataset=dataset())
-    assert not (tmp_path / "run" / "clients.jsonl").exists()
+def test_a_run_without_own_models_writes_the_accuracy_of_the_global_one(tmp_path):
+    result = execute(configure(protocol="final"), out=tmp_path / "run", dataset=dataset())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "clients.jsonl").read_text().splitlines()]
+    assert lines == list(result.clients)
+    again = execute(configure(protocol="final"), out=tmp_path / "run", resume=True, dataset=dataset())
+    assert list(again.clients) == lines

@@ -18,6 +18,10 @@ from support.own_modules import half_frozen
 from support.small_federation import BATCH_NORM, configure, read_anew, vectors
 
 FIXED = {"distributed.order": "fixed"}
+CHOSEN = {
+    "participation": "power_of_choice", "clients_per_round": 3, "rounds": 3, "dropout": 0.4, "partial_work": 0.6,
+}  # fmt: skip
+UNSEEN = {"unseen": 0.3, "clients_per_round": 3, "test_split": "holdout", "protocol": "ft"}
 OWN_STATES = {"distributed.order": "fixed", "distributed.store": "rank"}
 
 
@@ -84,6 +88,9 @@ def main(folder):
     found["by name"] = seen(run(small("fedblade", engine="distributed", lr=0.01)))
     found["frozen"] = seen(run(frozen("sequential", **FIXED), model=half_frozen()))
     found["frozen, stacked"] = seen(run(frozen("stacked"), model=half_frozen()))
+    found["chosen"] = seen(run(small("scaffold", **CHOSEN, **FIXED)))
+    found["chosen, rank store"] = seen(run(small("fednova", **CHOSEN, **OWN_STATES)))
+    found["unseen"] = seen(run(small("fedavg-ft", **UNSEEN, **FIXED)))
     found["other weights"] = refused(lambda: run(frozen("sequential"), model=half_frozen(seed=ranks.rank)))
     found["non-finite"] = refused(lambda: run(small(lr=1e200), out=folder / "broken"))
     idle = {"local.last_batch": "drop", "local.batch_size": 1000}
@@ -107,6 +114,9 @@ def main(folder):
             "own data": alone(small("fedblade", lr=0.01), own()),
             "after all that": alone(small()),
             "frozen": alone(frozen("sequential"), model=half_frozen()),
+            "chosen": alone(small("scaffold", **CHOSEN)),
+            "chosen, rank store": alone(small("fednova", **CHOSEN)),
+            "unseen": alone(small("fedavg-ft", **UNSEEN)),
         }
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(found))
 

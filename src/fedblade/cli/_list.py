@@ -12,6 +12,7 @@ KINDS = (
     "models",
     "datasets",
     "partitions",
+    "participations",
     "presets",
     "metrics",
     "engines",
@@ -23,7 +24,10 @@ def list_(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="What to list; the kinds are named above.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
 ) -> None:
-    """List methods, losses, heads, models, datasets, partitions, presets, metrics, engines or regularisers."""
+    """List the parts of one kind: methods, losses, heads, models, datasets, partitions, participations, and so on.
+
+    Further kinds are presets, metrics, engines and regularisers.
+    """
     if kind not in KINDS:
         from fedblade.core.errors import Misconfigured, nearest
 

@@ -118,6 +118,17 @@ def result_sentence(summary: dict[str, Any]) -> str:
             f"{percent('personal_accuracy')}, worst tenth of the clients {percent('personal_worst_decile')} (each "
             f"client in clients.jsonl)"
         )
+    if "unseen_gap" in summary:
+        text += (
+            f"\nglobal model on the clients' test samples: {percent('trained_clients_accuracy')} for clients that "
+            f"trained, {percent('unseen_clients_accuracy')} for {plural(summary['unseen_clients'], 'client')} never "
+            f"seen (a gap of {summary['unseen_gap']:.2f} points)"
+        )
+    if "tuned_unseen_gap" in summary:
+        text += (
+            f"\nafter tuning: {percent('tuned_trained_clients_accuracy')} and "
+            f"{percent('tuned_unseen_clients_accuracy')} (a gap of {summary['tuned_unseen_gap']:.2f} points)"
+        )
     if "stopped" in summary:
         text += f"\n{summary['stopped']['text']}"
     return text + "".join(f"\nwatch out: {flag}" for flag in summary["flags"])

@@ -101,6 +101,12 @@ def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
 
 def _choose_part(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
     """Set the name of a part: settings of the section stay, knobs of the old part go, a preset's knobs are added."""
+    if callable(name) and kind == "participation":
+        raise Misconfigured(
+            f"{kind} = {name!r} is a function; expected a name. Write it into a file and give "
+            f"{kind}='file.py:function', or register it with fedblade.api.register_participation('my_name')(function) "
+            f"and give {kind}='my_name'."
+        )
     if not isinstance(name, str):
         raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
     settings = without_knobs(kind, config.get(kind, {}))

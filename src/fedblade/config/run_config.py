@@ -29,11 +29,13 @@ from fedblade.config.settings import REGISTRIES
 from fedblade.config.validation import check_keys, knob_model, plain, unknown_knob, validate
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
-from fedblade.core.registry import Entry
+from fedblade.core.registry import Entry, participations
 from fedblade.methods import Composition, compose
 
 FROM_PYTHON = "object"
 """The name of a data set or model that was passed from Python as an object."""
+UNIFORM = "uniform"
+"""The participation of a run that names none."""
 HELD_BY_NODES = "nodes"
 """The name of the partition of a run whose nodes have their own data: there is no data set to divide."""
 
@@ -46,6 +48,11 @@ class ChosenPart:
     entry: Entry | None
     knobs: Mapping[str, Any]
     kind: str = "part"
+
+    @staticmethod
+    def uniform() -> "ChosenPart":
+        """The participation of a run that names none."""
+        return ChosenPart(UNIFORM, participations.get(UNIFORM), {}, "participation")
 
     def make(self, *args: Any) -> Any:
         """Build the part. `args` are the arguments of its function besides the knobs."""
@@ -77,6 +84,7 @@ class RunConfig:
     partition: ChosenPart
     partition_settings: PartitionSettings
     federation: Federation
+    participation: ChosenPart
     model: ChosenPart
     model_settings: ModelSettings
     local: Local
@@ -107,6 +115,7 @@ class RunConfig:
         named = {
             "dataset": {"name": self.dataset.name, **plain(self.dataset_settings), **plain(self.dataset.knobs)},
             "partition": {"name": self.partition.name, **plain(self.partition_settings), **plain(self.partition.knobs)},
+            "participation": {"name": self.participation.name, **plain(self.participation.knobs)},
             "model": {"name": self.model.name, **plain(self.model_settings), **plain(self.model.knobs)},
             "method": {"name": self.method.name, **plain(self.method_knobs)},
         }
@@ -128,6 +137,7 @@ def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     parts: dict[str, Any] = {}
     for kind in ("dataset", "partition", "model"):
         parts[kind], parts[f"{kind}_settings"] = _choose_part(kind, dict(tables.get(kind, {})))
+    parts["participation"], _ = _choose_part("participation", {"name": UNIFORM, **tables.get("participation", {})})
     composition, knobs = _choose_method(dict(tables.get("method", {})))
     _check_cohort(fixed["federation"])
     return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)

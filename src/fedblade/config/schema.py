@@ -103,6 +103,12 @@ class Federation(Section):
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
     """The weight of a client in the average: its number of samples or of batches, or the same for every client."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """In a simulation, the probability that a client of the cohort never answers; at least one client answers."""
+    partial_work: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """In a simulation, the probability that a client finishes only some of its local steps in a round."""
+    unseen: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of the clients that never train and are only evaluated."""
 
 
 class Local(Section):
@@ -218,12 +224,13 @@ FIXED: dict[str, type[Section]] = {
 NAMED: dict[str, type[Section]] = {
     "dataset": DatasetSettings,
     "partition": PartitionSettings,
+    "participation": Nothing,
     "model": ModelSettings,
     "method": Nothing,
 }
 """Sections that choose a registered part by `name`. They hold the knobs of the part beside these settings."""
 
 ORDER = (
-    "dataset", "partition", "federation", "model", "local", "optimizer", "method", "evaluation", "stop",
-    "checkpoint", "distributed",
+    "dataset", "partition", "federation", "participation", "model", "local", "optimizer", "method", "evaluation",
+    "stop", "checkpoint", "distributed",
 )  # fmt: skip

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedblade.config.schema import FIXED, NAMED
-from fedblade.core.registry import Registry, datasets, models, partitions
+from fedblade.core.registry import Registry, datasets, models, participations, partitions
 
 Raw = dict[str, Any]
 """Settings as nested tables, as in a TOML file."""
-REGISTRIES: dict[str, Registry] = {"dataset": datasets, "partition": partitions, "model": models}
+REGISTRIES: dict[str, Registry] = {
+    "dataset": datasets, "partition": partitions, "participation": participations, "model": models,
+}  # fmt: skip
 
 LEVELS = {
     "dirichlet": "alpha",

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.lengths import LastBatch, PhasePlan, Workload, epoch_batches, phase_epochs, phase_steps
+from fedblade.core.partial_work import finished_phases, finished_share
 from fedblade.core.streams import Stream, Streams
 
 IntArray = npt.NDArray[np.int64]
@@ -104,20 +105,13 @@ class ClientTask:
         return replace(self, counts=self.counts.to(device), phases=phases)
 
 
-def draw_cohorts(streams: Streams, eligible: IntArray, per_round: int, rounds: int) -> list[IntArray]:
-    """Clients of each round, without replacement and in ascending order; the same for every method of a seed."""
-    return [
-        np.sort(eligible[streams.numpy(Stream.SAMPLING, t).choice(len(eligible), per_round, replace=False)])
-        for t in range(rounds)
-    ]
-
-
 @dataclass(frozen=True)
 class Planner:
     """Turns (round, client) into a task.
 
     `mean_samples` is the mean number of samples over all clients. Weights by samples are relative to it, so that
-    clients of equal size weigh exactly 1, as with uniform weights.
+    clients of equal size weigh exactly 1, as with uniform weights. `partial_work` is the probability that a client
+    finishes only some of its steps in a round.
     """
 
     streams: Streams
@@ -132,6 +126,7 @@ class Planner:
     augmented_pass: bool
     device: torch.device
     noise: int = 0
+    partial_work: float = 0.0
 
     def task(
         self, round_: int, client: int, phases: tuple[PhasePlan, ...] | None = None, first_epoch: int = 0
@@ -141,7 +136,7 @@ class Planner:
         Epochs are counted from `first_epoch` on.
         """
         held = self.shards.indices(client, round_)
-        chosen = self.phases if phases is None else phases
+        chosen = self.round_phases(round_, client, len(held)) if phases is None else phases
         work = self.workload(len(held), chosen)
         next_epoch: dict[str | None, int] = {}
         planned: list[tuple[Batch, ...]] = []
@@ -166,11 +161,21 @@ class Planner:
             draw_pass=partial(self._pass_draws, width, len(held), round_, client),
         )
 
-    def workload(self, num_samples: int, phases: Sequence[PhasePlan]) -> Workload:
-        """What a client with this number of samples does in these phases, and its weight."""
-        batches, singletons = epoch_batches(
+    def round_phases(self, round_: int, client: int, num_samples: int) -> tuple[PhasePlan, ...]:
+        """The method's phases, as far as a client with this number of samples finishes them in a round."""
+        share = finished_share(self.streams, self.partial_work, round_, client)
+        return (
+            self.phases if share is None else finished_phases(self.phases, self._epoch_batches(num_samples)[0], share)
+        )
+
+    def _epoch_batches(self, num_samples: int) -> tuple[IntArray, IntArray]:
+        return epoch_batches(
             np.array([num_samples]), self.batch_size, self.last_batch, skip_singletons=self.skip_singletons
         )
+
+    def workload(self, num_samples: int, phases: Sequence[PhasePlan]) -> Workload:
+        """What a client with this number of samples does in these phases, and its weight."""
+        batches, singletons = self._epoch_batches(num_samples)
         steps = tuple(int(phase_steps(phase, batches)[0]) for phase in phases)
         epochs = tuple(int(phase_epochs(phase, batches)[0]) for phase in phases)
         skipped = sum(epochs) * int(singletons[0])

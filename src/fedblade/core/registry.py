@@ -1,4 +1,4 @@
-"""One registry per kind of part: methods, losses, heads, models, datasets, partitions, metrics, engines.
+"""One registry per kind of part: methods, losses, heads, models, datasets, partitions, participations, metrics.
 
 A part is a function whose signature is its configuration schema. The registry finds built-in parts in their package
 and parts of other packages through the entry-point group `fedblade.plugins`. A part in a user's file or module has a
@@ -193,6 +193,7 @@ heads = Registry("head", "fedblade.heads")
 models = Registry("model", "fedblade.models")
 datasets = Registry("dataset", "fedblade.data")
 partitions = Registry("partition", "fedblade.partitions")
+participations = Registry("participation", "fedblade.participations")
 regularisers = Registry("regulariser", "fedblade.regularisers")
 metrics = Registry("metric", "fedblade.diagnostics")
 engines = Registry("engine", "fedblade.engines")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
+from fedblade.core.client_losses import collectable_sums
 from fedblade.core.cohort import Cohort
 from fedblade.core.errors import Unsupported
 from fedblade.core.phase import Phase
@@ -61,10 +62,10 @@ class DistributedEngine:
         sums: tuple[Sum, ...],
     ) -> RoundOutcome:
         """Collect an exchange's sums without training."""
-        exchanges = [exchange.sums for exchange in self._worker.problem.method.exchanges]
-        if sums not in exchanges:
+        known = collectable_sums(self._worker.problem.method)
+        if sums not in known:
             raise Unsupported("other ranks can only compute sums of the method's exchanges. Add these sums to one.")
-        request: Json = {"kind": "collect", "exchange": exchanges.index(sums)}
+        request: Json = {"kind": "collect", "exchange": known.index(sums)}
         return self._request(request, server, tasks, lambda _: None)
 
     def measure(

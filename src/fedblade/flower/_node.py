@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedblade.core.client_losses import collectable_sums
 from fedblade.core.single_states import SingleStates
 from fedblade.core.sums import Sums
 from fedblade.core.tree import State, Tree, tree_digest
@@ -158,7 +159,7 @@ class Node:
 
     def _collect(self, setup: Setup, client: int, facts: Facts, tensors: Tree) -> Answer:
         store, names = self._store(facts, client), list(facts["sums"])
-        chosen = [exchange.sums for exchange in setup.method.exchanges if [s.name for s in exchange.sums] == names]
+        chosen = [sums for sums in collectable_sums(setup.method) if [declared.name for declared in sums] == names]
         if not chosen:
             raise NodeError("unknown exchange", f"method '{setup.config.method.name}' has no exchange of {names}.")
         server, cohort = server_state(setup, facts, tensors), one_client_cohort(setup, client, facts)

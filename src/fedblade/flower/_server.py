@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedblade.config.run_config import RunConfig
+from fedblade.config.run_config import ChosenPart, RunConfig
 from fedblade.core.errors import Misconfigured, RunFailed, Unsupported
 from fedblade.data import Dataset, Part
 from fedblade.engines.deployed import DeployedEngine
@@ -30,14 +30,27 @@ from fedblade.partitions import Reported
 from fedblade.results import DEPLOYMENT, RunDirectory
 from fedblade.runs import Claims, Setup, prepare, revisions_of
 
+_SIMULATED = {"dropout": "clients that do not answer", "partial_work": "clients that run out of time"}
 _PLACEHOLDERS = 2
 _SOURCE = "held by the nodes"
 
 
-def check_deployable(config: RunConfig) -> None:
+def check_deployable(config: RunConfig, deployment: Deployment) -> None:
     """Refuse a configuration that cannot be deployed."""
     if config.evaluation.on != "test":
         raise Unsupported("evaluation.on = 'validation' is for tuning on one machine. Use evaluation.on = 'test'.")
+    for key, what in _SIMULATED.items():
+        if getattr(config.federation, key):
+            raise Unsupported(
+                f"federation.{key} = {getattr(config.federation, key):g} simulates {what}, and this run is deployed on "
+                f"nodes: there it happens by itself, and {TABLE}.quorum and {TABLE}.round_seconds say how long the run "
+                f"waits. Leave federation.{key} out."
+            )
+    if config.federation.unseen and deployment.data != "shares":
+        raise Unsupported(
+            f"federation.unseen = {config.federation.unseen:g} compares clients on their shares of one data set, and "
+            f"these nodes have data of their own. Leave it out."
+        )
 
 
 def deployed_setup(
@@ -52,7 +65,7 @@ def deployed_setup(
 
     This process holds the `folder` of the run. `admitted` gives the clients that a node may speak for.
     """
-    check_deployable(config)
+    check_deployable(config, deployment)
     num_clients, greeting = config.federation.num_clients, _greeting(config, deployment)
     members = Members(folder / DEPLOYMENT, num_clients, greeting, goes_on=RunDirectory(folder).exists)
     roster = Roster(transport, greeting, num_clients, journal, admitted, members)
@@ -77,7 +90,8 @@ def deployed_setup(
 
 
 def _greeting(config: RunConfig, deployment: Deployment) -> dict[str, Any]:
-    """The facts with which every node is greeted."""
+    """The facts with which every node is greeted. They leave the participation out: the coordinator chooses alone."""
+    config = replace(config, participation=ChosenPart.uniform())
     return {
         **own_protocol(),
         "config": config.table(),

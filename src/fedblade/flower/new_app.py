@@ -103,7 +103,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
     config, deployment = app_config(source, overrides)
-    check_deployable(config)
+    check_deployable(config, deployment)
     tables, user_files = _with_user_files(config.table())
     facts = {
         "name": _project_name(config.method.name),

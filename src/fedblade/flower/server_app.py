@@ -20,7 +20,7 @@ RUN_DIR, RESUME = "run-dir", "resume"
 def server_app(folder: Path) -> ServerApp:
     """The server of the app in a folder; refuses a configuration that cannot be deployed."""
     config, deployment = read_app(folder)
-    check_deployable(config)
+    check_deployable(config, deployment)
     app, admissions = ServerApp(), CurrentAdmissions(AppFolder(folder.resolve()))
 
     @app.main()  # type: ignore[untyped-decorator]

@@ -17,6 +17,7 @@ from fedblade.report._blocks import Block, Paragraph, Section, trusted, wide_pic
 from fedblade.report._contributors import contributors_section
 from fedblade.report._explained import QUESTIONS, cost, other_section
 from fedblade.report._header import default_heading, facts, finding, notices
+from fedblade.report._participation import participation_section
 from fedblade.report._results import certainty, results
 from fedblade.report._selection import Selection, select
 from fedblade.report._splits import splits
@@ -43,6 +44,7 @@ def page(groups: Sequence[Group], rows: Sequence[ComparisonRow], title: str | No
         cost(shown),
         *_not_measured(groups, explained),
         runs(shown, rows[0].threshold),
+        *participation_section(groups),
         *contributors_section(groups),
         *run_again(shown),
         configuration(shown),

@@ -33,10 +33,14 @@ def count_contributions(rounds: Iterable[tuple[Sequence[int], Sequence[int]]]) -
 
 
 def contributions(run: RunRecord) -> list[Contribution]:
-    """The contributions of all clients of a run on nodes; empty for a run on one machine, where none is missing.
+    """The contributions of all clients of a run on nodes; empty for a run on one machine.
 
-    Rounds of earlier versions do not say who contributed, and are left out.
+    On one machine clients are missing only where `federation.dropout` simulates it. Rounds of earlier versions do not
+    say who contributed, and are left out.
     """
+    federation = run.config.get("federation")
+    if isinstance(federation, Mapping) and federation.get("dropout"):
+        return []
     known = ((round_.clients, round_.contributors) for round_ in run.history if round_.contributors is not None)
     rounds = [(clients, contributors) for clients, contributors in known if contributors is not None]
     counted = count_contributions(rounds)
@@ -49,6 +53,17 @@ def contributions(run: RunRecord) -> list[Contribution]:
     return [
         Contribution(found.client, found.asked, found.added, tuple(lengths.get(found.client, ()))) for found in counted
     ]
+
+
+def participation(run: RunRecord) -> list[Contribution]:
+    """How often each client was chosen and how often its update was added, in any run.
+
+    Where a round of an earlier version does not say who contributed, all its clients count.
+    """
+    return count_contributions(
+        (round_.clients, round_.clients if round_.contributors is None else round_.contributors)
+        for round_ in run.history
+    )
 
 
 def read_updates(events: Iterable[Mapping[str, Any]], rounds: Iterable[Round]) -> dict[int, dict[int, float]]:

@@ -49,6 +49,8 @@ STEPS = (
             "": {"tf32": False, "trackers": []},
             "partition": {"seed": "auto"},
             "model": {"output": "auto", "neck": "none", "neck_hidden": "none", "neck_norm": "none"},
+            "federation": {"dropout": 0.0, "partial_work": 0.0, "unseen": 0.0},
+            "participation": {"name": "uniform"},
             "local": {"steps": "none"},
             "evaluation": {"on": "test", "diagnostics_every": 1},
             "stop": {"max_seconds": "none", "patience": "none"},

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from fedblade.core.tree import Tree, tree_bytes
 from fedblade.engines.base import RoundOutcome
 from fedblade.results import DIAGNOSTICS, HISTORY, RunDirectory, numbered
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._diagnostics import diagnostic_request, metrics_due
 from fedblade.runs._ending import STOPPED, standing_stop, stop_mark
 from fedblade.runs._evaluation import Evaluation, evaluate, evaluated_state
-from fedblade.runs._exchanges import exchange_after_run, run_exchanges
+from fedblade.runs._exchanges import choose_cohort, exchange_after_run, run_exchanges
 from fedblade.runs._memory import explained_out_of_memory
 from fedblade.runs._notes import start_notes
 from fedblade.runs._overview import overview
@@ -29,7 +31,6 @@ from fedblade.runs._personal_models import PersonalModels
 from fedblade.runs._setup import Setup
 from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import RoundTraffic, download_bytes
-from fedblade.runs._tuning import ClientRecord
 from fedblade.runs._untrained import refuse_untrained, untrained_count
 
 
@@ -112,21 +113,23 @@ class Driver:
 
     def _run_round(self, round_: int, traffic: RoundTraffic) -> None:
         """One round (counted from 0), from the cohort to the record in the history."""
-        setup, config, cohort = self._setup, self._setup.config, self._cohort(round_)
+        setup, config = self._setup, self._setup.config
         if self._directory is not None:
             self._directory.check_held()
         lr, metrics = config.optimizer.rate(round_, config.federation.rounds), metrics_due(setup, round_)
         started = time.perf_counter()
 
-        # 1. The clients of the cohort receive the model, train it on their data and send sums.
+        # 1. The clients of the cohort receive the model. Those that answer train it on their data and send sums.
+        cohort = choose_cohort(setup, self._store, self.state, traffic)
+        answering = setup.cohorts.answering(round_, cohort)
         traffic.down += len(cohort) * download_bytes(setup, self.state).total + self._fixed_tensor_bytes(cohort)
-        outcome = self._train(round_, cohort, lr, metrics)
+        outcome = self._train(round_, answering, lr, metrics)
         traffic.up += outcome.bytes_up
 
         # 2. The server turns the sums into its next state. Some methods ask the clients again.
         with timed("server"):
             state = setup.method.server(self.state, outcome.sums) if outcome.sums.trees else self.state
-        state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), cohort, traffic)
+        state = run_exchanges(setup, self._store, "after_round", state.replace(round=round_ + 1), answering, traffic)
         refuse_non_finite_server(state, setup.problem.shared)
         seconds = time.perf_counter() - started - outcome.observed.seconds
 
@@ -148,13 +151,9 @@ class Driver:
         record["wall_seconds"] = time.perf_counter() - started
         self._complete(state, record, evaluation, is_last=is_last)
 
-    def _cohort(self, round_: int) -> IntArray:
-        """The clients of a round."""
-        return self._setup.eligible if self._setup.method.participation == "all" else self._setup.cohorts[round_]
-
     def _train(self, round_: int, cohort: IntArray, lr: float, metrics: Sequence[Metric]) -> RoundOutcome:
-        """Train the clients of the cohort. Metrics may ask for sums over the trained clients."""
-        return self._setup.engine.train(
+        """Train the clients of the cohort that answer. Metrics may ask for sums over the trained clients."""
+        outcome = self._setup.engine.train(
             self.state,
             Cohort(self._setup.planner, round_, tuple(int(client) for client in cohort)),
             self._store,
@@ -162,6 +161,7 @@ class Driver:
             lambda client: self._listener.on_client(round_ + 1, client),
             diagnostic_request(self._setup, metrics),
         )
+        return outcome if outcome.contributors is not None else replace(outcome, contributors=tuple(cohort.tolist()))
 
     def _evaluate(
         self, state: ServerState, metrics: Sequence[Metric], observed: Mapping[str, Tree]
@@ -172,9 +172,8 @@ class Driver:
 
     def _record(self, round_: int, cohort: IntArray, outcome: RoundOutcome, state: ServerState) -> RoundRecord:
         """What the record of a round says of its clients and of the method's state."""
-        clients = [int(client) for client in cohort]
-        contributors = clients if outcome.contributors is None else list(outcome.contributors)
-        record: RoundRecord = {"round": round_ + 1, "clients": clients, "contributors": contributors}
+        contributors = list(outcome.contributors or ())
+        record: RoundRecord = {"round": round_ + 1, "clients": cohort.tolist(), "contributors": contributors}
         gauges = {name: gauge(state) for name, gauge in self._setup.method.gauges.items()}
         return record | untrained_count(outcome.log) | gauges
 
@@ -227,8 +226,8 @@ class Driver:
         self.history, mended = self._directory.recover(HISTORY, self.state.round)
         mended_too = self._directory.mend(DIAGNOSTICS, self.state.round)
         self._personal_models.restore(self.state, restored.facts, self.history)
-        for round_ in range(self.state.round):
-            self._has_fixed_tensors[self._cohort(round_)] = True
+        for record in self.history:
+            self._has_fixed_tensors[record["clients"]] = True
         if len(self.history) < self.state.round:
             missing = sorted(set(range(1, self.state.round + 1)).difference(each["round"] for each in self.history))
             notes.append(f"the history lacks {numbered('round', missing)}; nobody can bring back these lines.")

@@ -1,9 +1,13 @@
-"""The exchanges of a method: sums that clients send besides those of their training."""
+"""What clients send besides the sums of their training: for a method's exchanges, and for the choice of a cohort."""
 
 import time
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedblade import protocols
+from fedblade.core.client_losses import CLIENT_LOSSES
 from fedblade.core.cohort import Cohort
 from fedblade.core.finite import refuse_non_finite_server
 from fedblade.core.plan import IntArray
@@ -57,3 +61,20 @@ def exchange_after_run(
         measured = evaluate(setup, state, store, setup.metrics, {}).record
     fields = {f"{protocols.CALIBRATED}{key.removeprefix('test_')}": value for key, value in measured.items()}
     return state, fields | {"exchange_seconds": seconds}
+
+
+def choose_cohort(setup: Setup, store: ClientStore, state: ServerState, traffic: RoundTraffic) -> IntArray:
+    """The clients of the next round in ascending id. What the choice asks of clients is added to `traffic`."""
+
+    def ask_losses(clients: IntArray) -> NDArray[np.float64]:
+        tasks = Cohort(setup.planner, state.round, tuple(int(client) for client in clients))
+        traffic.down += len(clients) * download_bytes(setup, state).total
+        outcome = setup.engine.collect(state, tasks, store, CLIENT_LOSSES)
+        traffic.up += outcome.bytes_up
+        traffic.log = traffic.log + outcome.log
+        losses = np.full(len(clients), np.nan)
+        answered = np.isin(clients, clients if outcome.contributors is None else outcome.contributors)
+        losses[answered] = outcome.sums[CLIENT_LOSSES[0].name]["loss"].cpu().numpy()
+        return losses
+
+    return setup.cohorts.choose(state.round, ask_losses)

@@ -45,7 +45,7 @@ def run_flags(setup: Setup, history: Sequence[Mapping[str, Any]], *, finished: b
         *(_chance(setup, history) if finished else ()),
         *_counters(history),
         *([f"no client made a step in {idle} of {len(history)} rounds"] if idle else []),
-        *_missing_clients(history),
+        *([] if setup.config.federation.dropout else _missing_clients(history)),
         *_optimistic_end(setup, history),
         *setup.claims.flags(),
     ]

@@ -60,7 +60,7 @@ def _population_notes(setup: Setup) -> list[str]:
 
 def _evaluation_notes(setup: Setup) -> list[str]:
     """Say how many clients' personal models are measured, if personal models are measured and not all of them."""
-    evaluated, population = len(setup.evaluated_clients), len(setup.eligible)
+    evaluated, population = len(setup.evaluated_clients), len(setup.eligible) + len(setup.unseen)
     stages = tuning_stages(setup.method, setup.config.evaluation.protocol)
     if evaluated == population or (stages is None and setup.method.accuracy_of != "personal"):
         return []

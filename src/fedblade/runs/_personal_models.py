@@ -10,10 +10,11 @@ from fedblade.core.listener import RoundRecord
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.results import CLIENTS, RunDirectory
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._client_records import ClientRecord, global_records
 from fedblade.runs._evaluation import Evaluation, evaluated_state
 from fedblade.runs._exchanges import has_exchanges
 from fedblade.runs._setup import Setup
-from fedblade.runs._tuning import CHUNK, ClientRecord, measure_clients, tuning_stages
+from fedblade.runs._tuning import CHUNK, measure_clients, tuning_stages
 
 _FACT = "best_accuracies"
 
@@ -124,8 +125,14 @@ class PersonalModels:
                 self._checkpoints.save_best(*self.best)
 
     def measure(self, final: ServerState, on_personal_model: Callable[[int, int], None]) -> None:
-        """Tune and measure the personal models that are not yet measured. `final` is the model after the last round."""
+        """Tune and measure the personal models that are not yet measured. `final` is the model after the last round.
+
+        Of a method without personal models, the global model is measured for each client.
+        """
         if self._stages is None:
+            self.records = global_records(self._setup, final)
+            if self._directory is not None and self.records:
+                self._directory.rewrite(CLIENTS, self.records)
             return
         state = final if self.best is None else self.best[0]
         if self._directory is not None:

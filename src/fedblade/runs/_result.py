@@ -26,6 +26,7 @@ from fedblade.results import (
 )
 from fedblade.runs._changes import Change
 from fedblade.runs._checkpoints import Checkpoints
+from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._diagnostic_log import DiagnosticLog
 from fedblade.runs._driver import Driver
 from fedblade.runs._ending import STOPPED, standing_stop, way_on
@@ -36,7 +37,6 @@ from fedblade.runs._result_display import result_line, result_table
 from fedblade.runs._setup import Setup
 from fedblade.runs._summary import partition_record, past_on_record, summarise
 from fedblade.runs._trained_model import TrainedModel, load
-from fedblade.runs._tuning import ClientRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -55,7 +55,7 @@ class Result(Display):
       how clients differ, not how certain the mean is.
     - `model`: the trained network.
     - `path`: the run folder, or None.
-    - `clients`: one record per client whose personal model was measured after the last round.
+    - `clients`: one record per client: of its personal model after the last round, or of the global model for it.
     - `profile`: where the time went, if that was asked for and a round was left to do.
     """
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedblade.config.run_config import ChosenPart, RunConfig
+from fedblade.config.run_config import UNIFORM, ChosenPart, RunConfig
 from fedblade.core.local import LOCAL_LOOP_REVISION
 from fedblade.core.registry import heads
 from fedblade.core.views import Head
@@ -24,6 +24,7 @@ def revisions_of(config: RunConfig) -> dict[str, int]:
         f"model {config.model.name}": _part_revision(config.model)
         + (USER_MODULE_REVISION if config.model.is_own else 0),
         f"partition {config.partition.name}": _part_revision(config.partition),
+        **_participation_revision(config.participation),
         "local loop": LOCAL_LOOP_REVISION,
     }
 
@@ -57,6 +58,12 @@ def _head_revision(head: Head) -> dict[str, int]:
     return (
         {f"head {type(head).__name__}": 0} if entry is None else {f"head {entry.name}": entry.revision_for(vars(head))}
     )
+
+
+def _participation_revision(part: ChosenPart) -> dict[str, int]:
+    """Runs of earlier versions know no other participation than the uniform one, and have no revision of it."""
+    revision = _part_revision(part)
+    return {f"participation {part.name}": revision} if revision or part.name != UNIFORM else {}
 
 
 def _part_revision(part: ChosenPart) -> int:

@@ -13,7 +13,7 @@ from fedblade.core.lengths import PhasePlan
 from fedblade.core.method import InitView, Method
 from fedblade.core.metric import Metric
 from fedblade.core.phase import Phase
-from fedblade.core.plan import IntArray, Planner, draw_cohorts
+from fedblade.core.plan import IntArray, Planner
 from fedblade.core.problem import LocalSettings, Problem
 from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.samples import Samples
@@ -23,9 +23,11 @@ from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
 from fedblade.runs._claims import Claims
+from fedblade.runs._cohorts import Cohorts, hold_unseen
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
+from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
 
@@ -37,10 +39,10 @@ class Setup:
     `clients` holds the split and the samples that every client's personal model is measured on. `test` and `test_order`
     are the samples that the global model is measured on, in a fixed order, and `test_groups` is the group of every
     sample in that order. With `evaluation.on = "validation"` all of these are training samples that were held out, and
-    the test set is not used. `eligible` are the clients that cohorts are drawn from, and `evaluated_clients` those of
-    them whose personal models are measured. `metrics` starts with accuracy; all are measured every `diagnostics_every`
-    rounds. `claims` are the accuracies that nodes measure by themselves. `notes` are for the user, before the first
-    round.
+    the test set is not used. `eligible` are the clients that cohorts are drawn from, `unseen` those that never train
+    and are only evaluated, and `evaluated_clients` those of both whose models are measured one by one. `metrics` starts
+    with accuracy; all are measured every `diagnostics_every` rounds. `claims` are the accuracies that nodes measure by
+    themselves. `notes` are for the user, before the first round.
     """
 
     config: RunConfig
@@ -49,8 +51,9 @@ class Setup:
     problem: Problem
     planner: Planner
     engine: Engine
-    cohorts: list[IntArray]
+    cohorts: Cohorts
     eligible: IntArray
+    unseen: IntArray
     evaluated_clients: IntArray
     test: Samples
     test_order: Tensor
@@ -93,9 +96,10 @@ def prepare(
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
     train, streams = to_samples(dataset, dataset.train, device, dtype, augment), Streams(config.general.seed)
     clients, test, order, groups = _hold_out_test(config, dataset, train, clients)
-    problem, start, model_notes = _build_problem(config, dataset, train, streams, model)
-    eligible = _eligible(config, clients)
-    planner = _build_planner(config, problem, clients, streams)
+    eligible, unseen = _eligible(config, clients, streams)
+    problem, start, model_notes = _build_problem(config, dataset, train, streams, model, len(unseen))
+    check_participation(config, problem.method, clients)
+    planner = _build_planner(config, problem, clients, streams, eligible)
     metrics = _make_metrics(config)
     engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
@@ -105,9 +109,10 @@ def prepare(
         problem=problem,
         planner=planner,
         engine=engine,
-        cohorts=draw_cohorts(streams, eligible, config.federation.clients_per_round, config.federation.rounds),
+        cohorts=_cohorts(config, problem.method, clients, streams, eligible),
         eligible=eligible,
-        evaluated_clients=choose_evaluated_clients(config.general.seed, eligible),
+        unseen=unseen,
+        evaluated_clients=choose_evaluated_clients(config.general.seed, np.union1d(eligible, unseen)),
         test=test,
         test_order=torch.from_numpy(order).to(device),
         test_groups=groups,
@@ -137,27 +142,45 @@ def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
     return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
 
 
-def _eligible(config: RunConfig, clients: ClientTests) -> IntArray:
-    """The clients that cohorts are drawn from: those with data. There must be enough of them for a cohort."""
-    eligible = clients.train.may_train()
+def _eligible(config: RunConfig, clients: ClientTests, streams: Streams) -> tuple[IntArray, IntArray]:
+    """The clients with data: those that cohorts are drawn from, enough of them for a cohort, and those held back."""
+    with_data = clients.train.may_train()
+    unseen = hold_unseen(streams, config.federation.unseen, with_data)
+    eligible = np.setdiff1d(with_data, unseen)
     per_round = config.federation.clients_per_round
     if per_round > len(eligible):
+        without = f", without the {len(unseen)} that federation.unseen holds back" if len(unseen) else ""
         raise Misconfigured(
             f"federation.clients_per_round = {per_round}, but only {len(eligible)} of {clients.train.num_clients} "
-            f"clients have data. Lower it, or split the data so that more clients have data."
+            f"clients have data{without}. Lower it, or split the data so that more clients have data."
         )
-    return eligible
+    return eligible, unseen
+
+
+def _cohorts(config: RunConfig, method: Method, clients: ClientTests, streams: Streams, eligible: IntArray) -> Cohorts:
+    federation = config.federation
+    return Cohorts(
+        config.participation,
+        streams,
+        eligible,
+        clients.train.sizes,
+        federation.clients_per_round,
+        federation.rounds,
+        federation.dropout,
+        everyone=method.participation == "all",
+    )
 
 
 def _build_problem(
-    config: RunConfig, dataset: Dataset, train: Samples, streams: Streams, model: nn.Module | None
+    config: RunConfig, dataset: Dataset, train: Samples, streams: Streams, model: nn.Module | None, num_unseen: int
 ) -> tuple[Problem, ServerState, tuple[str, ...]]:
     """The problem, the initial state of the server, and notes about the model for the user."""
     method = config.build_method()
     example, _ = train.batch(torch.zeros(1, dtype=torch.int64, device=train.labels.device))
     built = make_network(config, method, dataset.num_classes, example, model)
     network, params, buffers, fixed = built.network, built.params, built.buffers, built.fixed
-    view = InitView(params, network.dim, dataset.num_classes, config.federation.num_clients, buffers, fixed, streams)
+    population = config.federation.num_clients - num_unseen
+    view = InitView(params, network.dim, dataset.num_classes, population, buffers, fixed, streams)
     extra = {name: init(view) for name, init in method.server_state.items()}
     optimizer = config.optimizer
     settings = LocalSettings(
@@ -182,9 +205,12 @@ def _plan_phase(local: Local, phase: Phase) -> PhasePlan:
     return PhasePlan(None, steps, phase.paired, phase.track)
 
 
-def _build_planner(config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams) -> Planner:
+def _build_planner(
+    config: RunConfig, problem: Problem, clients: ClientTests, streams: Streams, eligible: IntArray
+) -> Planner:
     method = problem.method
     sizes = clients.train.sizes()
+    sizes = sizes[eligible] if config.federation.unseen else sizes
     sums = (*method.sums, *(exchanged for exchange in method.exchanges for exchanged in exchange.sums))
     return Planner(
         streams=streams,
@@ -199,4 +225,5 @@ def _build_planner(config: RunConfig, problem: Problem, clients: ClientTests, st
         augmented_pass=any(data_pass.augmented for declared in sums for data_pass in declared.passes),
         device=problem.samples.labels.device,
         noise=method.noise,
+        partial_work=config.federation.partial_work,
     )

@@ -54,9 +54,9 @@ def shuffled(seed: int, indices: IntArray) -> IntArray:
     return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
 
 
-def choose_evaluated_clients(seed: int, eligible: IntArray) -> IntArray:
-    """The clients whose personal models are measured: all, or a random choice in a large population."""
-    if len(eligible) <= MAX_EVALUATED_CLIENTS:
+def choose_evaluated_clients(seed: int, eligible: IntArray, most: int = MAX_EVALUATED_CLIENTS) -> IntArray:
+    """The clients whose models are measured: all, or a random choice in a population of more than `most`."""
+    if len(eligible) <= most:
         return eligible
-    places = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), MAX_EVALUATED_CLIENTS, replace=False)
+    places = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), most, replace=False)
     return np.sort(eligible[places])

@@ -16,13 +16,15 @@ from fedblade._version import __version__
 from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import RunDirectory
+from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._ending import stop_facts
 from fedblade.runs._flags import run_flags
 from fedblade.runs._given_module import module_digests
 from fedblade.runs._reuse import sources_of
 from fedblade.runs._revisions import Revisions, revisions_of, without_partition
 from fedblade.runs._setup import Setup
-from fedblade.runs._tuning import ClientRecord, spread
+from fedblade.runs._tuning import spread
+from fedblade.runs._unseen import unseen_fields
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder of the repository, if the library runs from a checkout."""
@@ -59,6 +61,7 @@ def summarise(
         "best_accuracy": protocols.best(history),
         "accuracy_of": setup.method.accuracy_of,
         **personal,
+        **unseen_fields(clients, history),
         **setup.claims.mark(setup.method.accuracy_of, accuracy=final, personal=personal.get("personal_accuracy")),
         "evaluated_on": config.evaluation.on,
         **_totals(history),
@@ -143,6 +146,7 @@ def _personal(protocol: str, history: list[RoundRecord], clients: Sequence[Clien
     global model, or the mean over clients of their best on the whole test set if there is no global model. If exchanges
     end the run, the model after them counts as the best. Every standard deviation here is over clients (n).
     """
+    clients = [record for record in clients if not record.get("unseen")]
     final = spread(clients) if clients else _last(protocols.outcome(history), "personal_accuracy")
     if protocol != "gapa":
         return final

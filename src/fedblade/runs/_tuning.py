@@ -9,6 +9,7 @@ from fedblade.core.cohort import Cohort
 from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
+from fedblade.runs._client_records import ClientRecord, client_facts, global_accuracies
 from fedblade.runs._evaluation import (
     PersonalAccuracy,
     measured_client,
@@ -22,8 +23,8 @@ GAPA_EPOCHS = 10
 CHUNK = 16
 """Clients whose tuned models are in memory at the same time."""
 
-ClientRecord = dict[str, Any]
-"""One line of `clients.jsonl`: the measurements of a client's personal model."""
+Untuned = Mapping[int, PersonalAccuracy]
+"""By client, the accuracy of the global model; empty where it was not measured."""
 Curves = Mapping[int, list[PersonalAccuracy]]
 """By client, the accuracy of its personal model after every stage of tuning."""
 
@@ -60,6 +61,7 @@ def measure_clients(
         kept = store.get_all(chunk, setup.config.federation.rounds)
         states = dict(zip(chunk, kept, strict=True))
         curves: Curves = {client: [] for client in chunk}
+        untuned = global_accuracies(setup, state, chunk) if stages else {}
         first_epoch = 0
         for phases in stages:
             plans = plan_phases(setup.config, phases)
@@ -70,7 +72,7 @@ def measure_clients(
         if not stages:
             _extend(curves, setup, state, states)
         for client in chunk:
-            yield _client_record(setup, state, client, curves[client])
+            yield _client_record(setup, state, client, curves[client], untuned)
 
 
 def _last_rate(setup: Setup) -> float:
@@ -90,19 +92,20 @@ def _extend(curves: Curves, setup: Setup, state: ServerState, states: Mapping[in
         curves[client].append(accuracy)
 
 
-def _client_record(setup: Setup, state: ServerState, client: int, curve: list[PersonalAccuracy]) -> ClientRecord:
+def _client_record(
+    setup: Setup, state: ServerState, client: int, curve: list[PersonalAccuracy], untuned: Untuned
+) -> ClientRecord:
     """The line of a client in `clients.jsonl`. It has a `curve` only if there is more than one stage.
 
-    `test_samples` is the number of samples that the personal model was measured on: 0 if it was not measured.
+    `test_samples` is the number of samples that the personal model was measured on: 0 if it was not measured. `untuned`
+    has the accuracies of the global model on the same samples, before the clients tuned it.
     """
-    counts = setup.clients.train.counts(client, max(state.round - 1, 0))
-    record: ClientRecord = {
-        "client": client,
-        "train_samples": int(counts.sum()),
-        "num_classes": int((counts > 0).sum()),
+    record = client_facts(setup, state, client) | {
         "test_samples": curve[-1].samples if curve else 0,
         "accuracy": curve[-1].percent if curve else None,
     }
+    if untuned:
+        record["global_accuracy"] = untuned[client].percent if client in untuned else None
     return record | ({"curve": [accuracy.percent for accuracy in curve]} if len(curve) > 1 else {})
 
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from fedblade.config.run_config import RunConfig
 from fedblade.core.lengths import PhasePlan, epoch_batches, phase_steps
-from fedblade.core.plan import IntArray, draw_cohorts
+from fedblade.core.plan import IntArray
 from fedblade.core.streams import Streams
 from fedblade.partitions import Parts
 from fedblade.presets.names import names_in_papers
+from fedblade.runs._cohorts import Cohorts, hold_unseen
 from fedblade.runs._setup import plan_phases
 from fedblade.runs._split import MAX_EVALUATED_CLIENTS, choose_evaluated_clients
 from fedblade.runs._tuning import tuning_stages
@@ -49,17 +50,14 @@ def count_work(
 ) -> Work:
     """Count the work from round `first_round` (counted from 0) on, in groups of at most `group_size` clients.
 
+    All steps of a client are counted, also where `federation.partial_work` leaves some of them out.
     `diagnostics_every` is that of the set-up; without it, "auto" counts as every round.
     """
-    federation, method = config.federation, config.build_method()
-    eligible = np.flatnonzero((sizes := split.sizes()) > 0)
-    cohorts = draw_cohorts(
-        Streams(config.general.seed), eligible, min(federation.clients_per_round, len(eligible)), federation.rounds
-    )[first_round:]
-    if method.participation == "all":
-        cohorts = [eligible for _ in cohorts]
+    method, sizes = config.build_method(), split.sizes()
+    with_data = np.flatnonzero(sizes > 0)
+    cohorts = _cohorts(config, sizes, with_data)[first_round:]
     plans = plan_phases(config, method.phases)
-    evaluated = choose_evaluated_clients(config.general.seed, eligible)
+    evaluated = choose_evaluated_clients(config.general.seed, with_data)
     stages = tuning_stages(method, config.evaluation.protocol)
     tuned = _steps(config, sizes[evaluated], _tuning_plans(config), skip_singletons=skip_singletons)
     steps = [tuned] if stages else []
@@ -78,6 +76,25 @@ def count_work(
         models=len(evaluated) if method.accuracy_of == "personal" else 1,
         final_passes=0 if stages is None else max(1, len(stages)) * _test_sets(config, len(evaluated)),
     )
+
+
+def _cohorts(config: RunConfig, sizes: IntArray, with_data: IntArray) -> list[IntArray]:
+    """The clients that answer in each round, as far as it is known before the run."""
+    federation, streams = config.federation, Streams(config.general.seed)
+    eligible = np.setdiff1d(with_data, hold_unseen(streams, federation.unseen, with_data))
+    per_round = min(federation.clients_per_round, len(eligible))
+    everyone = config.build_method().participation == "all"
+    cohorts = Cohorts(
+        config.participation,
+        streams,
+        eligible,
+        lambda: sizes,
+        per_round,
+        federation.rounds,
+        federation.dropout,
+        everyone=everyone,
+    )
+    return [cohorts.answering(round_, cohort) for round_, cohort in enumerate(cohorts.planned())]
 
 
 def _test_sets(config: RunConfig, clients: int) -> int:

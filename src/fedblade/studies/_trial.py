@@ -139,7 +139,7 @@ class _Stop(RunListener):
 
 def _cohort(setup: Setup) -> list[int]:
     """The clients of the first round, those with about as much data as the mean first."""
-    cohort = setup.eligible if setup.method.participation == "all" else setup.cohorts[0]
+    cohort = next(setup.cohorts.planned())
     samples = {int(client): len(setup.planner.shards.indices(int(client), 0)) for client in cohort}
     mean = sum(samples.values()) / len(samples)
     return sorted(samples, key=lambda client: abs(samples[client] - mean))
@@ -148,7 +148,7 @@ def _cohort(setup: Setup) -> list[int]:
 def _steps(setup: Setup) -> list[int]:
     """The steps of the clients of the first round."""
     planner = setup.planner
-    sizes = [len(planner.shards.indices(int(client), 0)) for client in setup.cohorts[0]]
+    sizes = [len(planner.shards.indices(int(client), 0)) for client in next(setup.cohorts.planned())]
     return [sum(planner.workload(size, planner.phases).steps) for size in sizes]
 
 
@@ -165,8 +165,8 @@ def _shortened(setup: Setup, part: Part) -> Setup:
         setup,
         diagnostics_every=2 if setup.config.evaluation.every % setup.diagnostics_every else 1,
         config=replace(config, federation=config.federation.model_copy(update={"rounds": rounds})),
-        planner=replace(setup.planner, phases=phases),
-        cohorts=[clients] * rounds,
+        planner=replace(setup.planner, phases=phases, partial_work=0.0),
+        cohorts=setup.cohorts.always(clients),
         eligible=clients,
         evaluated_clients=setup.evaluated_clients[:models],
         test_order=setup.test_order[: part.samples],

@@ -1,9 +1,12 @@
 """One run as lines of text: headline, curves, diagnostics, health and traffic."""
 
+from collections.abc import Mapping
+
 from rich.text import Text
 
 from fedblade.charts import partition_text
-from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, percent, size
+from fedblade.core.words import plural
+from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, participation, percent, size
 from fedblade.watch._draw import (
     BLUE,
     GREEN,
@@ -38,7 +41,7 @@ def run_lines(watched: WatchedRun, now: float, width: int, height: int | None) -
     """The run in at most `width` columns and `height` lines, if there are about 20 or more; None shows everything."""
     run = watched.record
     top = _headline(watched, now, width)
-    bottom = [*_health(watched, now), _traffic(run)]
+    bottom = [*_health(watched, now), _traffic(run, width)]
     middle = None if height is None else height - len(top) - len(bottom) - 2
     curves = _curves(run, width, middle)
     remaining = None if middle is None else middle - len(curves)
@@ -160,6 +163,21 @@ def _health(watched: WatchedRun, now: float) -> list[Text]:
     return lines or [Text.assemble(("health  ", STRONG), ("every counter is zero", MUTED))]
 
 
-def _traffic(run: RunRecord) -> Text:
+def _traffic(run: RunRecord, width: int) -> Text:
+    """The bytes so far and, if there is room, how many clients took part."""
     up, down = (sum(series(run, key).values) for key in ("bytes_up", "bytes_down"))
-    return Text.assemble(("traffic ", STRONG), f"up {size(up)} · down {size(down)}")
+    traffic = Text.assemble(("traffic ", STRONG), f"up {size(up)} · down {size(down)}")
+    took_part = _took_part(run)
+    return traffic.append(took_part) if traffic.cell_len + len(took_part) <= width else traffic
+
+
+def _took_part(run: RunRecord) -> str:
+    """How many of the clients took part so far, and how often; nothing before the first round."""
+    times = [found.added for found in participation(run) if found.added]
+    if not times:
+        return ""
+    federation = run.config.get("federation")
+    population = federation.get("num_clients") if isinstance(federation, Mapping) else None
+    of_all = f" of {population}" if isinstance(population, int) else ""
+    often = f"{min(times)} to {max(times)} rounds" if min(times) < max(times) else plural(times[0], "round")
+    return f" · {len(times)}{of_all} clients took part, {often} each"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.thorough
+ALONE = ("memory", "rank store", "own data", "after all that", "frozen")
 SCRIPT = Path(__file__).parents[2] / "support" / "rank_runs.py"
 
 
@@ -29,6 +30,9 @@ def seen(tmp_path_factory, launcher):
         "after all that",
         "frozen",
         "frozen, stacked",
+        "chosen",
+        "chosen, rank store",
+        "unseen",
     ],
 )
 def test_every_rank_gets_the_same_result(seen, case):
@@ -37,7 +41,7 @@ def test_every_rank_gets_the_same_result(seen, case):
     assert first["summary"]["status"] == "finished"
 
 
-@pytest.mark.parametrize("case", ["memory", "rank store", "own data", "after all that", "frozen"])
+@pytest.mark.parametrize("case", [*ALONE, "chosen", "chosen, rank store", "unseen"])
 def test_it_is_that_of_one_process(seen, case):
     alone = seen[0]["alone"][case]
     assert {key: seen[0][case][key] for key in alone} == alone

@@ -15,9 +15,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from fedblade.core.plan import draw_cohorts
-from fedblade.core.streams import Streams
 from fedblade.runs import RunListener
+from support.cohorts import cohorts_of
 from support.stored_states import newest_states
 
 pytestmark = pytest.mark.thorough
@@ -123,7 +122,7 @@ def test_choosing_a_cohort_costs_what_the_cohort_costs():
     """A hundred of a million, for many rounds: no array as long as the population is made."""
     eligible = np.arange(1_000_000)
     tracemalloc.start()
-    cohorts = draw_cohorts(Streams(0), eligible, 100, 50)
+    cohorts = list(cohorts_of("uniform", eligible, 100, rounds=50))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 500_000

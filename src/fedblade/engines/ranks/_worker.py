@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.client_diagnostics import DiagnosticRequest
+from fedblade.core.client_losses import collectable_sums
 from fedblade.core.cohort import Cohort
 from fedblade.core.plan import ClientTask, Planner
 from fedblade.core.problem import Problem
@@ -137,7 +138,7 @@ class RankWorker:
 
     def _declared(self, request: Json) -> tuple[Sum, ...]:
         method = self.problem.method
-        return method.sums if request["kind"] == "train" else method.exchanges[request["exchange"]].sums
+        return method.sums if request["kind"] == "train" else collectable_sums(method)[request["exchange"]]
 
     def _diagnostics(self, request: Json) -> DiagnosticRequest | None:
         if request.get("diagnostics") is None:

@@ -1,0 +1,71 @@
+"""The lines of `clients.jsonl`: facts of a client, and the accuracy of the global model for the client."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedblade.core.registry import metrics
+from fedblade.core.state import ServerState
+from fedblade.runs._evaluation import PersonalAccuracy, measured_client, personal_accuracies, personal_test_indices
+from fedblade.runs._setup import Setup
+from fedblade.runs._split import choose_evaluated_clients
+
+MOST_GLOBAL_RECORDS = 1_000
+"""In a larger population the global model is measured for so many clients, so that no run pays for lines unasked."""
+
+ClientRecord = dict[str, Any]
+"""One line of `clients.jsonl`: the measurements of a client's model."""
+
+
+def client_facts(setup: Setup, state: ServerState, client: int) -> ClientRecord:
+    """What every line says of a client. With `federation.unseen` it says whether the client was kept from training."""
+    counts = setup.clients.train.counts(client, max(state.round - 1, 0))
+    facts = {"client": client, "train_samples": int(counts.sum()), "num_classes": int((counts > 0).sum())}
+    return facts | ({"unseen": bool(client in setup.unseen)} if len(setup.unseen) else {})
+
+
+def global_records(setup: Setup, state: ServerState) -> list[ClientRecord]:
+    """One line per client for the global model of a method without personal models.
+
+    `global_accuracy` is measured on the client's own test samples. If all clients share the test set it is
+    `expected_accuracy` instead: the accuracies by class, weighted with the client's class mix. Where nodes alone have
+    test samples there are no lines.
+    """
+    most = len(setup.evaluated_clients) if len(setup.unseen) else MOST_GLOBAL_RECORDS
+    clients = choose_evaluated_clients(setup.config.general.seed, setup.evaluated_clients, most).tolist()
+    if setup.clients.is_shared:
+        return [] if "global" in setup.claims.whose else _expected_records(setup, state, clients)
+    measured = global_accuracies(setup, state, clients)
+    records = []
+    for client in clients if measured else ():
+        found = measured.get(client)
+        percent, samples = (None, 0) if found is None else found
+        facts = client_facts(setup, state, client)
+        records.append(facts | {"test_samples": samples, "global_accuracy": percent})
+    return records
+
+
+def global_accuracies(setup: Setup, state: ServerState, clients: Sequence[int]) -> dict[int, PersonalAccuracy]:
+    """Accuracy of the global model on the clients' own test samples, for the clients that have some.
+
+    There are none if all clients share the test set, or if clients have personal models besides.
+    """
+    if setup.clients.is_shared or setup.method.has_own_models:
+        return {}
+    parts = ((client, personal_test_indices(setup, client)) for client in clients)
+    measured = ((measured_client(setup, state, client, None), indices) for client, indices in parts if len(indices))
+    return dict(personal_accuracies(setup, state, measured, setup.personal_test_samples))
+
+
+def _expected_records(setup: Setup, state: ServerState, clients: Sequence[int]) -> list[ClientRecord]:
+    by_class = metrics.get("classes").make()
+    totals = setup.engine.measure(state, setup.test, setup.test_order, by_class.passes)
+    accuracies = np.array([np.nan if a is None else a for a in by_class.finish(totals)["class_accuracy"]])
+    known = ~np.isnan(accuracies)
+    records = []
+    for client in clients:
+        counts = setup.clients.train.counts(client, max(state.round - 1, 0)) * known
+        expected = float(counts @ np.nan_to_num(accuracies) / counts.sum()) if counts.sum() else None
+        records.append(client_facts(setup, state, client) | {"expected_accuracy": expected})
+    return records
