@@ -5,9 +5,6 @@ import re
 from collections.abc import Iterator
 
 import click
-import typer.main
-
-from fedblade.cli._main import app
 
 _INTRODUCTION = """\
 # Commands
@@ -22,13 +19,23 @@ line says what was given, what was expected and what to do. `fedblade --debug CO
 
 def command_page() -> str:
     """The page of all commands."""
-    root = typer.main.get_command(app)
-    return "\n\n".join((_INTRODUCTION, *_sections("fedblade", root)))
+    return "\n\n".join(
+        (_INTRODUCTION, *(_section(name, command) for name, command in _walk("fedblade", root_command())))
+    )
+
+
+def root_command() -> click.Command:
+    """The command `fedblade` with all commands below it."""
+    import typer.main
+
+    from fedblade.cli._main import app
+
+    return typer.main.get_command(app)
 
 
 def all_commands() -> list[str]:
     """The full name of every command."""
-    return [name for name, _ in _walk("fedblade", typer.main.get_command(app))]
+    return [name for name, _ in _walk("fedblade", root_command())]
 
 
 def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -37,11 +44,6 @@ def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Comman
         return
     for key, inner in command.commands.items():
         yield from _walk(f"{name} {key}", inner)
-
-
-def _sections(name: str, root: click.Command) -> Iterator[str]:
-    for full, command in _walk(name, root):
-        yield _section(full, command)
 
 
 def _section(name: str, command: click.Command) -> str:

@@ -1,11 +1,14 @@
 """The pages of the site that are made from the code: settings, commands, and the parts of each kind."""
 
+from functools import cache
+
 from docs.site.commands import command_page
 from docs.site.examples import example_page
 from docs.site.parts import KINDS, part_page
 from docs.site.settings import settings_page
 
 
+@cache
 def generated_pages() -> dict[str, str]:
     """The text of each page by its place in the site."""
     return {

@@ -1,4 +1,4 @@
-"""Cards of the parts that a configuration names: metrics, partitions, participations, models, data sets, heads, losses."""
+"""Cards of the parts that have a name: metrics, partitions, participations, models, data sets, heads, losses."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fedblade.core.registry import Entry
 
 KINDS = {
     "metrics": (
-        "What a run can measure. `--set metrics=accuracy,nc1` chooses, and [the life of a run](explain-life-of-a-run.md)"
+        "What a run can measure. `--set metrics=accuracy,nc1` chooses; [the life of a run](explain-life-of-a-run.md)"
         " says when each is measured."
     ),
     "partitions": (
@@ -28,8 +28,8 @@ KINDS = {
     ),
     "heads": "Classifiers: what a method puts on the features. `fedblade show METHOD` says which head a method has.",
     "losses": (
-        "Terms of the local loss. Each is a class in `fedblade.losses`, most of them also a function for a loop of your "
-        "own: [the Python names](reference-losses-python.md)."
+        "Terms of the local loss. Each is a class in `fedblade.losses`, and most are functions for a loop of your "
+        "own: [the Python names](reference-python-losses.md)."
     ),
     "regularisers": "What `method+name` adds to a method: `--set method=fedavg+feddecorr`.",
 }

@@ -1,9 +1,10 @@
 """The pictures of the pages that explain, each made from runs: `python -m docs.site.pictures` in the repository's root.
 
-It trains on the embedded digits, takes two minutes on two cores, writes docs/images/explain-*.svg, and prints the numbers
+It trains on the embedded digits for a few minutes, writes docs/images/explain-*.svg, and prints the numbers
 that the pages quote.
 """
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 import fedblade
-from fedblade import diagnostics, heads
-from fedblade.data.digits import digits
+from fedblade import heads
 
 FOLDER = Path(__file__).parents[1] / "images"
 GREY, BLUE, RED, GREEN = "#808690", "#4c7fd9", "#d9603b", "#3a9d6b"
@@ -35,10 +35,9 @@ def main() -> None:
     runs = {
         "no skew": fedblade.run("quickstart", method="fedavg", partition="iid", seed=SEED),
         "FedAvg": fedblade.run("quickstart", method="fedavg", seed=SEED),
-        "FedETF": fedblade.run("quickstart", method="fedetf", seed=SEED),
     }
     label_skew(runs)
-    collapse(runs)
+    collapse()
     simplex(runs)
     one_computation()
     reproducible(runs["FedAvg"])
@@ -67,19 +66,39 @@ def label_skew(runs: dict[str, fedblade.Result]) -> None:
         print(f"{name}: 90 % in round {first}, final {accuracies[-1]:.1f} %")
 
 
-def collapse(runs: dict[str, fedblade.Result]) -> None:
-    """The eigenvalues of the features' covariance, largest first."""
-    (only,) = axes("variance of the features along each direction, largest first")
-    for (name, result), colour in zip(runs.items(), (GREEN, RED, BLUE), strict=True):
-        features = test_features(result)
-        values = diagnostics.spectrum(features).clamp(min=1e-9)
-        rank = diagnostics.effective_rank(features)
-        label = {"no skew": "FedAvg, no skew", "FedAvg": "FedAvg, label skew", "FedETF": "FedETF, label skew"}[name]
-        only.plot(range(1, len(values) + 1), values / values.sum(), color=colour, label=f"{label}: rank {rank:.1f}")
-        print(f"{label}: effective rank {rank:.1f} of {len(values)}")
-    only.set(xlabel="direction", ylabel="share of the variance", yscale="log", ylim=(1e-6, 1))
-    only.legend(loc="upper right")
+def collapse() -> None:
+    """How many directions a client's model uses after its training, and those of the averaged model."""
+    two = {"partition": "pathological", "classes_per_client": 2}
+    settings = {
+        "FedAvg, no skew": {"method": "fedavg", "partition": "iid"},
+        "FedAvg, two digits each": {"method": "fedavg", **two},
+        "FedETF, two digits each": {"method": "fedetf", **two},
+    }
+    left, right = axes("left: one client's model, round 5", "right: effective rank, round by round")
+    for (name, keys), colour in zip(settings.items(), (GREEN, RED, BLUE), strict=True):
+        keys |= {"metrics": ["accuracy", "local_spectrum", "spectrum"], "diagnostics_every": 5}
+        result = fedblade.run("quickstart", rounds=20, epochs=10, seed=SEED, **keys)
+        rows = result.diagnostics
+        values = np.array(rows[0]["local_spectrum"]).clip(min=1e-12)
+        left.plot(range(1, len(values) + 1), values / values.sum(), color=colour, label=name)
+        rounds = [row["round"] for row in rows]
+        local = [rank_of(row["local_spectrum"]) for row in rows]
+        whole = [rank_of(row["spectrum"]) for row in rows]
+        right.plot(rounds, local, color=colour, marker="o", markersize=4)
+        right.plot(rounds, whole, color=colour, linestyle=":")
+        numbers = [" ".join(f"{rank:.1f}" for rank in ranks) for ranks in (local, whole)]
+        print(f"{name}: rank in rounds {rounds}: client {numbers[0]}; average {numbers[1]}")
+    left.set(xlabel="direction", ylabel="share of the variance", yscale="log", ylim=(1e-6, 1), xlim=(0, 60))
+    left.legend(loc="upper right", fontsize=8)
+    right.set(xlabel="round", ylabel="directions", ylim=(0, 25), xticks=rounds)
     save("dimensional-collapse")
+
+
+def rank_of(spectrum: list[float]) -> float:
+    """The exponential of the entropy of the normalised eigenvalues."""
+    shares = np.array(spectrum).clip(min=0)
+    shares = shares[shares > 0] / shares.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def simplex(runs: dict[str, fedblade.Result]) -> None:
@@ -133,8 +152,6 @@ def reproducible(whole: fedblade.Result) -> None:
 
 def table(folder: Path) -> np.ndarray:
     """Samples per client and class of the split with this seed."""
-    import json
-
     fedblade.run("quickstart", method="fedavg", rounds=1, seed=SEED, out=folder / "run")
     return np.array(json.loads((folder / "run" / "partition.json").read_text())["counts"])
 
@@ -142,12 +159,6 @@ def table(folder: Path) -> np.ndarray:
 def curve(result: fedblade.Result) -> tuple[list[int], list[float]]:
     """Rounds and test accuracies."""
     return [row["round"] for row in result.history], [row["test_accuracy"] for row in result.history]
-
-
-def test_features(result: fedblade.Result) -> torch.Tensor:
-    """The features of all test pictures."""
-    with torch.no_grad():
-        return result.model.features(torch.from_numpy(digits().test.inputs))
 
 
 def axes(*titles: str) -> list[Axes]:

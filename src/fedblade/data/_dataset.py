@@ -12,6 +12,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.samples import Augment, Reader, Samples
 
 Array = npt.NDArray[Any]
+"""A NumPy array of any type and shape."""
 _PIECE = 4096
 
 
