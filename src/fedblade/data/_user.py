@@ -22,8 +22,9 @@ def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = numb
 
     Unsigned bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by 255. Other
     inputs, also tables of bytes, are used as they are. Pictures may have their channels last. Labels that are not
-    0, 1, 2, … are numbered in ascending order. A torch dataset whose transforms draw random numbers is read again in
-    every epoch. `Dataset.notes` says what was assumed. `number` turns the labels of both parts into class numbers.
+    0, 1, 2, … are numbered in ascending order, and names in sorted order. A torch dataset whose transforms draw
+    random numbers is read again in every epoch. `Dataset.notes` says what was assumed. `number` turns the labels of
+    both parts into class numbers.
     """
     if isinstance(given, Dataset):
         return given
@@ -70,14 +71,17 @@ def _as_array(name: str, given: Any) -> Array:
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise Misconfigured(f"{name} is a {type(given).__name__} that is no array: {reason}.") from error
+    if name in LABELS and _are_names(array):
+        return array.astype(str)
     if array.dtype.kind not in "biuf":
-        advice = (
-            "Number the labels: np.unique(labels, return_inverse=True)[1], over training and test labels together."
-            if name in LABELS
-            else "Give the inputs as numbers."
-        )
+        advice = "Give labels as whole numbers or as names." if name in LABELS else "Give the inputs as numbers."
         raise Misconfigured(f"{name} has type {array.dtype}; expected integers or real numbers. {advice}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _are_names(array: Array) -> bool:
+    """Whether labels are text."""
+    return array.dtype.kind in "UT" or (array.dtype == object and all(isinstance(label, str) for label in array.flat))
 
 
 def _range(*parts: Array) -> tuple[float, float] | None:
