@@ -39,7 +39,9 @@ def number_column(cells: Sequence[str], place: ColumnPlace) -> Array | None:
         values = np.fromiter(map(float, cells), np.float64, len(cells))
     except ValueError:
         try:
-            values = np.fromiter((math.nan if c in MISSING else float(c) for c in cells), np.float64, len(cells))
+            values = np.fromiter(
+                (math.nan if c.strip() in MISSING else float(c) for c in cells), np.float64, len(cells)
+            )
         except ValueError:
             return None
     infinite = np.flatnonzero(np.isinf(values))
@@ -53,7 +55,7 @@ def number_column(cells: Sequence[str], place: ColumnPlace) -> Array | None:
 
 def category_column(cells: Sequence[str]) -> Array:
     """Cells as names of categories, "" where a value is missing. Equal names share one string."""
-    names = {cell: "" if cell in MISSING else cell for cell in set(cells)}
+    names = {cell: "" if cell.strip() in MISSING else cell.strip() for cell in set(cells)}
     return np.array([names[cell] for cell in cells], dtype=object)
 
 

@@ -12,7 +12,7 @@ from fedblade.data._own_samples import OwnSamples, ReadSettings
 from fedblade.data._text_columns import TextColumns
 
 _DELIMITERS = ",;\t|"
-_ROWS = 1 << 15
+_ROWS = 1 << 13
 """So many rows are held as text at a time."""
 
 
@@ -74,11 +74,12 @@ def _blocks(rows: Iterator[list[str]], width: int, path: Path) -> Iterator[list[
     while block := list(itertools.islice(rows, _ROWS)):
         while block and not block[-1]:
             block.pop()
-        for index, row in enumerate(block):
-            if len(row) != width:
-                raise Misconfigured(
-                    f"row {done + index + 1} of '{path}' has {len(row)} cells; expected {width}, as in the first row. "
-                    f"Correct the row; a cell with the delimiter in it needs quotes."
-                )
-        done += len(block)
-        yield [tuple(map(str.strip, column)) for column in zip(*block, strict=True)]
+        if {width}.issuperset(map(len, block)):
+            done += len(block)
+            yield list(zip(*block, strict=True))
+            continue
+        index = next(index for index, row in enumerate(block) if len(row) != width)
+        raise Misconfigured(
+            f"row {done + index + 1} of '{path}' has {len(block[index])} cells; expected {width}, as in the first row. "
+            f"Correct the row; a cell with the delimiter in it needs quotes."
+        )

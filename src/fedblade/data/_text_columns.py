@@ -28,7 +28,7 @@ class TextColumns:
             if name in self._parts:
                 self._parts[name].append(self._column(name, cells))
             elif name and name == self._settings.label:
-                self._labels += cells
+                self._labels += map(str.strip, cells)
         self._rows += len(block[0]) if block else 0
 
     def _column(self, name: str, cells: Sequence[str]) -> Array:
@@ -37,6 +37,7 @@ class TextColumns:
             return category_column(cells)
         numbers = number_column(cells, place)
         if numbers is None:
+            cells = [cell.strip() for cell in cells]
             check_names(cells, place)
         column = category_column(cells) if numbers is None else numbers
         known = next((part for part in self._parts[name] if not _is_empty(part)), column)

@@ -41,8 +41,9 @@ class CategoryColumn:
     def inputs(self, column: Array) -> Array:
         """Inputs [n, categories]."""
         places = {value: index for index, value in enumerate(self.values)}
-        found = np.array([places.get(cell, len(self.values)) for cell in column], dtype=np.int64)
-        return np.eye(len(self.values) + 1)[:, :-1][found]
+        none = len(self.values)
+        found = np.fromiter((places.get(cell, none) for cell in column.tolist()), np.int64, len(column))
+        return np.eye(none + 1, none, dtype=np.float32)[found]
 
     def unknown(self, column: Array) -> set[str]:
         """Values that training did not have."""
@@ -74,8 +75,8 @@ class TableEncoding:
                 raise Misconfigured(f"{file} have no column '{column.name}'; expected the columns of training. Add it.")
             place = ColumnPlace(file, column.name, first_row)
             check_missing(cells, place, fills=self.fills)
-            parts.append(column.inputs(_as_kind(cells, column, place)))
-        return np.concatenate(parts, axis=1).astype(np.float32)
+            parts.append(column.inputs(_as_kind(cells, column, place)).astype(np.float32))
+        return np.concatenate(parts, axis=1)
 
     def unknown(self, table: Table) -> tuple[str, ...]:
         """Lines for the user about texts of test samples that are no categories."""
@@ -143,7 +144,7 @@ def _number(name: str, sums: NumberSums) -> NumberColumn | str:
     mean = sums.total / sums.count
     variance = max(0.0, sums.squares / sums.count - mean * mean)
     if variance <= _CONSTANT * mean * mean:
-        return "is the same in every training row (or differs in its last digits alone: then subtract an offset)"
+        return "is the same in every training row, up to rounding,"
     return NumberColumn(name, mean, variance**0.5)
 
 

@@ -127,7 +127,7 @@ def _column_sums(name: str, column: Array) -> NumberSums | CategorySums:
             f"dataset.drop={name}."
         )
     all_different = bool(np.array_equal(present, np.trunc(present))) and len(np.unique(present)) == len(present)
-    return NumberSums(len(present), math.fsum(present), math.fsum(squares), all_different)
+    return NumberSums(len(present), math.fsum(present.tolist()), math.fsum(squares.tolist()), all_different)
 
 
 def _few(values: set[str]) -> tuple[str, ...] | None:
