@@ -35,7 +35,7 @@ class OwnSamples:
 
     `x` is an array [n, …] or a `Table`, `y` the labels [n] as given. The test part is None if there is none. `source`
     says in a few words what the samples were read from, and `notes` are lines for the user. `encoding` is how inputs
-    were made from a table, once they are.
+    were made from a table, once they are. With `class_names` the labels are numbers of these names.
     """
 
     x: Array | Table
@@ -45,3 +45,4 @@ class OwnSamples:
     source: str = "given from Python"
     notes: tuple[str, ...] = ()
     encoding: TableEncoding | None = None
+    class_names: tuple[str, ...] | None = None

@@ -18,7 +18,8 @@ _SHOWN = 6
 class Numbering:
     """Class numbers of the training and of the test samples.
 
-    `values[k]` is the user's label of class k; None if the labels are the class numbers. `notes` are for the user.
+    `values[k]` is the user's label of class k; None if the labels are the class numbers, which may then have `names`.
+    `notes` are for the user.
     """
 
     train: Labels
@@ -26,6 +27,7 @@ class Numbering:
     num_classes: int
     values: tuple[int, ...] | tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
 
 
 def as_labels(labels: Array) -> Labels:
@@ -75,6 +77,18 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
     return Numbering(
         np.searchsorted(values, train), np.searchsorted(values, test), len(values), originals, (numbered, *notes)
     )
+
+
+def number_by_names(names: tuple[str, ...], given: Array, given_test: Array) -> Numbering:
+    """Labels that are numbers of named classes."""
+    train, test = as_labels(given), as_labels(given_test)
+    wrong = np.flatnonzero((train < 0) | (train >= len(names)))
+    if len(wrong):
+        raise Misconfigured(
+            f"sample {wrong[0]} has the label {train[wrong[0]]}; expected 0 to {len(names) - 1}, the numbers of "
+            f"{len(names)} named classes. Leave samples without a label out."
+        )
+    return Numbering(train, test, len(names), names=names)
 
 
 def _number_names(given: Array, given_test: Array) -> Numbering:

@@ -7,7 +7,9 @@ set). Only `encoded` looks at several clients at once, and it adds up sums of th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from fedblade.data._read_csv import read_csv
 from fedblade.data._read_npz import read_npz
 from fedblade.data._read_parquet import read_parquet
 from fedblade.data._table import QuotesData, Table
-from fedblade.data._user import as_dataset
-from fedblade.data._user_labels import Numbering, number_labels
+from fedblade.data._user_arrays import arrays_dataset
+from fedblade.data._user_labels import Numbering, number_by_names, number_labels
 from fedblade.data.table_encoding import TableEncoding, encoding_of
 from fedblade.data.table_sums import added, table_sums
 
@@ -144,5 +146,8 @@ def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
 def dataset_of(samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
     """The data set of one file or one client alone; without a test part, a share of the samples becomes one."""
     (whole,) = encoded([hold_out_test(samples)])
-    dataset = as_dataset((whole.x, whole.y, whole.x_test, whole.y_test), number)
+    if samples.class_names is not None and number is number_labels:
+        number = partial(number_by_names, samples.class_names)
+    arrays = cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test))
+    dataset = arrays_dataset(arrays, number)
     return replace(dataset, source=whole.source, encoding=whole.encoding, notes=(*dataset.notes, *whole.notes))
