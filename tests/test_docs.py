@@ -24,7 +24,7 @@ def built(tmp_path_factory):
 def test_the_committed_pages_are_current(built):
     committed = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "methods").iterdir()}
     stale = sorted(name for name in built.keys() | committed.keys() if built.get(name) != committed.get(name))
-    assert not stale, f"docs/methods is out of date: run `make docs` and commit {', '.join(stale)}"
+    assert not stale, f"docs/methods is out of date: run `make cards` and commit {', '.join(stale)}"
 
 
 def test_there_is_a_page_for_every_link_and_none_for_methods_that_are_gone(built):
