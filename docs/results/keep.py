@@ -16,7 +16,7 @@ from fedblade.results import CONFIG, HISTORY, PARTITION, SUMMARY, RunDirectory, 
 
 DIGITS = 6
 """Significant digits of a kept number: more than any page prints."""
-LEFT_OUT = ("bytes_up", "bytes_down", "lr", "seconds")
+LEFT_OUT = ("bytes_up", "bytes_down", "lr", "seconds", "wall_seconds")
 """Numbers of a round that are the same in every round, or of the machine."""
 
 

@@ -33,10 +33,14 @@ class Kept:
         return found
 
     @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """All rounds."""
+        return [json.loads(line) for line in (self.folder / HISTORY).read_text(encoding="utf-8").splitlines()]
+
+    @property
     def rounds(self) -> list[dict[str, Any]]:
         """The measured rounds."""
-        lines = (self.folder / HISTORY).read_text(encoding="utf-8").splitlines()
-        return [row for row in map(json.loads, lines) if "test_accuracy" in row]
+        return [row for row in self.history if "test_accuracy" in row]
 
     @cached_property
     def split(self) -> dict[str, Any]:

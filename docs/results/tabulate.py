@@ -24,16 +24,16 @@ def put(page: str, name: str, table: str) -> str:
 
 
 def main(folder: Path) -> None:
-    """Write everything that follows from the kept runs."""
+    """Write everything that follows from the kept runs, or nothing."""
     queue = folder / "queue"
-    for name, content in tables.files(queue).items():
+    contents = tables.files(queue)
+    for page, made in tables.of_pages(queue).items():
+        contents[page] = (folder / page).read_text(encoding="utf-8")
+        for name, table in made.items():
+            contents[page] = put(contents[page], name, table)
+    for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content, encoding="utf-8")
-    for page, made in tables.of_pages(queue).items():
-        text = (folder / page).read_text(encoding="utf-8")
-        for name, table in made.items():
-            text = put(text, name, table)
-        (folder / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
