@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all test-slow test-gpu check format bench cards docs docs-serve clean
+.PHONY: demo test test-all test-slow test-gpu check format bench cards docs docs-serve notebooks clean
 
 demo: $(VENV)/.core
 	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade --threshold 90
@@ -47,6 +47,10 @@ docs: cards
 
 docs-serve: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+# Runs the scripts in docs/notebooks and stores them as notebooks with their outputs.
+notebooks: $(VENV)/.dev
+	$(BIN)/python docs/build_notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,12 +11,20 @@ import latex2mathml.converter
 from mkdocs.structure.files import File
 
 from docs.site.links import ELSEWHERE, for_the_site
+from docs.site.notebooks import notebook_pages
 from docs.site.pages import generated_pages
 
 _FORMULAS = {
     "inline": re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL),
     "block": re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL),
 }
+
+
+def on_config(config):
+    """Put the notebooks at the end of what one learns from."""
+    learn = next(entry["Learn"] for entry in config.nav if "Learn" in entry)
+    learn += list(notebook_pages())
+    return config
 
 
 def on_files(files, *, config):
