@@ -26,8 +26,8 @@ def chosen_clients(name: str, given: Any, view: ParticipationView) -> Ints:
         named = ", ".join(map(str, unknown[:_MOST_NAMED])) + (", …" if len(unknown) > _MOST_NAMED else "")
         raise Misconfigured(
             f"{where} the ids {named}, which cannot take part. Choose among the {len(view.clients)} clients of "
-            f"`view.clients`, whose ids are {view.clients[0]} to {view.clients[-1]}; clients without samples and those of "
-            f"federation.unseen are not among them."
+            f"`view.clients`, whose ids are {view.clients[0]} to {view.clients[-1]}; clients without samples and those "
+            f"of federation.unseen are not among them."
         )
     return ids
 
