@@ -98,7 +98,7 @@ class Federation(Section):
     num_clients: Positive = 20
     """How many clients there are."""
     clients_per_round: Positive = 10
-    """How many of them train in a round."""
+    """How many clients train in a round."""
     rounds: Positive = 40
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
