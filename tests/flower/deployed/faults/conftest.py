@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes
+from fedblade.flower import _arguments, _processes
 from fedblade.flower._record import FederationRecord, read_record
+from fedblade.flower._supervisor import NODE
 from fedblade.flower.app_folder import AppFolder, find_app
+from fedblade.flower.node_folder import NodeFolder
 from support.patched_processes import patching
 
 CLIENTS = 3
@@ -139,12 +142,24 @@ class Federation:
         process.communicate(timeout=60)
         return process.returncode == 0
 
-    def kill_node(self, number: int) -> None:
-        """End a node, and all it has started, as if its machine lost power."""
+    def kill_node(self, number: int, signal_: signal.Signals = signal.SIGKILL) -> None:
+        """End a node, and all it has started, as if its machine lost power; with SIGTERM, as its operator does."""
         home = f"FLWR_HOME={self.app.node(number) / 'home'}".encode()
         for process in _processes.running(self.app):
             if home in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
-                os.kill(process, signal.SIGKILL)
+                os.kill(process, signal_)
+
+    @contextmanager
+    def running_node(self, folder: NodeFolder) -> Iterator[None]:
+        """Have the node in a folder run, with a supervisor of its own."""
+        arguments = _arguments.module("_supervisor", NODE, str(folder.path))
+        process = _processes.start(self.app, arguments, "another.log", self.app.home)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+            _processes.end_all(folder, 10.0)
 
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""

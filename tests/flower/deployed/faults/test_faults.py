@@ -12,7 +12,6 @@ pytest.importorskip("flwr")
 from fedblade.flower import _arguments, _processes, admissions, certificates
 from fedblade.flower._processes import free_ports
 from fedblade.flower._superlink import SuperLink
-from fedblade.flower._supervisor import NODE
 from fedblade.flower.digests import app_digest
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, make_node
 
@@ -30,17 +29,9 @@ def another_node(federation, clients, admitted):
     make_node(folder, settings, app.certificates / certificates.CA_CERTIFICATE)
     admissions.revoke(app, admitted)
     node_id = admissions.admit(app, folder.public_key, [admitted]).node_id
-    with SuperLink(app) as superlink:
-        process = _processes.start(
-            app, _arguments.module("_supervisor", NODE, str(folder.path)), "another.log", app.home
-        )
-        try:
-            wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
-            yield node_id, folder.path
-        finally:
-            process.terminate()
-            process.wait(60)
-            _processes.end_all(folder, 10.0)
+    with SuperLink(app) as superlink, federation.running_node(folder):
+        wait_for(lambda: superlink.nodes()[node_id] == "online", 60)
+        yield node_id, folder.path
 
 
 def stranger(federation, authority, key):
