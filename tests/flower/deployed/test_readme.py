@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
+from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[3]
@@ -55,7 +56,9 @@ def test_they_give_the_model_of_one_process(tmp_path):
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
     def call(words: list[str]) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HUNG_SECONDS
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -11,8 +11,7 @@ from fedblade.flower._flwr_internals import database
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.node_folder import NodeFolder
 from support.patched_processes import patching
-
-from .conftest import wait_for
+from support.processes import wait_for
 
 pytestmark = pytest.mark.slow
 _NEWER = """\
@@ -36,7 +35,7 @@ def test_a_client_that_is_revoked_in_a_round_counts_neither_in_it_nor_later(fede
     federation.hold(0, 2)
     run = federation.run()
     federation.reached(0, 2)
-    wait_for((federation.out / "checkpoints" / "waiting" / "1.safetensors").is_file, 60)
+    wait_for((federation.out / "checkpoints" / "waiting" / "1.safetensors").is_file)
     federation.call("revoke", "--client", "1")
     federation.let_go()
     federation.ended(run)
@@ -106,7 +105,7 @@ def test_a_run_that_flwr_stops_has_a_summary_and_is_resumed_to_the_same_model(fe
     error = federation.ended(run, status=1)
     assert "was stopped" in error
     assert "--resume" in error
-    wait_for((federation.out / "summary.json").is_file, 30)
+    wait_for((federation.out / "summary.json").is_file)
     assert federation.summary()["status"] == "interrupted"
     assert json.loads(federation.events()[-1])["event"] == "stopped"
     assert len(federation.rows()) == 1
@@ -121,7 +120,7 @@ def test_no_message_stays_in_the_database_and_logs_grow_slowly(federation):
     federation.make(rounds=rounds, num_clients=2, clients_per_round=2)
     federation.call("up")
     run = federation.run()
-    wait_for(lambda: len(federation.rows()) >= 2, 120)
+    wait_for(lambda: len(federation.rows()) >= 2)
     early = log_bytes(federation)
     federation.ended(run)
     assert log_bytes(federation) - early < (rounds - 2) * 10_000
