@@ -98,7 +98,7 @@ class Federation(Section):
     num_clients: Positive = 20
     """How many clients there are."""
     clients_per_round: Positive = 10
-    """How many of them train in a round."""
+    """How many clients train in a round."""
     rounds: Positive = 40
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
@@ -200,7 +200,7 @@ class Checkpoint(Section):
 
 
 class Distributed(Section):
-    """How the processes that torchrun starts share a run (docs/scale.md). A single process ignores these settings."""
+    """How the processes of torchrun share a run (docs/how-to-scale.md). A single process ignores these settings."""
 
     order: Literal["any", "fixed"] = "any"
     """How sums are added: fastest first (any: last bits vary), or by ascending client (fixed: as in one process)."""

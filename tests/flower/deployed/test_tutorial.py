@@ -15,7 +15,7 @@ from fedblade.flower.node_folder import NodeFolder
 from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "tutorial-hospitals.md").read_text(encoding="utf-8")
 
 
 def test_the_commands_work_as_written(tmp_path: Path):
