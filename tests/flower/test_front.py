@@ -158,7 +158,8 @@ def test_a_call_that_is_refused_in_the_middle_of_its_body_gets_the_whole_answer(
             time.sleep(0.2)
             caller.sendall(bytes(2**20))
             time.sleep(0.2)
-            return caller.recv(10_000)
+            caller.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: caller.recv(10_000), b""))
 
     async def try_it(listener):
         app = Front("http://127.0.0.1:9", None, lambda _: False).app()
