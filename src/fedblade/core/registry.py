@@ -90,7 +90,11 @@ class Registry:
             return self._entries[name]
         if ":" in name:
             return self._by_reference(name)
-        raise Misconfigured(f"unknown {self.kind} '{name}'.{nearest(name, self._entries)}")
+        kinds = f"{self.kind}es" if self.kind.endswith("s") else f"{self.kind}s"
+        raise Misconfigured(
+            f"unknown {self.kind} '{name}'.{nearest(name, self._entries)} `fedblade list {kinds}` explains all "
+            f"{len(self._entries)}."
+        )
 
     def names(self) -> list[str]:
         """Every name, sorted."""

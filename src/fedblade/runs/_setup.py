@@ -86,10 +86,7 @@ def prepare(
     model: nn.Module | None = None,
     clients: ClientTests | None = None,
 ) -> Setup:
-    """Build a run. `dataset` and `model` are objects that were passed from Python instead of names.
-
-    `clients` is the split if it is known already, such as on a node that has its own data.
-    """
+    """Build a run. `dataset` and `model` are objects from Python; a node that has its own data gives its `clients`."""
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
