@@ -136,7 +136,14 @@ def _hold_out_test(
 
 def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
     """Accuracy first, then the metrics of the configuration, without repetitions."""
-    return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+    names = dict.fromkeys(("accuracy", *config.evaluation.metrics))
+    return tuple(_checked_metric(name, metrics_registry.get(name).build()) for name in names)
+
+
+def _checked_metric(name: str, metric: object) -> Metric:
+    if not isinstance(metric, Metric):
+        raise Misconfigured(f"metric '{name}' returned a {type(metric).__name__}; expected a fedblade.api.Metric.")
+    return metric
 
 
 def _eligible(config: RunConfig, clients: ClientTests, streams: Streams) -> tuple[IntArray, IntArray]:
