@@ -1,21 +1,26 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
 from fedblade.data._dataset import Array, Dataset, Part, to_samples
+from fedblade.data._given_files import INPUT_ENDINGS, TABLE_ENDINGS, Expected, given_files, read_given
 from fedblade.data._hub import allow_downloads
 from fedblade.data._load import load
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
 from fedblade.data._spec import VARIABLE, cache_root
 from fedblade.data._status import find_spec, status
-from fedblade.data._user import IN_NPZ, NAMES, as_dataset
+from fedblade.data._user import as_dataset
+from fedblade.data._user_arrays import IN_NPZ, NAMES
 from fedblade.data._user_labels import Numbering, as_labels
 
 __all__ = [
+    "INPUT_ENDINGS",
     "IN_NPZ",
     "NAMES",
     "RECIPE_NAMES",
+    "TABLE_ENDINGS",
     "VARIABLE",
     "Array",
     "Dataset",
+    "Expected",
     "Numbering",
     "Part",
     "allow_downloads",
@@ -24,7 +29,9 @@ __all__ = [
     "as_labels",
     "cache_root",
     "find_spec",
+    "given_files",
     "load",
+    "read_given",
     "status",
     "to_samples",
 ]
