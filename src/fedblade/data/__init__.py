@@ -1,6 +1,7 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
 from fedblade.data._dataset import Array, Dataset, Part, to_samples
+from fedblade.data._given_files import Expected, given_files, read_given
 from fedblade.data._hub import allow_downloads
 from fedblade.data._load import load
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
@@ -17,6 +18,7 @@ __all__ = [
     "VARIABLE",
     "Array",
     "Dataset",
+    "Expected",
     "Numbering",
     "Part",
     "allow_downloads",
@@ -25,7 +27,9 @@ __all__ = [
     "as_labels",
     "cache_root",
     "find_spec",
+    "given_files",
     "load",
+    "read_given",
     "status",
     "to_samples",
 ]
