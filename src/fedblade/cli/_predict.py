@@ -1,4 +1,4 @@
-"""`fedblade predict`: the labels that a trained model gives to pictures and arrays."""
+"""`fedblade predict`: the labels that a trained model gives to pictures, arrays and tables."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.data import Expected
     from fedblade.runs import TrainedModel
 
 _BATCH = 256
@@ -16,15 +17,15 @@ _BATCH = 256
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of one finished run.")],
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Pictures, .npy or .npz arrays, or folders of them.")
+        list[Path], typer.Argument(metavar="FILE...", help="Pictures, .npy or .npz arrays, folders of them, or tables.")
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a list of objects, with the probabilities of all classes.")
     ] = False,
 ) -> None:
-    """Print the label and its probability for each picture, or for each row of an array.
+    """Print the label and its probability for each picture, or for each row of an array or table.
 
-    Inputs must be like those of training in size, channels and scale.
+    Inputs must be like those of training in size, channels and scale; a table (.csv, .parquet) needs its columns.
 
     Example: fedblade predict runs/mine digits/*.png
     """
@@ -42,20 +43,31 @@ def predict(
 
 def _predictions(model: "TrainedModel", paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """A row for each input, in the order of the files; a part of a file at a time goes through the model."""
-    from fedblade.data import Expected, given_files, read_given
+    from fedblade.data import Expected
     from fedblade.exports import class_names, require_global_model
 
     run = model.read_record()
     require_global_model(run)
-    expected, labels = Expected.of(model.facts, run.config.get("dataset", {})), class_names(model.facts)
+    labels = class_names(model.facts)
+    for name, chance in _chances(model, paths, Expected.of(model.facts, run.config.get("dataset", {}))):
+        best = max(range(len(chance)), key=chance.__getitem__)
+        by_class = dict(zip(labels, chance, strict=True))
+        yield {"file": name, "label": labels[best], "probability": chance[best], "probabilities": by_class}
+
+
+def _chances(model: "TrainedModel", paths: Sequence[Path], expected: "Expected") -> Iterator[tuple[str, list[float]]]:
+    """The name and the probabilities of all classes for each input."""
+    from fedblade.data import given_files, read_given
+
     for file in given_files(paths):
+        if model.facts.get("encoding") is not None:
+            rows = _probabilities(model, file, file)
+            yield from ((f"{file}[{row}]", chance) for row, chance in enumerate(rows))
+            continue
         inputs, names = read_given(file, expected)
         for start in range(0, len(inputs), _BATCH):
             chances = _probabilities(model, inputs[start : start + _BATCH], file)
-            for name, chance in zip(names[start:], chances, strict=False):
-                best = max(range(len(chance)), key=chance.__getitem__)
-                by_class = dict(zip(labels, chance, strict=True))
-                yield {"file": name, "label": labels[best], "probability": chance[best], "probabilities": by_class}
+            yield from zip(names[start:], chances, strict=False)
 
 
 def _probabilities(model: "TrainedModel", inputs: Any, file: Path) -> list[list[float]]:

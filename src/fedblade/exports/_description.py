@@ -35,6 +35,7 @@ def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[s
         "output": {"name": "logits", "shape": ["batch", facts["num_classes"]], "probabilities": "softmax(logits)"},
         "class_names": network.class_names,
         "label_values": facts.get("label_values"),
+        "table": facts.get("encoding"),
         "model": _without_empty(run.config.get("model")) or {"name": without_folders(run.part("model"))},
         "method": without_folders(run.part("method")),
         "dataset": without_folders(run.part("dataset")),
