@@ -17,7 +17,7 @@ def test_a_table_is_trained_on_and_predicted_for(cli, tmp_path):
     assert "dataset.label=NAME" in cli("run", *few).mistake()
     cli("run", *few, "--set", "dataset.label=outcome", "--out", "mine").done()
 
-    predicted = json.loads(cli("predict", "mine", "a.csv", "--json").done())
+    predicted = json.loads(cli("predict", "mine", "a.csv", "--json").done().out)
     assert len(predicted) == 80
     assert {row["label"] for row in predicted} <= {"ill", "well"}
     (tmp_path / "b.csv").write_text("x,label\n1,2\n")
