@@ -15,7 +15,7 @@ from fedblade.data._source import Array
 ARRAY_ENDINGS = (".npy", ".npz")
 INPUT_ENDINGS = frozenset({*ENDINGS, *ARRAY_ENDINGS})
 """Files in a folder that a model of arrays or pictures reads."""
-TABLE_ENDINGS = frozenset({".csv", ".parquet"})
+TABLE_ENDINGS = frozenset({".csv", ".tsv", ".parquet"})
 """Files in a folder that a model of a table reads."""
 _NAMES_IN_NPZ = ("x", "inputs", "x_test")
 _BYTES = 255.0
