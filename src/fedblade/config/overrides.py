@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
@@ -32,6 +33,7 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     config: Raw = copy.deepcopy(dict(tables))
     per_method = config.pop("methods", {})
     others = dict(overrides)
+    clients = clients_from_python(others)
     for kind in NAMED:
         names = [others.pop(key) for key in (kind, f"{kind}.name") if key in others]
         if names:
@@ -43,6 +45,8 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     for path, value in paths.items():
         _set(config, path, value)
     _refuse_unused_epochs(config, paths)
+    named = {kind for kind in NAMED if kind in overrides or f"{kind}.name" in overrides}
+    settle_population(tables, config, paths.keys() | named, clients)
     return config
 
 

@@ -38,6 +38,12 @@ UNIFORM = "uniform"
 """The participation of a run that names none."""
 HELD_BY_NODES = "nodes"
 """The name of the partition of a run whose nodes have their own data: there is no data set to divide."""
+NOTES = "notes"
+"""The key of `Notes` in tables."""
+
+
+class Notes(tuple[str, ...]):
+    """Lines for the user on settings that the library has changed; in tables, but in no file."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class ChosenPart:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that determines the result of a run, except the data."""
+    """Everything that determines the result of a run, except the data; and `notes` for the user."""
 
     general: General
     dataset: ChosenPart
@@ -95,6 +101,7 @@ class RunConfig:
     stop: Stop
     checkpoint: Checkpoint
     distributed: Distributed
+    notes: tuple[str, ...] = ()
 
     def build_method(self) -> Method:
         """The method with its knobs."""
@@ -130,6 +137,9 @@ class RunConfig:
 
 def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     """Check nested tables (of a file, a preset or a run folder) and fill in every default."""
+    notes = tables.get(NOTES)
+    if isinstance(notes, Notes):
+        tables = {key: value for key, value in tables.items() if key != NOTES}
     check_keys("", tables, (*General.model_fields, *ORDER))
     check_tables(tables)
     general = validate(General, {key: value for key, value in tables.items() if key in General.model_fields}, "")
@@ -140,7 +150,8 @@ def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     parts["participation"], _ = _choose_part("participation", {"name": UNIFORM, **tables.get("participation", {})})
     composition, knobs = _choose_method(dict(tables.get("method", {})))
     _check_cohort(fixed["federation"])
-    return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)
+    noted = {NOTES: tuple(notes)} if isinstance(notes, Notes) else {}
+    return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts, **noted)
 
 
 def check_tables(tables: Mapping[str, Any]) -> None:

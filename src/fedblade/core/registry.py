@@ -13,7 +13,7 @@ import pkgutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,13 +32,15 @@ class Entry:
 
     `revision` counts the changes of the part's results, rounding aside. A run stores the revisions of its parts, so
     that results of an older revision are never taken for results of this one. If a change concerns only some values of
-    the knobs, `revision` is a function of the knobs.
+    the knobs, `revision` is a function of the knobs. A data set that comes divided among clients has `clients`, which
+    gives their names from the knobs.
     """
 
     name: str
     make: Callable[..., Any]
     info: Mapping[str, str] = field(default_factory=dict)
     revision: Revision = 0
+    clients: Callable[..., Sequence[str]] | None = None
 
     def revision_for(self, knobs: Mapping[str, Any]) -> int:
         """The revision of the part with these knobs."""
@@ -64,10 +66,17 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._loaded = False
 
-    def register(self, name: str | None = None, *, revision: Revision = 0, **info: str) -> Callable[[F], F]:
+    def register(
+        self,
+        name: str | None = None,
+        *,
+        revision: Revision = 0,
+        clients: Callable[..., Sequence[str]] | None = None,
+        **info: str,
+    ) -> Callable[[F], F]:
         """Decorator that registers a function under its own name, or under `name`.
 
-        Raise `revision` by one with every change of the part's results; see `Entry`.
+        Raise `revision` by one with every change of the part's results; see `Entry`, also for `clients`.
         """
 
         def add(make: F) -> F:
@@ -78,7 +87,7 @@ class Registry:
                     f"{self.kind} '{key}' is registered twice: by {known.make.__module__} and by {make.__module__}. "
                     f"Give one of them another name."
                 )
-            self._entries[key] = Entry(key, make, info, revision)
+            self._entries[key] = Entry(key, make, info, revision, clients)
             return make
 
         return add

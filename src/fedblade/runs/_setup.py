@@ -119,7 +119,7 @@ def prepare(
         metrics=metrics,
         start=start,
         diagnostics_every=diagnostics_rhythm(config, problem, start, planner, metrics, len(order)),
-        notes=(*dataset.notes, *model_notes, *engine_notes),
+        notes=(*config.notes, *dataset.notes, *model_notes, *engine_notes),
     )
 
 
