@@ -1,4 +1,4 @@
-"""Everything that a person who extends this library imports; docs/stability.md says what that promises.
+"""Everything that a person who extends this library imports; docs/reference-stability.md says what that promises.
 
 - A method: `Method`, `Phase`, `Sgd`, `Lookahead`, `Exchange`, `PersonalModel`; `fedavg` is the one to start from.
 - A loss: `Term`, `FeatureTerm`, `GradientTerm`, `TermValue`, `Teacher`, `TeacherOutput`, and what it sees: `StepView`.

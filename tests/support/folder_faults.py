@@ -1,4 +1,4 @@
-"""What people and disks do to the files of a run folder, and what docs/run-folder.md says of it."""
+"""What people and disks do to the files of a run folder, and what docs/reference-run-folder.md says of it."""
 
 import random
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "run-folder.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference-run-folder.md"
 NEWEST, EARLIER = "checkpoints/round-N.safetensors (newest)", "checkpoints/round-N.safetensors (earlier)"
 STATES = "checkpoints/clients/*.states"
 RUN_FOLDER = "the run folder"

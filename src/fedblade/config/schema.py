@@ -205,7 +205,7 @@ class Checkpoint(Section):
 
 
 class Distributed(Section):
-    """How the processes that torchrun starts share a run (docs/scale.md). A single process ignores these settings."""
+    """How the processes of torchrun share a run (docs/how-to-scale.md). A single process ignores these settings."""
 
     order: Literal["any", "fixed"] = "any"
     """How sums are added: fastest first (any: last bits vary), or by ascending client (fixed: as in one process)."""

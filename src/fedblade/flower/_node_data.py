@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.data import IN_NPZ, NAMES, Array, Dataset, Numbering, as_dataset, as_labels
+from fedblade.data import Array, Dataset, Numbering, as_dataset, as_labels
+from fedblade.data.own_files import ENDINGS, QuotesData, dataset_of, is_own_file, read_own_file
 from fedblade.partitions import ClientTests, Reported
 
 DATA = "data"
-"""Key of a node's configuration: an `.npz` file, `FILE.py:function`, or `module:function` for an installed module.
-Without it, every client uses its share."""
+"""Key of a node's configuration: a file that is read (`ENDINGS`), `FILE.py:function`, or `module:function` for an
+installed module. Without it, every client uses its share."""
 
 
 def own_dataset(source: str, num_classes: int) -> Dataset:
@@ -28,10 +29,18 @@ def own_dataset(source: str, num_classes: int) -> Dataset:
     A function has no parameters and returns what `fedblade.run` accepts as a data set. The current folder of the node's
     process plays no part.
     """
-    if source.endswith(".npz"):
-        return replace(_as_dataset(_read(source), num_classes), source=IN_NPZ)
+    if is_own_file(source):
+        return _from_file(source, num_classes)
     with _hiding_error_texts(source):
         return _as_dataset(_call(source), num_classes)
+
+
+def _from_file(path: str, num_classes: int) -> Dataset:
+    """The samples of a file. An error that repeats values of the file stays on the node."""
+    try:
+        return dataset_of(read_own_file(path), partial(_number, num_classes))
+    except QuotesData as error:
+        raise Misconfigured(f"{DATA} = '{path}' cannot be used as it is. The node's log says why.") from error
 
 
 @contextlib.contextmanager
@@ -79,31 +88,13 @@ def _check_classes(given: Array, num_classes: int) -> NDArray[np.int64]:
     return labels
 
 
-def _read(path: str) -> tuple[Any, ...]:
-    """The arrays of a file."""
-    if not Path(path).is_file():
-        raise Misconfigured(f"'{path}' does not exist. Give the path of an .npz file with {', '.join(NAMES)}.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in NAMES if name in archive}
-    except Exception as error:  # a file can be broken in any way, and the error's text may repeat parts of it
-        raise Misconfigured(
-            f"'{path}' cannot be read as an .npz file of plain arrays ({type(error).__name__}). Write it with "
-            f"numpy.savez, with {', '.join(NAMES)} as arrays of numbers."
-        ) from error
-    missing = [name for name in NAMES if name not in arrays]
-    if missing:
-        raise Misconfigured(f"'{path}' has no array '{missing[0]}'; expected {', '.join(NAMES)}.")
-    return tuple(arrays[name] for name in NAMES)
-
-
 def _call(source: str) -> Any:
     """The result of a user's function; its errors are not caught here."""
     module, colon, function = source.rpartition(":")
     if not colon:
         raise Misconfigured(
-            f"{DATA} = '{source}' is neither an .npz file nor FILE.py:function nor module:function. Give one of them, "
-            f"such as /path/to/ward.py:samples."
+            f"{DATA} = '{source}' is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor "
+            f"module:function. Give one of them, such as /path/to/ward.py:samples."
         )
     found = _module_in_file(Path(module), source) if module.endswith(".py") else _installed_module(module, source)
     if not hasattr(found, function):

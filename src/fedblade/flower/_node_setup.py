@@ -14,6 +14,7 @@ from fedblade.core.cohort import Cohort
 from fedblade.core.state import ServerState, unflatten
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree, tree_digest
+from fedblade.data.own_files import is_own_file
 from fedblade.flower._node_data import own_clients, own_dataset
 from fedblade.flower._node_errors import NodeError, failing_with
 from fedblade.runs import Setup, diagnostic_request, prepare
@@ -39,7 +40,7 @@ class OwnData:
     def of(client: int, source: str) -> "OwnData":
         """The data with the present state of their file."""
         try:
-            found = Path(source).stat() if source.endswith(".npz") else None
+            found = Path(source).stat() if is_own_file(source) else None
         except OSError:  # whoever reads the file says what is wrong
             found = None
         return OwnData(client, source, () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino))

@@ -85,7 +85,7 @@ def _num_clients(app: AppFolder) -> int:
         raise Misconfigured(
             'flower.data is "nodes", and nodes of a local federation have no data of their own. Set flower.data = '
             f'"shares" in {CONFIG} to give them shares of dataset.name, or deploy the app to nodes that have data: '
-            "fedblade flower serve, and fedblade flower join --data, as docs/flower.md shows."
+            "fedblade flower serve, and fedblade flower join --data, as docs/tutorial-hospitals.md shows."
         )
     return config.federation.num_clients
 

@@ -37,19 +37,19 @@ def run(
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
     `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets
-    (docs/own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear layer
-    with one output per class becomes the head (docs/own-models.md). `Result.model.predict` takes inputs in the form of
-    the training data and gives labels of the training data.
+    (docs/how-to-own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear
+    layer with one output per class becomes the head (docs/how-to-own-models.md). `Result.model.predict` takes inputs in
+    the form of the training data and gives labels of the training data.
 
     The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
     functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds
-    (docs/life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run, and `profile=True` writes where
+    (docs/explain-life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run; `profile=True` says where
     the time goes. In a script that torchrun starts, all processes share the run and get the same result.
 
     Without `out` nothing is written, and Ctrl-C ends the run with the result of the rounds so far. `resume=True` goes
     on with the run in `out`. If no preset or file is given, the keys change its configuration as far as it may change
-    (docs/run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder beside `out`.
-    `restart=True` moves what is in `out` aside and starts again.
+    (docs/reference-run-folder.md). With `from_round=N` the run goes on from an earlier round, in a new folder beside
+    `out`. `restart=True` moves what is in `out` aside and starts again.
     """
     listener = _former_listener(overrides) if "watcher" in overrides else listener
     given = take_objects(overrides)

@@ -69,7 +69,8 @@ class TrainedModel(nn.Module):
         It takes `normalise(inputs)` and returns logits, and is in evaluation mode. The trained head is in the place of
         the last layer that was cut off. Without such a layer the module has the parts `body` and `head`. Heads are
         layers of `torch.nn`: a linear layer where logits are linear in the features, otherwise an `nn.Sequential` of
-        `nn.Linear` and `nn.RMSNorm`. What a method does not train has `requires_grad=False` (docs/own-models.md).
+        `nn.Linear` and `nn.RMSNorm` (docs/how-to-own-models.md). What a method does not train has
+        `requires_grad=False`.
         """
         return plain_module(self._network, *(self._tree(kind) for kind in ("params", "buffers", "fixed")))
 

@@ -16,7 +16,7 @@ from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[3] / "docs" / "flower-operations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to-operate-a-federation.md").read_text(encoding="utf-8")
 
 
 def test_the_commands_work_as_written(tmp_path: Path):

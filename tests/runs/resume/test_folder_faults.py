@@ -1,6 +1,6 @@
 """Every file of a run folder is edited, removed, swapped, cut off and flipped: no result changes without a word.
 
-What each fault leads to is a table in docs/run-folder.md, which these tests read.
+What each fault leads to is a table in docs/reference-run-folder.md, which these tests read.
 """
 
 import os

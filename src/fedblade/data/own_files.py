@@ -1,0 +1,111 @@
+"""A user's own files as samples: the one reader of data sets, of folders with a file per client, and of nodes.
+
+The way of a file: `read_own_file`, then `hold_out_test` where the file has no test samples, then `encoded` over the
+samples of all clients together, then `dataset_of` (or the arrays themselves, where several clients become one data
+set). Only `encoded` looks at several clients at once, and it adds up sums of their training samples alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedblade.core.errors import Misconfigured
+from fedblade.data._dataset import Array, Dataset
+from fedblade.data._own_samples import OwnSamples, QuotesData, ReadSettings
+from fedblade.data._read_npz import read_npz
+from fedblade.data._user import as_dataset
+from fedblade.data._user_labels import Numbering, number_labels
+
+__all__ = [
+    "ENDINGS",
+    "OwnSamples",
+    "QuotesData",
+    "ReadSettings",
+    "dataset_of",
+    "encoded",
+    "hold_out_test",
+    "is_own_file",
+    "read_own_file",
+]
+
+TEST_SHARE = 0.2
+"""The share of samples that is held out where no test samples are given."""
+_SPLIT_SEED = 2024
+
+
+@dataclass(frozen=True)
+class _Format:
+    """The reader of files with an ending, and what such a file holds."""
+
+    read: Callable[[Path, ReadSettings], OwnSamples]
+    holds: str
+
+
+_FORMATS = {
+    ".npz": _Format(read_npz, "arrays x_train, y_train, x_test, y_test"),
+}
+ENDINGS = tuple(_FORMATS)
+"""Endings of the files that are read."""
+
+
+def is_own_file(path: str | Path) -> bool:
+    """Whether a path ends as a file that is read; the file may be missing."""
+    return Path(path).suffix.lower() in _FORMATS
+
+
+def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> OwnSamples:
+    """The samples of one file, before labels are numbered and before a table is encoded.
+
+    An error whose text repeats values of the file is a `QuotesData`.
+    """
+    file = Path(path).expanduser()
+    known = _FORMATS.get(file.suffix.lower())
+    if known is None:
+        endings = ", ".join(f"{ending} ({known.holds})" for ending, known in _FORMATS.items())
+        raise Misconfigured(f"'{path}' has the ending '{file.suffix}'; the endings that are read are {endings}.")
+    if file.is_dir():
+        raise Misconfigured(f"'{path}' is a folder; expected a file with {known.holds}. Give the path of a file.")
+    if not file.is_file():
+        raise Misconfigured(f"'{path}' does not exist. Give the path of a file with {known.holds}.")
+    return known.read(file, settings or ReadSettings())
+
+
+def hold_out_test(samples: OwnSamples, share: float = TEST_SHARE) -> OwnSamples:
+    """The samples with a test part: as given, else a share of the training samples, drawn always in the same way."""
+    if samples.x_test is not None:
+        return samples
+    count = len(samples.y)
+    if count < 2:
+        raise Misconfigured(
+            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
+            f"expected at least 2. Add samples, or give test samples."
+        )
+    order = np.random.default_rng(_SPLIT_SEED).permutation(count)
+    cut = min(max(1, round(share * count)), count - 1)
+    test, train = np.sort(order[:cut]), np.sort(order[cut:])
+    note = f"test: none given, so {cut:,} of {count:,} samples are held out, drawn at random and always the same"
+    return replace(
+        samples,
+        x=samples.x[train],
+        y=samples.y[train],
+        x_test=samples.x[test],
+        y_test=samples.y[test],
+        notes=(*samples.notes, note),
+    )
+
+
+def encoded(clients: Sequence[OwnSamples]) -> list[OwnSamples]:
+    """The samples of all clients with arrays in the place of tables, all encoded alike.
+
+    Every client has its test part. Columns are encoded by sums over the training samples of all clients.
+    """
+    return list(clients)
+
+
+def dataset_of(samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
+    """The data set of one file or one client alone; without a test part, a share of the samples becomes one."""
+    (whole,) = encoded([hold_out_test(samples)])
+    dataset = as_dataset((whole.x, whole.y, whole.x_test, whole.y_test), number)
+    return replace(dataset, source=whole.source, notes=(*dataset.notes, *whole.notes))
