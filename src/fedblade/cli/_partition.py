@@ -34,16 +34,16 @@ def partition(
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
-    from fedblade.runs import load_config, split_clients, split_training_data
+    from fedblade.runs import load_config, named_dataset, split_clients, split_training_data
 
     _check_files(plot, save, compare=compare)
     changes = opt.overrides(assignments, seed=seed)
     config, _ = load_config(source, changes, where or ())
     if compare:
         refuse_knobs(config, changes)
-        compare_splits(config, config.dataset.make())
+        compare_splits(config, named_dataset(config))
         return
-    dataset = config.dataset.make()
+    dataset = named_dataset(config)
     split = split_clients(config, dataset).train
     _print_split(split, config.federation.clients_per_round)
     if plot is not None:

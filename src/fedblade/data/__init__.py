@@ -1,5 +1,6 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
+from fedblade.data._clients import ClientData
 from fedblade.data._dataset import Array, Dataset, Part, to_samples
 from fedblade.data._hub import allow_downloads
 from fedblade.data._load import load
@@ -15,6 +16,7 @@ __all__ = [
     "RECIPE_NAMES",
     "VARIABLE",
     "Array",
+    "ClientData",
     "Dataset",
     "Numbering",
     "Part",

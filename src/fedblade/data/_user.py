@@ -53,10 +53,10 @@ def _four_arrays(given: object) -> tuple[tuple[Array, Array, Array, Array], tupl
     items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
     if len(items) == 2 and all(hasattr(item, "__len__") and hasattr(item, "__getitem__") for item in items):
         train, test = (read_items(dataset) for dataset in items)
-        x, x_test = (_as_array("inputs", part.inputs) for part in (train, test))
+        x, x_test = (as_array("inputs", part.inputs) for part in (train, test))
         return (x, train.labels, x_test, test.labels), (train, test)
     if len(items) == 4:
-        x, y, x_test, y_test = (_as_array(name, item) for name, item in zip(NAMES, items, strict=True))
+        x, y, x_test, y_test = (as_array(name, item) for name, item in zip(NAMES, items, strict=True))
         return (x, y, x_test, y_test), None
     raise Misconfigured(
         f"dataset is a {type(given).__name__}; expected a name, a fedblade.data.Dataset, four arrays "
@@ -64,7 +64,8 @@ def _four_arrays(given: object) -> tuple[tuple[Array, Array, Array, Array], tupl
     )
 
 
-def _as_array(name: str, given: Any) -> Array:
+def as_array(name: str, given: Any) -> Array:
+    """Numbers that a user gave, as an array in the byte order of the machine."""
     try:
         array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset
+from fedblade.data._hold_out import hold_out_test
 from fedblade.data._own_samples import OwnSamples, QuotesData, ReadSettings
 from fedblade.data._read_npz import read_npz
 from fedblade.data._user import as_dataset
@@ -29,10 +28,6 @@ __all__ = [
     "is_own_file",
     "read_own_file",
 ]
-
-TEST_SHARE = 0.2
-"""The share of samples that is held out where no test samples are given."""
-_SPLIT_SEED = 2024
 
 
 @dataclass(frozen=True)
@@ -72,30 +67,6 @@ def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> Own
     return known.read(file, settings or ReadSettings())
 
 
-def hold_out_test(samples: OwnSamples, share: float = TEST_SHARE) -> OwnSamples:
-    """The samples with a test part: as given, else a share of the training samples, drawn always in the same way."""
-    if samples.x_test is not None:
-        return samples
-    count = len(samples.y)
-    if count < 2:
-        raise Misconfigured(
-            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
-            f"expected at least 2. Add samples, or give test samples."
-        )
-    order = np.random.default_rng(_SPLIT_SEED).permutation(count)
-    cut = min(max(1, round(share * count)), count - 1)
-    test, train = np.sort(order[:cut]), np.sort(order[cut:])
-    note = f"test: none given, so {cut:,} of {count:,} samples are held out, drawn at random and always the same"
-    return replace(
-        samples,
-        x=samples.x[train],
-        y=samples.y[train],
-        x_test=samples.x[test],
-        y_test=samples.y[test],
-        notes=(*samples.notes, note),
-    )
-
-
 def encoded(clients: Sequence[OwnSamples]) -> list[OwnSamples]:
     """The samples of all clients with arrays in the place of tables, all encoded alike.
 
@@ -104,8 +75,21 @@ def encoded(clients: Sequence[OwnSamples]) -> list[OwnSamples]:
     return list(clients)
 
 
-def dataset_of(samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
-    """The data set of one file or one client alone; without a test part, a share of the samples becomes one."""
-    (whole,) = encoded([hold_out_test(samples)])
+def dataset_of(
+    samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels, key: tuple[int, int] = (0, 0)
+) -> Dataset:
+    """The data set of one file or one client alone; without a test part, a fifth of the samples becomes one.
+
+    `key` is the seed and the number of the client that draw the fifth.
+    """
+    count, given = len(samples.y), samples.x_test is not None
+    if not given and count < 2:
+        raise Misconfigured(
+            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
+            f"expected at least 2. Add samples, or give test samples."
+        )
+    (whole,) = encoded([hold_out_test(samples, key)])
     dataset = as_dataset((whole.x, whole.y, whole.x_test, whole.y_test), number)
-    return replace(dataset, source=whole.source, notes=(*dataset.notes, *whole.notes))
+    held = f"test: none given, so {len(dataset.test):,} of {count:,} samples are held out, drawn at random"
+    notes = (*dataset.notes, *whole.notes, *(() if given else (held,)))
+    return replace(dataset, source=whole.source, notes=notes)

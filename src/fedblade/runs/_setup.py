@@ -19,7 +19,7 @@ from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Stream, Streams
-from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
+from fedblade.data import Dataset, apply_recipe, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
 from fedblade.runs._claims import Claims
@@ -29,7 +29,7 @@ from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
 from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
-from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
+from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, named_dataset, split_clients
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def prepare(
 
     `clients` is the split if it is known already, such as on a node that has its own data.
     """
-    dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
+    dataset = named_dataset(config) if dataset is None else dataset
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
