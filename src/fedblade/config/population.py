@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fedblade.config.run_config import FROM_PYTHON, NOTES, Notes, is_registered
+from fedblade.config.run_config import FROM_PYTHON, is_registered
 from fedblade.config.schema import unseen_clients
-from fedblade.config.settings import REGISTRIES, Raw, lookup, setting
+from fedblade.config.settings import NOTES, REGISTRIES, Notes, Raw, lookup, setting
 from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural, short_listing
 
@@ -82,7 +82,7 @@ def _lower_cohort(before: Mapping[str, Any], config: Raw, keys: Collection[str])
     cohort, there = setting(config, _COHORT), _available(config)
     stated = lookup(before, _COHORT)
     contradictory = stated is not None and _exceeds(stated, _available(before))
-    if _COHORT in keys or contradictory or not _exceeds(cohort, there):
+    if there is None or _COHORT in keys or contradictory or not _exceeds(cohort, there):
         return
     config.setdefault("federation", {})["clients_per_round"] = there
     config[NOTES] = Notes(

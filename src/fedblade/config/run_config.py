@@ -25,7 +25,7 @@ from fedblade.config.schema import (
     Section,
     Stop,
 )
-from fedblade.config.settings import REGISTRIES
+from fedblade.config.settings import NOTES, REGISTRIES, Notes
 from fedblade.config.validation import check_keys, knob_model, plain, unknown_knob, validate
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
@@ -38,12 +38,6 @@ UNIFORM = "uniform"
 """The participation of a run that names none."""
 HELD_BY_NODES = "nodes"
 """The name of the partition of a run whose nodes have their own data: there is no data set to divide."""
-NOTES = "notes"
-"""The key of `Notes` in tables."""
-
-
-class Notes(tuple[str, ...]):
-    """Lines for the user on settings that the library has changed; in tables, but in no file."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +134,7 @@ def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     notes = tables.get(NOTES)
     if isinstance(notes, Notes):
         tables = {key: value for key, value in tables.items() if key != NOTES}
+        return replace(complete_config(tables), notes=tuple(notes))
     check_keys("", tables, (*General.model_fields, *ORDER))
     check_tables(tables)
     general = validate(General, {key: value for key, value in tables.items() if key in General.model_fields}, "")
@@ -150,8 +145,7 @@ def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     parts["participation"], _ = _choose_part("participation", {"name": UNIFORM, **tables.get("participation", {})})
     composition, knobs = _choose_method(dict(tables.get("method", {})))
     _check_cohort(fixed["federation"])
-    noted = {NOTES: tuple(notes)} if isinstance(notes, Notes) else {}
-    return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts, **noted)
+    return RunConfig(general=general, method=composition, method_knobs=knobs, **fixed, **parts)
 
 
 def check_tables(tables: Mapping[str, Any]) -> None:

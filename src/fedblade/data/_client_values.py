@@ -82,8 +82,8 @@ def _client_value(value: object) -> ClientValue:
     if len(parts) not in (2, 4) or any(map(_is_torch_dataset, parts)):
         form = f"{len(parts)} values" if parts else f"a {type(value).__name__}"
         raise Misconfigured(f"its data are {form}; expected {_EXPECTED}.")
-    arrays = [as_array(name, part) for name, part in zip(NAMES, parts, strict=False)]
-    return _checked(OwnSamples(*arrays))
+    x, y, *test = (as_array(name, part) for name, part in zip(NAMES, parts, strict=False))
+    return _checked(OwnSamples(x, y, *(test or (None, None))))
 
 
 def _is_torch_dataset(value: object) -> bool:

@@ -99,9 +99,9 @@ def _join_arrays(clients: Mapping[str, OwnSamples], seed: int) -> tuple[Dataset,
     parts = encoded([hold_out_test(samples, (seed, k)) for k, samples in enumerate(clients.values())])
     check_arrays(dict(zip(clients, parts, strict=True)))
     columns = zip(*((part.x, part.y, part.x_test, part.y_test) for part in parts), strict=True)
-    whole = as_dataset(tuple(np.concatenate(cast(Any, column)) for column in columns))
+    whole = as_dataset(tuple(np.concatenate(cast("Any", column)) for column in columns))
     notes = dict.fromkeys(note for part in parts for note in part.notes)
-    sizes = [len(part.y) for part in parts], [len(cast(Any, part.y_test)) for part in parts]
+    sizes = [len(part.y) for part in parts], [len(cast("Any", part.y_test)) for part in parts]
     return replace(whole, notes=(*whole.notes, *notes)), sizes
 
 
@@ -117,7 +117,10 @@ def _as_arrays(name: str, value: ClientValue) -> OwnSamples:
                 "its torch dataset draws random numbers, and other clients have arrays; expected one form. Give torch "
                 "datasets for all clients, or leave the random transforms out."
             )
-    return OwnSamples(*(array for part in parts for array in (part.inputs, part.labels)))
+    train, test = parts[0], parts[1] if len(parts) > 1 else None
+    return OwnSamples(
+        train.inputs, train.labels, None if test is None else test.inputs, None if test is None else test.labels
+    )
 
 
 def _join_items(clients: Mapping[str, TorchSamples], seed: int) -> tuple[Dataset, Sizes]:
@@ -129,7 +132,7 @@ def _join_items(clients: Mapping[str, TorchSamples], seed: int) -> tuple[Dataset
         if test is None:
             with naming(name):
                 kept, held = held_out_positions(read_items(train).labels, (seed, k))
-            train, test = (Subset(samples.train, cast(Any, positions.tolist())) for positions in (kept, held))
+            train, test = (Subset(samples.train, cast("Any", positions.tolist())) for positions in (kept, held))
         trains.append(train)
         tests.append(test)
     whole = as_dataset((ConcatDataset(trains), ConcatDataset(tests)))
@@ -139,7 +142,9 @@ def _join_items(clients: Mapping[str, TorchSamples], seed: int) -> tuple[Dataset
 def _join_datasets(clients: Mapping[str, Dataset]) -> tuple[Dataset, Sizes]:
     """Data sets of equal form one after another; they are taken at their word."""
     check_datasets(clients)
-    train, test = (_joined(parts) for parts in zip(*((each.train, each.test) for each in clients.values()), strict=True))
+    train, test = (
+        _joined(parts) for parts in zip(*((each.train, each.test) for each in clients.values()), strict=True)
+    )
     ranges = [each.value_range for each in clients.values() if each.value_range is not None]
     whole = replace(
         next(iter(clients.values())),

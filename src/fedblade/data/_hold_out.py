@@ -33,6 +33,4 @@ def hold_out_test(samples: OwnSamples, key: tuple[int, int] = (0, 0)) -> OwnSamp
     if samples.x_test is not None:
         return samples
     train, test = held_out_positions(samples.y, key)
-    return replace(
-        samples, x=samples.x[train], y=samples.y[train], x_test=samples.x[test], y_test=samples.y[test]
-    )
+    return replace(samples, x=samples.x[train], y=samples.y[train], x_test=samples.x[test], y_test=samples.y[test])

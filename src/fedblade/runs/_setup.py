@@ -1,6 +1,7 @@
 """From a configuration to everything that a run needs: data, split, network, problem, planner, engine."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -29,7 +30,13 @@ from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
 from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
-from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, named_dataset, split_clients
+from fedblade.runs._split import (
+    choose_evaluated_clients,
+    client_names,
+    hold_out_validation,
+    named_dataset,
+    split_clients,
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,11 @@ class Setup:
     def accuracy(self) -> Metric:
         """The metric `accuracy`, which every run measures."""
         return self.metrics[0]
+
+    @cached_property
+    def client_names(self) -> tuple[str, ...] | None:
+        """The names of the clients; None if they have only numbers."""
+        return client_names(self.dataset, self.clients.train)
 
     @property
     def personal_test_samples(self) -> Samples:

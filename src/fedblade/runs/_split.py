@@ -55,6 +55,13 @@ def hold_out_validation(config: RunConfig, clients: ClientTests) -> tuple[Client
     return held_out, shuffled(config.general.seed, held_out.order)
 
 
+def client_names(dataset: Dataset, split: Parts) -> tuple[str, ...] | None:
+    """The names of the clients, if each client is a group of the data and the groups have names."""
+    if split.groups is None or dataset.group_names is None:
+        return None
+    return tuple(dataset.group_names[group] for group in split.groups)
+
+
 def shuffled(seed: int, indices: IntArray) -> IntArray:
     """The samples in a fixed random order. Every batch then mixes classes, which batch statistics depend on."""
     return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
