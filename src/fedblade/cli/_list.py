@@ -1,7 +1,7 @@
 """`fedblade list`: the parts of the library by kind, and the presets."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,43 +17,67 @@ KINDS = (
     "metrics",
     "engines",
     "regularisers",
+    "settings",
 )
 
 
 def list_(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="What to list; the kinds are named above.")],
+    word: Annotated[str, typer.Argument(metavar="[WORD]", help="List only what has this word in its line.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
 ) -> None:
     """List the parts of one kind: methods, losses, heads, models, datasets, partitions, participations, and so on.
 
-    Further kinds are presets, metrics, engines and regularisers.
+    Further kinds are presets, metrics, engines, regularisers and settings: every key of a configuration.
     """
     if kind not in KINDS:
         from fedblade.core.errors import Misconfigured, nearest
 
         raise Misconfigured(f"there is no kind '{kind}' to list.{nearest(kind, KINDS)}")
-    rows = {"presets": _presets, "engines": _engines}.get(kind, lambda: _parts(kind))()
+    rows = {"presets": _presets, "engines": _engines, "settings": _settings}.get(kind, lambda: _parts(kind))()
+    chosen = [row for row in rows if _has(row, word)]
+    if word and not chosen:
+        from fedblade.core.errors import Misconfigured
+
+        raise Misconfigured(f"no line of `fedblade list {kind}` has the word '{word}'. Try a part of the word.")
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        typer.echo(f"{row['name']:<{width}}  {row['summary']}")
+        typer.echo(json.dumps(chosen, indent=2, ensure_ascii=False))
+    elif kind == "settings":
+        from fedblade.cli._settings import settings_text
+
+        typer.echo(settings_text(chosen))
+    else:
+        width = max((len(row["name"]) for row in chosen), default=0)
+        for row in chosen:
+            typer.echo(f"{row['name']:<{width}}  {row['summary']}")
 
 
-def _presets() -> list[dict[str, str]]:
+def _has(row: dict[str, Any], word: str) -> bool:
+    """Whether a word is in a row; upper and lower case are the same."""
+    return any(word.lower() in str(value).lower() for value in row.values())
+
+
+def _settings() -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from fedblade.config.reference import all_settings
+
+    return [asdict(setting) for setting in all_settings()]
+
+
+def _presets() -> list[dict[str, Any]]:
     from fedblade.presets.catalogue import preset_names, preset_summary
 
     return [{"name": name, "summary": preset_summary(name)} for name in preset_names()]
 
 
-def _engines() -> list[dict[str, str]]:
+def _engines() -> list[dict[str, Any]]:
     from fedblade.runs import engine_summaries
 
     return [{"name": name, "summary": summary} for name, summary in engine_summaries().items()]
 
 
-def _parts(kind: str) -> list[dict[str, str]]:
+def _parts(kind: str) -> list[dict[str, Any]]:
     from fedblade.core import registry
 
     parts: registry.Registry = getattr(registry, kind)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from fedblade.config.aliases import ALIASES, key_of
 from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
@@ -35,19 +36,24 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     others = dict(overrides)
     clients = clients_from_python(others)
     for kind in NAMED:
-        names = [others.pop(key) for key in (kind, f"{kind}.name") if key in others]
+        names = [others.pop(key) for key in _name_keys(kind) if key in others]
         if names:
             _choose_part(config, kind, names[-1], per_method)
-    if "method" in config and not any(key in overrides for key in ("method", "method.name")):
+    if "method" in config and not any(key in overrides for key in _name_keys("method")):
         preset = per_method.get(config["method"].get("name"), {})
         config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
     paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
         _set(config, path, value)
     _refuse_unused_epochs(config, paths)
-    named = {kind for kind in NAMED if kind in overrides or f"{kind}.name" in overrides}
+    named = {kind for kind in NAMED if any(key in overrides for key in _name_keys(kind))}
     settle_population(tables, config, paths.keys() | named, clients)
     return config
+
+
+def _name_keys(kind: str) -> tuple[str, ...]:
+    """The keys that name a part."""
+    return (kind, f"{kind}.name", *ALIASES.get(kind, ()))
 
 
 def _refuse_other_than_text(key: str, value: Any) -> None:
@@ -61,9 +67,15 @@ def _refuse_other_than_text(key: str, value: Any) -> None:
 
 
 def full_key(config: Mapping[str, Any], key: str) -> str:
-    """The dotted key that a short key means: exact, or unique in the fixed sections or among the method's knobs."""
+    """The dotted key that a short key means: exact, or unique in the fixed sections or among the method's knobs.
+
+    A key that matches nothing may be an alias.
+    """
     fixed = dict(_fixed_paths(config))
     method = dict(_method_paths(config))
+    alias = key_of(key)
+    if alias in fixed and not any(key in (path, last) for path, last in (*fixed.items(), *method.items())):
+        return str(alias)
     if "." in key:
         matches = [path for path in (*fixed, *method) if path == key or path.endswith(f".{key}")]
         return _single_match(config, key, matches, [*fixed, *method])

@@ -69,7 +69,7 @@ def _take_clients(before: Mapping[str, Any], config: Raw, keys: Collection[str],
     if stated not in (None, len(names)):
         raise Misconfigured(
             f"{_POPULATION} = {stated!r}, but the data come from {plural(len(names), 'client')} "
-            f"({short_listing(names)}). Leave num_clients out."
+            f"({short_listing(names)}). Leave num_clients out, or give the data of so many clients."
         )
     federation["num_clients"] = len(names)
     dataset = config["dataset"]

@@ -131,10 +131,8 @@ class RunConfig:
 
 def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     """Check nested tables (of a file, a preset or a run folder) and fill in every default."""
-    notes = tables.get(NOTES)
-    if isinstance(notes, Notes):
-        tables = {key: value for key, value in tables.items() if key != NOTES}
-        return replace(complete_config(tables), notes=tuple(notes))
+    if isinstance(notes := tables.get(NOTES), Notes):
+        return replace(complete_config({key: tables[key] for key in tables if key != NOTES}), notes=tuple(notes))
     check_keys("", tables, (*General.model_fields, *ORDER))
     check_tables(tables)
     general = validate(General, {key: value for key, value in tables.items() if key in General.model_fields}, "")

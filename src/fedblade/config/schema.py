@@ -98,7 +98,7 @@ class Federation(Section):
     num_clients: Positive = 20
     """How many clients there are."""
     clients_per_round: Positive = 10
-    """How many of them train in a round. If there are fewer clients and nobody asked for so many, it is lowered."""
+    """How many clients train in a round. It is lowered if there are fewer clients and nobody asked for so many."""
     rounds: Positive = 40
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"

@@ -31,7 +31,7 @@ def client_values(given: object) -> dict[str, ClientValue]:
     """The data of all clients by name, checked one by one: each has samples, and a label for each of them."""
     if not isinstance(given, Mapping):
         raise Misconfigured(
-            f"clients is a {type(given).__name__}; expected a dict from the name of each client to its data: "
+            f"clients has type {type(given).__name__}; expected a dict from the name of each client to its data: "
             f"clients={{'north': (x, y), 'south': (x, y)}}."
         )
     for name in given:
@@ -60,7 +60,7 @@ def naming(name: str) -> Iterator[None]:
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise Misconfigured(
-            f"clients has {name!r}, a {type(name).__name__}, as the name of a client; expected a string, such as "
+            f"clients has {name!r} (type {type(name).__name__}) as the name of a client; expected a string, such as "
             f"'{name}'."
         )
     if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
@@ -80,8 +80,8 @@ def _client_value(value: object) -> ClientValue:
     if len(parts) == 2 and all(map(_is_torch_dataset, parts)):
         return _checked_items(TorchSamples(*parts))
     if len(parts) not in (2, 4) or any(map(_is_torch_dataset, parts)):
-        form = f"{len(parts)} values" if parts else f"a {type(value).__name__}"
-        raise Misconfigured(f"its data are {form}; expected {_EXPECTED}.")
+        form = f"{len(parts)} values" if parts else f"type {type(value).__name__}"
+        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.")
     x, y, *test = (as_array(name, part) for name, part in zip(NAMES, parts, strict=False))
     return _checked(OwnSamples(x, y, *(test or (None, None))))
 

@@ -40,10 +40,9 @@ def summarise(
 ) -> dict[str, Any]:
     """The contents of `summary.json`. `clients` are the records of the personal models after the last round.
 
-    If a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` belong to the model after
-    the exchanges, which is the saved one. `last10_accuracy` and `best_accuracy` belong to the models of the rounds,
-    before the exchanges. `seconds` is the time without the exchanges, `exchange_seconds` their time. `recorded` is what
-    the record of the folder says of the run's past (`past_on_record`).
+    If a method ends the run with exchanges (`calibrated`), `accuracy` and `final_accuracy` belong to the saved model
+    after them, `last10_accuracy` and `best_accuracy` to the models of the rounds before them. `seconds` is the time
+    without exchanges, `exchange_seconds` their time. `recorded` is the run's past (`past_on_record`).
     """
     config, protocol = setup.config, setup.config.evaluation.protocol
     personal = _personal(protocol, history, clients)
