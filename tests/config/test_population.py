@@ -80,5 +80,4 @@ REFUSED = {
 def test_what_contradicts_the_data_is_refused(case):
     overrides, message = REFUSED[case]
     with pytest.raises(Misconfigured, match=message):
-        config = config_of(**overrides)
-        config.partition.make().split([0, 1, 0, 1], 2, 0)
+        config_of(**overrides).partition.make().split([0, 1, 0, 1], 2, 0)

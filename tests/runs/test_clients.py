@@ -72,7 +72,6 @@ def test_a_run_goes_on_with_the_same_clients_only(tmp_path):
             fedblade.run(clients=changed, out=out, resume=True, rounds=4)
 
 
-
 def test_methods_and_seeds_are_compared_on_the_same_clients(tmp_path):
     given = wards()
     for _ in range(2):

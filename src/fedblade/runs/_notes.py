@@ -33,7 +33,7 @@ def _division_notes(setup: Setup) -> list[str]:
     config, partition = setup.config, setup.config.partition
     if not (config.dataset.is_own or setup.dataset.name in _OWN_FILES) or partition.name in (GIVEN, HELD_BY_NODES):
         return []
-    level = LEVELS.get(partition.name)
+    level = LEVELS.get(partition.name, "")
     skew = f" with {level} = {show(partition.knobs[level])}" if level in partition.knobs else ""
     return [
         f"clients: the samples are divided among {config.federation.num_clients} clients by partition "
