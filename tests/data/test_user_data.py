@@ -97,7 +97,8 @@ def test_integers_that_are_no_bytes_are_used_as_they_are_and_a_line_says_so():
     wide = np.full((12, 1, 8, 8), 4095)
     assert as_dataset((wide, Y, wide, Y)).notes == ("inputs: integers are used as they are, up to 4095",)
     table = BYTES[:, 0, 0].astype(np.int64)
-    assert as_dataset((table, Y, table, Y)).notes == ()
+    (note,) = as_dataset((table, Y, table, Y)).notes
+    assert "as a table or as token ids; the model gets them as floating-point numbers" in note
 
 
 def test_pillow_pictures_are_pixels_with_channels_last():
@@ -150,6 +151,36 @@ def test_labels_that_are_no_classes_are_refused(labels):
         as_dataset((x, labels, x[:1], labels[:1]))
 
 
+@pytest.mark.parametrize("kind", [str, object, list])
+def test_names_of_classes_are_numbered_in_sorted_order(kind):
+    x, names = RNG.random((12, 4)), np.array(["owl", "cat", "dog"])[Y]
+    y = names.tolist() if kind is list else names.astype(kind)
+    dataset = as_dataset((x, y, x[:3], y[:3]))
+    assert dataset.label_values == dataset.class_names == ("cat", "dog", "owl")
+    assert [dataset.label_values[label] for label in dataset.train.labels] == names.tolist()
+    assert [dataset.label_values[label] for label in dataset.test.labels] == names[:3].tolist()
+    assert "cat, dog, owl are numbered 0 to 2 in sorted order" in dataset.notes[0]
+
+
+def test_names_that_are_no_classes_are_refused():
+    x, each = RNG.random((12, 4)), np.array([f"patient {k}" for k in range(12)])
+    with pytest.raises(Misconfigured, match="24 samples have 24 different labels; expected several samples"):
+        as_dataset((x, each, x, np.char.add(each, "b")))
+    with pytest.raises(Misconfigured, match=r"training labels have .*<U10, test labels .*; expected one name"):
+        as_dataset((x, each, x, Y))
+
+
+def test_rows_of_different_lengths_are_refused_with_a_way_to_pad_them():
+    tokens, y = [[1, 2, 3], [4], [5, 6]] * 4, Y
+    with pytest.raises(
+        Misconfigured, match=r"x_train has rows of 1 to 3 values; .*Pad token ids .*for row in rows\]"
+    ) as found:
+        as_dataset((tokens, y, tokens, y))
+    code = str(found.value).partition("such as 0: ")[2].removesuffix(".")
+    padded = eval(code, {"rows": tokens})
+    assert as_dataset((padded, y, padded, y)).input_shape == (3,)
+
+
 def test_labels_of_another_form_come_with_advice():
     x = RNG.random((12, 4))
     names = np.array(["a", "b", "c"])[Y]
@@ -162,8 +193,8 @@ def test_labels_of_another_form_come_with_advice():
         (Y + 0.5, "Give one class for each sample"),
         (np.zeros((12, 2, 2), int), "Give one class for each sample"),
         (np.array(1), "Give one class for each sample"),
-        (names, "Number the labels: np.unique(labels, return_inverse=True)[1]"),
-        (names.astype(object), "Number the labels: np.unique(labels, return_inverse=True)[1]"),
+        (names[:, None], "Convert one of them"),
+        (np.array([*names[:-1], None], dtype=object), "Give labels as whole numbers or as names."),
     )
     for labels, advice in forms:
         with pytest.raises(Misconfigured, match="expected") as caught:

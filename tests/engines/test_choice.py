@@ -511,7 +511,7 @@ def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(
         "fedblade.studies._planned_run.execute",
-        lambda config, out, resume, listener: execute(config, dataset=vectors(), listener=listener),
+        lambda config, out, resume, dataset, model, listener: execute(config, dataset=vectors(), listener=listener),
     )
     cells = [
         PlannedRun(f"seed {seed}", tmp_path / str(seed), configure(engine="auto", seed=seed, clients_per_round=1))

@@ -108,8 +108,8 @@ def measure(method, setting):
             numbers[f"sum {group}"] = sum(v.sum().item() for v in leaves)
     if ran.state.buffers:
         numbers["norm buffers"] = sum(v.double().square().sum().item() for v in ran.state.buffers.values()) ** 0.5
-    if ran.driver.clients:
-        numbers["accuracy of own models"] = sum(row["accuracy"] for row in ran.driver.clients)
+    if personal := [row["accuracy"] for row in ran.driver.clients if "accuracy" in row]:
+        numbers["accuracy of own models"] = sum(personal)
     if "prototypes" in ran.state.extra:
         numbers["norm prototypes"] = ran.state.extra["prototypes"]["mean"].norm().item()
     return numbers

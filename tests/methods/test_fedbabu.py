@@ -138,7 +138,7 @@ def test_fine_tuning_leaves_the_global_model_alone():
     ran, plain_run = train("fedbabu-ft", **BATCH_NORM, **MATCHED), train("fedbabu", **BATCH_NORM, **MATCHED)
     assert_same_run(ran, plain_run)
     assert_same_bits(ran.state.fixed, ran.setup.start.fixed)
-    assert plain_run.driver.clients == []
+    assert not any("accuracy" in record for record in plain_run.driver.clients)
 
 
 def test_fine_tuning_of_no_epochs_measures_the_global_model():

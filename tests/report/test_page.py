@@ -330,7 +330,7 @@ def test_the_page_stands_alone_and_is_accessible(make_run, tmp_path, report):
     for given in pictures:
         assert set((given["aria-labelledby"] or "").split()) <= set(page.ids)
     headings = [tag for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
-    assert headings == ["h1"] + ["h2"] * 9
+    assert headings == ["h1"] + ["h2"] * 10
     assert "prefers-color-scheme: dark" in raw
 
 

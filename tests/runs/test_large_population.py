@@ -97,7 +97,8 @@ def test_a_small_drawn_split_stores_its_table_and_a_large_one_its_digest(small_r
     assert large["digest"] != stored["digest"]
 
 
-def test_of_many_clients_a_thousand_have_a_line_for_the_global_model(small_run):
+def test_of_many_clients_a_thousand_have_a_line_for_the_global_model(small_run, monkeypatch):
+    monkeypatch.setattr(_split, "MAX_EVALUATED_CLIENTS", 10_000)
     few, many = (small_run(**LARGE | {"num_clients": number}, rounds=1).clients for number in (30, 1200))
     assert [record["client"] for record in few] == list(range(30))
     assert len({record["client"] for record in many}) == 1000

@@ -16,6 +16,9 @@ def cohorts_of(
     """Cohorts of a part by its name, or of a function; without `sizes` all clients are of size 1."""
     entry = participations.get(part) if isinstance(part, str) else Entry("mine", part)
     clients = np.asarray(eligible)
-    given = np.ones(int(clients.max()) + 1, dtype=np.int64) if sizes is None else np.asarray(sizes)
+
+    def all_sizes() -> Any:
+        return np.ones(int(clients.max()) + 1, dtype=np.int64) if sizes is None else np.asarray(sizes)
+
     chosen = ChosenPart(entry.name, entry, knobs, "participation")
-    return Cohorts(chosen, Streams(seed), clients, lambda: given, per_round, rounds)
+    return Cohorts(chosen, Streams(seed), clients, all_sizes, per_round, rounds)

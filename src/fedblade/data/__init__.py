@@ -7,7 +7,8 @@ from fedblade.data._load import load
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
 from fedblade.data._spec import VARIABLE, cache_root
 from fedblade.data._status import find_spec, status
-from fedblade.data._user import IN_NPZ, NAMES, as_dataset
+from fedblade.data._user import as_dataset
+from fedblade.data._user_arrays import IN_NPZ, NAMES
 from fedblade.data._user_labels import Numbering, as_labels
 
 __all__ = [

@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.words import listing
 from fedblade.data._dataset import Array, Dataset
 from fedblade.data._own_samples import OwnSamples
 
+_SHOWN = 200
+"""Characters of a fact that an error shows."""
 _FRACTIONS, _BYTES = 1.0, 16.0
 """Pictures up to the first number and pictures from the second on have another scale."""
 
@@ -19,7 +22,7 @@ def check_arrays(clients: Mapping[str, OwnSamples]) -> None:
     for name, samples in clients.items():
         x, y = _array(samples.x), samples.y
         forms[name] = _form(x.shape[1:], x.dtype)
-        labels[name] = "numbers" if y.dtype.kind in "biuf" else "names"
+        labels[name] = _kind_of_labels(samples)
         scales[name] = _scale(x)
         for kind, own, other in (("inputs", x, samples.x_test), ("labels", y, samples.y_test)):
             _check_test_part(name, kind, own, other)
@@ -51,6 +54,12 @@ def check_datasets(clients: Mapping[str, Dataset]) -> None:
     for fact in ("num_classes", "class_names", "label_values", "unit", "mean", "std", "margin"):
         told = {name: f"{fact} = {getattr(dataset, fact)}" for name, dataset in clients.items()}
         _refuse_difference("a Dataset with", told, "the same. Make the data sets of all clients alike")
+
+
+def _kind_of_labels(samples: OwnSamples) -> str:
+    if samples.class_names is not None:
+        return f"numbers of the classes {listing(samples.class_names)}"
+    return "numbers" if samples.y.dtype.kind in "biuf" else "names"
 
 
 def _array(given: Any) -> Array:
@@ -87,5 +96,6 @@ def _refuse_difference(what: str, told: Mapping[str, str], expected: str) -> Non
     other = next((name for name in told if told[name] != told[first]), None)
     if other is not None:
         raise Misconfigured(
-            f"client '{first}' has {what} {told[first]}, and client '{other}' {told[other]}; expected {expected}."
+            f"client '{first}' has {what} {told[first][:_SHOWN]}, and client '{other}' {told[other][:_SHOWN]}; "
+            f"expected {expected}."
         )

@@ -7,11 +7,13 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset
+from fedblade.data._hub_datasets import read_hub
 from fedblade.data._own_samples import OwnSamples
-from fedblade.data._user import NAMES, as_array
+from fedblade.data._user_arrays import NAMES, as_array
 
 _EXPECTED = (
-    "(x, y), (x, y, x_test, y_test), a torch dataset, two torch datasets (train, test) or a fedblade.data.Dataset"
+    "(x, y), (x, y, x_test, y_test), a torch dataset, two torch datasets (train, test), a Hugging Face Dataset or "
+    "DatasetDict, or a fedblade.data.Dataset"
 )
 _LONGEST_NAME = 80
 
@@ -71,9 +73,12 @@ def _check_name(name: object) -> None:
 
 
 def _client_value(value: object) -> ClientValue:
-    """The data of one client in one of three forms."""
-    if isinstance(value, OwnSamples | Dataset):
-        return _checked(value) if isinstance(value, OwnSamples) else value
+    """The data of one client in one of three forms; a Hugging Face data set is read."""
+    if isinstance(value, Dataset):
+        return value
+    read = value if isinstance(value, OwnSamples) else read_hub(value)
+    if read is not None:
+        return _checked(read)
     if _is_torch_dataset(value):
         return _checked_items(TorchSamples(value))
     parts: Sequence[Any] = value if isinstance(value, tuple | list) else ()

@@ -16,7 +16,7 @@ from fedblade.data._hold_out import held_out_positions, hold_out_test
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._user import as_dataset
 from fedblade.data._user_datasets import read_items
-from fedblade.data.own_files import encoded
+from fedblade.data.own_files import dataset_of, encoded
 
 Sizes = tuple[list[int], list[int]]
 """Training and test samples of each client."""
@@ -98,11 +98,13 @@ def _note_on_tests(without: Sequence[str]) -> tuple[str, ...]:
 def _join_arrays(clients: Mapping[str, OwnSamples], seed: int) -> tuple[Dataset, Sizes]:
     parts = encoded([hold_out_test(samples, (seed, k)) for k, samples in enumerate(clients.values())])
     check_arrays(dict(zip(clients, parts, strict=True)))
-    columns = zip(*((part.x, part.y, part.x_test, part.y_test) for part in parts), strict=True)
-    whole = as_dataset(tuple(np.concatenate(cast("Any", column)) for column in columns))
-    notes = dict.fromkeys(note for part in parts for note in part.notes)
-    sizes = [len(part.y) for part in parts], [len(cast("Any", part.y_test)) for part in parts]
-    return replace(whole, notes=(*whole.notes, *notes)), sizes
+    x, y, x_test, y_test = (
+        np.concatenate(cast("Any", column))
+        for column in zip(*((part.x, part.y, part.x_test, part.y_test) for part in parts), strict=True)
+    )
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    whole = replace(parts[0], x=x, y=y, x_test=x_test, y_test=y_test, notes=notes)
+    return dataset_of(whole), ([len(part.y) for part in parts], [len(cast("Any", part.y_test)) for part in parts])
 
 
 def _as_arrays(name: str, value: ClientValue) -> OwnSamples:

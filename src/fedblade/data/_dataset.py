@@ -10,6 +10,7 @@ import torch
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.samples import Augment, Reader, Samples
+from fedblade.data.table_encoding import TableEncoding
 
 Array = npt.NDArray[Any]
 _PIECE = 4096
@@ -39,7 +40,8 @@ class Dataset:
     The other fields belong to data that a user gave. `label_values` are the user's labels of the classes if they differ
     from the class numbers. `given_shape` is the shape of one input as given, if it is stored in another shape.
     `value_range` is the smallest and the largest input. `reader` reads training inputs again for every batch, for
-    sources that draw random numbers. `notes` are lines for the user, shown before the first round.
+    sources that draw random numbers. `notes` are lines for the user, shown before the first round. `encoding` is how
+    the inputs were made from the columns of a table.
     """
 
     name: str
@@ -54,11 +56,12 @@ class Dataset:
     group_names: tuple[str, ...] | None = None
     margin: int = 0
     source: str = "given from Python"
-    label_values: tuple[int, ...] | None = None
+    label_values: tuple[int, ...] | tuple[str, ...] | None = None
     given_shape: tuple[int, ...] | None = None
     value_range: tuple[float, float] | None = None
     reader: Reader | None = None
     notes: tuple[str, ...] = ()
+    encoding: TableEncoding | None = None
 
     def __post_init__(self) -> None:
         for kind, part in (("training", self.train), ("test", self.test)):

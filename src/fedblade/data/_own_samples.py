@@ -1,17 +1,11 @@
 """What a reader of a user's file gives, and the settings that readers take."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from fedblade.core.errors import Misconfigured
-from fedblade.data._dataset import Array
-
-
-class QuotesData(Misconfigured):
-    """An error whose text repeats values of the user's data. A node does not send it on."""
+from fedblade.data._source import Array
+from fedblade.data._table import Table
+from fedblade.data.table_encoding import TableEncoding
 
 
 @dataclass(frozen=True)
@@ -19,34 +13,26 @@ class ReadSettings:
     """How files are read.
 
     `label` names the label column of a table. `missing` says what happens to empty cells: they are refused, or filled.
-    `drop` names columns to leave out, and `categories` columns of numbers that are names of categories.
+    `drop` names columns to leave out, `categories` columns of numbers that are names of categories, and `only` the
+    columns to read, if not all. Rows to predict for have no label: `label` is then "".
     """
 
     label: str = "label"
     missing: Literal["refuse", "fill"] = "refuse"
     drop: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(label: str, missing: Literal["refuse", "fill"], drop: str, categories: str) -> "ReadSettings":
+        """The settings as a configuration has them: names with commas between them."""
+        lists = (tuple(name.strip() for name in text.split(",") if name.strip()) for text in (drop, categories))
+        return ReadSettings(label, missing, *lists)
 
-@dataclass(frozen=True)
-class Table:
-    """Columns by name, before they are encoded: numbers as float64 [n], categories as str objects [n].
-
-    A missing number is NaN, a missing category is "". `table[indices]` selects rows.
-    """
-
-    columns: Mapping[str, Array]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()))) if self.columns else 0
-
-    def __getitem__(self, indices: Array) -> "Table":
-        return Table({name: column[indices] for name, column in self.columns.items()})
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Names of the columns of numbers."""
-        return tuple(name for name, column in self.columns.items() if column.dtype == np.float64)
+    def is_input(self, column: str) -> bool:
+        """Whether a column of a table is read as an input."""
+        wanted = not self.only or column in self.only
+        return wanted and column not in ("", self.label) and column not in self.drop
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,8 @@ class OwnSamples:
     """Samples as a file or a user gives them: labels are not numbered, and tables are not encoded.
 
     `x` is an array [n, …] or a `Table`, `y` the labels [n] as given. The test part is None if there is none. `source`
-    says in a few words what the samples were read from, and `notes` are lines for the user.
+    says in a few words what the samples were read from, and `notes` are lines for the user. `encoding` is how inputs
+    were made from a table, once they are. With `class_names` the labels are numbers of these names.
     """
 
     x: Array | Table
@@ -63,3 +50,5 @@ class OwnSamples:
     y_test: Array | None = None
     source: str = "given from Python"
     notes: tuple[str, ...] = ()
+    encoding: TableEncoding | None = None
+    class_names: tuple[str, ...] | None = None

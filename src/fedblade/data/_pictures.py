@@ -1,6 +1,7 @@
 """Picture files to arrays of one shape. A picture that cannot be read is an error that names it; none is skipped."""
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from fedblade.data._source import Array, Block, Task
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
 _PER_TASK = 64
+_LOOKED_AT = 500
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,30 @@ class Picture:
         return self.where or str(self.data)
 
 
-def picture_size(picture: Picture) -> int:
-    """Side length of a square picture, which becomes the size of all pictures."""
+def common_size(pictures: Sequence[Picture]) -> int:
+    """The side of square pictures of one size. Of many pictures some are looked at, from the first to the last."""
+    seen = pictures[:: -(-len(pictures) // _LOOKED_AT)]
+    sizes = Counter(map(_size_text, seen))
+    width, height = _size(pictures[0])
+    if len(sizes) == 1 and width == height:
+        return width
+    shown = ", ".join(f"{size} ({count:,})" for size, count in sizes.most_common(_SHOWN))
+    more = f" and {len(sizes) - _SHOWN} more" if len(sizes) > _SHOWN else ""
+    raise Misconfigured(
+        f"the pictures have {shown}{more} pixels, by {len(seen):,} of {len(pictures):,} pictures; expected squares of "
+        f"one size, as no size was set. Set dataset.size, such as dataset.size=32: the shorter side is resized to it, "
+        f"and the middle is cut out."
+    )
+
+
+def _size(picture: Picture) -> tuple[int, int]:
     with _open(picture) as image:
         width, height = image.size
-    if width != height:
-        raise Misconfigured(
-            f"'{picture.name}' has {width}×{height} pixels; expected a square, as no size was set. Set dataset.size."
-        )
-    return int(width)
+    return int(width), int(height)
+
+
+def _size_text(picture: Picture) -> str:
+    return "{}×{}".format(*_size(picture))
 
 
 def formats_of(pictures: Iterable[Picture]) -> str:
@@ -107,7 +125,8 @@ def _resize(image: Any, picture: Picture, fit: Fit) -> Any:
         left, top = round((scaled[0] - size) / 2), round((scaled[1] - size) / 2)
         return image.resize(scaled, pillow.Resampling.BILINEAR).crop((left, top, left + size, top + size))
     raise Misconfigured(
-        f"'{picture.name}' has {width}×{height} pixels; expected {size}×{size}. Check that this is the right data set."
+        f"'{picture.name}' has {width}×{height} pixels; expected {size}×{size}. Check that this is the "
+        f"right data set; pictures of your own are resized with dataset.size."
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.data._own_samples import OwnSamples, ReadSettings
-from fedblade.data._user import IN_NPZ, NAMES
+from fedblade.data._user_arrays import IN_NPZ, NAMES
 
 _SHORT = {"x_train": "x", "y_train": "y"}
 

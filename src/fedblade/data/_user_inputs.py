@@ -33,7 +33,7 @@ def input_layout(inputs: Array) -> InputLayout:
     Bytes of shape [n, height, width], or with three axes after the first, are pixels and are divided by 255. Inputs
     with three axes, of which only the last can be channels, are pictures with channels last. All other inputs are used
     as they are. The notes name a number of channels other than 1, 3 and 4, and say that integers which are not bytes
-    are not divided.
+    are used as they are.
     """
     given = tuple(int(size) for size in inputs.shape[1:])
     pixels = inputs.dtype == np.uint8 and len(given) in (2, 3)
@@ -55,6 +55,11 @@ def input_layout(inputs: Array) -> InputLayout:
         fits = inputs.size == 0 or (inputs.min() >= 0 and inputs.max() <= _PIXEL)
         advice = "; give bytes (uint8) to have them divided by 255" if fits else f", up to {inputs.max()}"
         statements.append(f"integers are used as they are{advice}")
+    elif inputs.dtype.kind in "iu" and len(given) == 1:
+        statements.append(
+            f"whole numbers of shape {_shape_text(given)} are used as they are, as a table or as token ids; the model "
+            f"gets them as floating-point numbers, so an embedding needs tokens.long()"
+        )
     return InputLayout(
         given, stored, _PIXEL if pixels else 1.0, (f"inputs: {'; '.join(statements)}",) if statements else ()
     )

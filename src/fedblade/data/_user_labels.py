@@ -18,14 +18,16 @@ _SHOWN = 6
 class Numbering:
     """Class numbers of the training and of the test samples.
 
-    `values[k]` is the user's label of class k; None if the labels are the class numbers. `notes` are for the user.
+    `values[k]` is the user's label of class k; None if the labels are the class numbers, which may then have `names`.
+    `notes` are for the user.
     """
 
     train: Labels
     test: Labels
     num_classes: int
-    values: tuple[int, ...] | None = None
+    values: tuple[int, ...] | tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
 
 
 def as_labels(labels: Array) -> Labels:
@@ -51,9 +53,12 @@ def _advice(labels: Array) -> str:
 def number_labels(given: Array, given_test: Array) -> Numbering:
     """Class numbers from the labels of both parts together.
 
-    Labels are class numbers if the lowest is 0 and at least half of the numbers up to the highest occur; numbers that
-    do not occur are classes without samples. All other labels are numbered in ascending order.
+    Names are numbered in sorted order. Other labels are class numbers if the lowest is 0 and at least half of the
+    numbers up to the highest occur; numbers that do not occur are classes without samples. All other numbers are
+    numbered in ascending order.
     """
+    if "U" in (given.dtype.kind, given_test.dtype.kind):
+        return _number_names(given, given_test)
     train, test = as_labels(given), as_labels(given_test)
     values = np.union1d(train, test)
     if len(values) == 0:
@@ -74,6 +79,40 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
     )
 
 
+def number_by_names(names: tuple[str, ...], given: Array, given_test: Array) -> Numbering:
+    """Labels that are numbers of named classes."""
+    train, test = as_labels(given), as_labels(given_test)
+    wrong = np.flatnonzero((train < 0) | (train >= len(names)))
+    if len(wrong):
+        raise Misconfigured(
+            f"sample {wrong[0]} has the label {train[wrong[0]]}; expected 0 to {len(names) - 1}, the numbers of "
+            f"{len(names)} named classes. Leave samples without a label out."
+        )
+    return Numbering(train, test, len(names), names=names)
+
+
+def _number_names(given: Array, given_test: Array) -> Numbering:
+    """Class numbers from names of classes, in the order in which Python sorts them."""
+    if not given.dtype.kind == given_test.dtype.kind == "U" or given.ndim != 1 or given_test.ndim != 1:
+        raise Misconfigured(
+            f"training labels have shape {given.shape} and type {given.dtype}, test labels {given_test.shape} and "
+            f"{given_test.dtype}; expected one name for each sample in both. Convert one of them."
+        )
+    values, samples = np.union1d(given, given_test), len(given) + len(given_test)
+    if len(values) > max(2, samples // 2):
+        raise Misconfigured(
+            f"{samples} samples have {len(values)} different labels; expected several samples of a class. Give the "
+            f"name of the class for each sample."
+        )
+    note = (
+        f"labels: {_values_as_text(values)} are numbered 0 to {len(values) - 1} in sorted order for training; predict "
+        f"gives the names"
+    )
+    train, test = (np.searchsorted(values, part).astype(np.int64) for part in (given, given_test))
+    only_test = _note_on_test_labels(np.setdiff1d(given_test, given)) if len(given) and len(given_test) else ()
+    return Numbering(train, test, len(values), tuple(map(str, values)), (note, *only_test))
+
+
 def _check_values(values: Labels, samples: int) -> None:
     """Refuse labels that are no classes: marks of missing labels, numbers of patients, measured values."""
     if values[0] < 0 and values.tolist() != [-1, 1]:
@@ -88,7 +127,7 @@ def _check_values(values: Labels, samples: int) -> None:
         )
 
 
-def _note_on_test_labels(values: Labels) -> tuple[str, ...]:
+def _note_on_test_labels(values: Array) -> tuple[str, ...]:
     return (f"labels: {_values_as_text(values)} occur only in the test samples",) if len(values) else ()
 
 
@@ -101,7 +140,7 @@ def _note_on_gaps(highest: int, missing: Labels) -> tuple[str, ...]:
     )
 
 
-def _values_as_text(values: Labels) -> str:
+def _values_as_text(values: Array) -> str:
     """The values, or the first and the last of many."""
     shown: Sequence[object] = values.tolist()
     if len(shown) > _SHOWN:

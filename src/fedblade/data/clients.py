@@ -1,7 +1,7 @@
 """A folder with one file for each client: a federation without a partition."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
@@ -9,7 +9,7 @@ from fedblade.core.words import plural
 from fedblade.data._client_values import client_values, naming
 from fedblade.data._clients import ClientData
 from fedblade.data._own_samples import OwnSamples
-from fedblade.data.own_files import ENDINGS, is_own_file, read_own_file
+from fedblade.data.own_files import ENDINGS, ReadSettings, is_own_file, read_own_file, with_test
 
 _EXPECTED = (
     f"a file for each client ({', '.join(ENDINGS)}), such as north{ENDINGS[-1]}, or a folder for each client with "
@@ -63,27 +63,31 @@ def _parts_in(folder: Path) -> tuple[Path, Path | None]:
     return parts["train"], parts.get("test")
 
 
-@datasets.register(clients=lambda path="": tuple(client_files(path)))
-def clients(path: str = "") -> ClientData:
-    """A folder with one file for each client: north.npz, south.npz; or south/train.npz and south/test.npz.
+def _names(path: str = "", **_settings: object) -> tuple[str, ...]:
+    """The names of the clients in a folder, whatever the settings of the files are."""
+    return tuple(client_files(path))
 
-    The names of the files are the names of the clients. Of a client without test samples, a fifth is held out.
+
+@datasets.register(clients=_names)
+def clients(
+    path: str = "",
+    label: str = "label",
+    missing: Literal["refuse", "fill"] = "refuse",
+    drop: str = "",
+    categories: str = "",
+) -> ClientData:
+    """A folder with one file for each client: north.csv, south.csv; or south/train.csv and south/test.csv.
+
+    The names of the files are the names of the clients. Of a client without test samples, a fifth is held out. Files
+    and the other settings are those of dataset `files`; tables of all clients are encoded alike, by sums over all of
+    their training samples.
     """
-    values = {}
+    settings, values = ReadSettings.of(label, missing, drop, categories), {}
     for name, (train, test) in client_files(path).items():
         with naming(name):
-            values[name] = _read(train, test)
+            samples = read_own_file(train, settings)
+            values[name] = samples if test is None else with_test(samples, read_own_file(test, settings))
     return ClientData(client_values(values), _source(list(values.values())))
-
-
-def _read(train: Path, test: Path | None) -> OwnSamples:
-    samples = read_own_file(train)
-    if test is None:
-        return samples
-    tested = read_own_file(test)
-    if samples.x_test is not None or tested.x_test is not None:
-        raise Misconfigured(f"'{train}' or '{test}' has training and test samples; expected one part in each file.")
-    return replace(samples, x_test=tested.x, y_test=tested.y)
 
 
 def _source(values: list[OwnSamples]) -> str:

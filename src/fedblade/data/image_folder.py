@@ -1,5 +1,6 @@
 """A user's pictures: one folder per class, or parquet tables."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedblade.data._folders import (
     split_at_random,
 )
 from fedblade.data._load import load
-from fedblade.data._pictures import Fit, Picture, picture_size
+from fedblade.data._pictures import Fit, Picture, common_size
 from fedblade.data._source import Source
 from fedblade.data._spec import Spec
 from fedblade.data._tables import find_tables, first_picture, read_tables
@@ -31,9 +32,9 @@ def _check(name: str, path: str, size: int, channels: int) -> None:
         raise Misconfigured(f"dataset.channels = {channels}; expected 3 (colour) or 1 (grey).")
 
 
-def _fit(size: int, channels: int, first: Picture) -> Fit:
-    """Pictures are resized to `size` if it is set; otherwise all must be as large as the first picture."""
-    return Fit(size, "cover", channels) if size else Fit(picture_size(first), "exact", channels)
+def _fit(size: int, channels: int, pictures: Sequence[Picture]) -> Fit:
+    """Pictures are resized to `size` if it is set; otherwise all must be squares of one size."""
+    return Fit(size, "cover", channels) if size else Fit(common_size(pictures), "exact", channels)
 
 
 def _read_folder(size: int, channels: int, test_share: float, root: Path) -> Source | None:
@@ -49,7 +50,7 @@ def _read_folder(size: int, channels: int, test_share: float, root: Path) -> Sou
                 f"'{test}' has a class '{min(unknown)}' that '{train}' lacks; expected the same classes."
             )
         parts = labelled_parts(train, test, classes)
-        return picture_source(root, parts, _fit(size, channels, parts["train"][0]), classes)
+        return picture_source(root, parts, _fit(size, channels, [*parts["train"], *parts["test"]]), classes)
     base = train if train.is_dir() else root
     classes = class_folders(base)
     if not classes:
@@ -61,7 +62,7 @@ def _read_folder(size: int, channels: int, test_share: float, root: Path) -> Sou
         )
     pictures = labelled_pictures(base, classes)
     drawn = split_at_random(pictures, test_share)
-    fit = _fit(size, channels, pictures[0])
+    fit = _fit(size, channels, pictures)
     return picture_source(root, {"train": drawn[0], "test": drawn[1]}, fit, classes, options=f"split {test_share}")
 
 
@@ -86,7 +87,7 @@ def image_folder(path: str = "", size: int = 0, channels: int = 3, test_share: f
 def _read_parquet(size: int, channels: int, columns: Columns, root: Path) -> Source | None:
     if not find_tables(root)["train"]:
         return None
-    return read_tables(root, _fit(size, channels, first_picture(root, columns)), columns)
+    return read_tables(root, _fit(size, channels, [first_picture(root, columns)]), columns)
 
 
 @datasets.register()

@@ -7,15 +7,22 @@ set). Only `encoded` looks at several clients at once, and it adds up sums of th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset
 from fedblade.data._hold_out import hold_out_test
-from fedblade.data._own_samples import OwnSamples, QuotesData, ReadSettings
+from fedblade.data._own_samples import OwnSamples, ReadSettings
+from fedblade.data._read_csv import read_csv
 from fedblade.data._read_npz import read_npz
-from fedblade.data._user import as_dataset
-from fedblade.data._user_labels import Numbering, number_labels
+from fedblade.data._read_parquet import read_parquet
+from fedblade.data._table import QuotesData, Table
+from fedblade.data._user_arrays import arrays_dataset
+from fedblade.data._user_labels import Numbering, number_by_names, number_labels
+from fedblade.data.table_encoding import TableEncoding, encoding_of
+from fedblade.data.table_sums import added, table_sums
 
 __all__ = [
     "ENDINGS",
@@ -27,6 +34,7 @@ __all__ = [
     "hold_out_test",
     "is_own_file",
     "read_own_file",
+    "with_test",
 ]
 
 
@@ -40,6 +48,9 @@ class _Format:
 
 _FORMATS = {
     ".npz": _Format(read_npz, "arrays x_train, y_train, x_test, y_test"),
+    ".csv": _Format(read_csv, "a table of text"),
+    ".tsv": _Format(read_csv, "a table of text"),
+    ".parquet": _Format(read_parquet, "a table"),
 }
 ENDINGS = tuple(_FORMATS)
 """Endings of the files that are read."""
@@ -67,12 +78,40 @@ def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> Own
     return known.read(file, settings or ReadSettings())
 
 
+def with_test(samples: OwnSamples, test: OwnSamples) -> OwnSamples:
+    """Samples whose test part is what another file holds for training."""
+    if samples.x_test is not None or test.x_test is not None:
+        raise Misconfigured(
+            f"{samples.source}: the file has test samples of its own, or the test file has; expected one place. Leave "
+            f"the test file out (dataset.test_path), or give files without x_test."
+        )
+    return replace(samples, x_test=test.x, y_test=test.y, notes=(*samples.notes, *test.notes))
+
+
 def encoded(clients: Sequence[OwnSamples]) -> list[OwnSamples]:
     """The samples of all clients with arrays in the place of tables, all encoded alike.
 
     Every client has its test part. Columns are encoded by sums over the training samples of all clients.
     """
-    return list(clients)
+    tables = [samples.x for samples in clients if isinstance(samples.x, Table)]
+    if not tables:
+        return list(clients)
+    if len(tables) < len(clients):
+        raise Misconfigured("some clients have tables and others arrays; expected one kind. Convert one of them.")
+    fills = any(table.fills for table in tables)
+    encoding, notes = encoding_of(added([table_sums(table) for table in tables]), fills=fills)
+    first, *others = (_encode(samples, encoding) for samples in clients)
+    return [replace(first, notes=(*notes, *first.notes)), *others]
+
+
+def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
+    """The samples of one client, encoded."""
+    parts = samples.x, samples.x_test
+    if not all(isinstance(part, Table) for part in parts):
+        raise Misconfigured("training samples are a table and test samples are not; expected both as tables.")
+    x, x_test = (encoding.encode(part, samples.source) for part in parts if isinstance(part, Table))
+    unknown = encoding.unknown(samples.x_test) if isinstance(samples.x_test, Table) else ()
+    return replace(samples, x=x, x_test=x_test, encoding=encoding, notes=(*samples.notes, *unknown))
 
 
 def dataset_of(
@@ -89,7 +128,9 @@ def dataset_of(
             f"expected at least 2. Add samples, or give test samples."
         )
     (whole,) = encoded([hold_out_test(samples, key)])
-    dataset = as_dataset((whole.x, whole.y, whole.x_test, whole.y_test), number)
-    held = f"test: none given, so {len(dataset.test):,} of {count:,} samples are held out, drawn at random"
+    if samples.class_names is not None and number is number_labels:
+        number = partial(number_by_names, samples.class_names)
+    dataset = arrays_dataset(cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test)), number)
+    held = f"test: none given, so {len(dataset.test):,} of {count:,} samples are held out, in the mix of their labels"
     notes = (*dataset.notes, *whole.notes, *(() if given else (held,)))
-    return replace(dataset, source=whole.source, notes=notes)
+    return replace(dataset, source=whole.source, encoding=whole.encoding, notes=notes)

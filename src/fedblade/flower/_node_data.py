@@ -87,6 +87,11 @@ def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
 
 
 def _check_classes(given: Array, num_classes: int) -> NDArray[np.int64]:
+    if given.dtype.kind == "U":
+        raise Misconfigured(
+            f"labels are names, and a node does not know the names of all nodes; expected the run's classes 0 to "
+            f"{num_classes - 1} (flower.num_classes). Number the labels as all nodes do."
+        )
     labels = as_labels(given)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):

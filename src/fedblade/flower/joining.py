@@ -45,7 +45,8 @@ def data_source(given: str) -> str:
     module, colon, function = given.rpartition(":")
     if not colon or not function.isidentifier():
         raise Misconfigured(
-            f"--data {given} is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor module:function. Give one of them."
+            f"--data {given} is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor module:function. Give "
+            f"one of them."
         )
     file = Path(module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
     if module.endswith(".py") or file.is_file():

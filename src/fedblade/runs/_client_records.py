@@ -9,7 +9,7 @@ from fedblade.core.registry import metrics
 from fedblade.core.state import ServerState
 from fedblade.runs._evaluation import PersonalAccuracy, measured_client, personal_accuracies, personal_test_indices
 from fedblade.runs._setup import Setup
-from fedblade.runs._split import choose_evaluated_clients
+from fedblade.runs._split import choose_clients_to_measure
 
 MOST_GLOBAL_RECORDS = 1_000
 """In a larger population the global model is measured for so many clients, so that no run pays for lines unasked."""
@@ -34,7 +34,7 @@ def global_records(setup: Setup, state: ServerState) -> list[ClientRecord]:
     test samples there are no lines.
     """
     most = len(setup.evaluated_clients) if len(setup.unseen) else MOST_GLOBAL_RECORDS
-    clients = choose_evaluated_clients(setup.config.general.seed, setup.evaluated_clients, most).tolist()
+    clients = choose_clients_to_measure(setup.config.general.seed, setup.evaluated_clients, most).tolist()
     if setup.clients.is_shared:
         return [] if "global" in setup.claims.whose else _expected_records(setup, state, clients)
     measured = global_accuracies(setup, state, clients)

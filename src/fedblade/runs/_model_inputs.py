@@ -3,11 +3,14 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data import Dataset
+from fedblade.data.table_encoding import TableEncoding
+from fedblade.data.table_rows import encode_rows
 
 _SCALED_FROM = 16.0
 """If training had values as large as this, they were not scaled to [0, 1]."""
@@ -35,6 +38,7 @@ def model_facts(dataset: Dataset) -> dict[str, Any]:
         "dtype": dataset.train.inputs.dtype.name,
         "given_shape": None if dataset.given_shape is None else list(dataset.given_shape),
         "value_range": None if dataset.value_range is None else list(dataset.value_range),
+        "encoding": None if dataset.encoding is None else dataset.encoding.to_json(),
         "label_values": None if dataset.label_values is None else list(dataset.label_values),
     }
 
@@ -42,9 +46,12 @@ def model_facts(dataset: Dataset) -> dict[str, Any]:
 def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
     """Inputs in the shape that training used. The shape of the user's training data is accepted too, and converted.
 
-    Inputs that are scaled differently from those of training are refused. Files of older versions lack some facts; what
+    Rows of a table are encoded as those of training. Inputs that are scaled differently from those of training are
+    refused. Files of older versions lack some facts; what
     depends on those is not checked.
     """
+    if facts.get("encoding") is not None:
+        return torch.from_numpy(encode_rows(TableEncoding.from_json(facts["encoding"]), inputs))
     batch = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
     stored, original = tuple(facts["input_shape"]), tuple(facts.get("given_shape") or ())
     shape = tuple(batch.shape[1:])
@@ -134,9 +141,12 @@ def _training_range(facts: dict[str, Any]) -> tuple[float, float] | None:
     return None if measured is None else (float(measured[0]), float(measured[1]))
 
 
-def as_labels(facts: dict[str, Any], classes: Tensor) -> Tensor:
-    """Class numbers as the labels of the user's training data."""
+def as_labels(facts: dict[str, Any], classes: Tensor) -> Tensor | npt.NDArray[np.str_]:
+    """Class numbers as the labels of the user's training data: numbers as a tensor, names as an array of strings."""
     values = facts.get("label_values")
+    if values is not None and isinstance(values[0], str):
+        names: npt.NDArray[np.str_] = np.array(values)[classes.cpu().numpy()]
+        return names
     return classes if values is None else torch.tensor(values, device=classes.device)[classes]
 
 

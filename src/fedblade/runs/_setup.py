@@ -111,8 +111,7 @@ def prepare(
     eligible, unseen = _eligible(config, clients, streams)
     problem, start, model_notes = _build_problem(config, dataset, train, streams, model, len(unseen))
     check_participation(config, problem.method, clients)
-    planner = _build_planner(config, problem, clients, streams, eligible)
-    metrics = _make_metrics(config)
+    planner, metrics = _build_planner(config, problem, clients, streams, eligible), _make_metrics(config)
     engine, engine_notes = choose_engine(config, problem, start, planner, eligible, metrics, model)
     return Setup(
         config=config,

@@ -67,8 +67,13 @@ def shuffled(seed: int, indices: IntArray) -> IntArray:
     return Streams(seed).numpy(Stream.EVALUATION_ORDER, 1).permutation(indices)
 
 
-def choose_evaluated_clients(seed: int, eligible: IntArray, most: int = MAX_EVALUATED_CLIENTS) -> IntArray:
-    """The clients whose models are measured: all, or a random choice in a population of more than `most`."""
+def choose_evaluated_clients(seed: int, eligible: IntArray) -> IntArray:
+    """The clients whose models are measured: all, or a random choice in a large population."""
+    return choose_clients_to_measure(seed, eligible, MAX_EVALUATED_CLIENTS)
+
+
+def choose_clients_to_measure(seed: int, eligible: IntArray, most: int) -> IntArray:
+    """All of these clients, or a random choice of `most` of them if there are more."""
     if len(eligible) <= most:
         return eligible
     places = Streams(seed).numpy(Stream.MEASURED_CLIENTS).choice(len(eligible), most, replace=False)

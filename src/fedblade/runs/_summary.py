@@ -45,8 +45,7 @@ def summarise(
     without exchanges, `exchange_seconds` their time. `recorded` is the run's past (`past_on_record`).
     """
     config, protocol = setup.config, setup.config.evaluation.protocol
-    personal = _personal(protocol, history, clients)
-    final = protocols.headline(history, "final")
+    personal, final = _personal(protocol, history, clients), protocols.headline(history, "final")
     headline = {"ft": "personal_accuracy", "gapa": "general_accuracy"}.get(protocol)
     return {
         **_parts(setup),

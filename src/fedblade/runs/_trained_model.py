@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -75,11 +77,13 @@ class TrainedModel(nn.Module):
         return plain_module(self._network, *(self._tree(kind) for kind in ("params", "buffers", "fixed")))
 
     @torch.no_grad()
-    def predict(self, inputs: Any) -> Tensor:
+    def predict(self, inputs: Any) -> Tensor | npt.NDArray[np.str_]:
         """The label of every input. `inputs` is an array or tensor [batch, …] of training's type, scale and shape.
 
-        Labels are those of the training data. Pictures may have their channels last if those of training had. Inputs
-        with another scale are refused. `forward` checks nothing and numbers the classes from 0.
+        A model that was trained on a table takes rows with names of columns: a data frame, a dict of columns, a list of
+        dicts, or the path of a file. Labels are those of the training data: a tensor, or an array of strings. Pictures
+        may have their channels last if those of training had. Inputs with another scale are refused. `forward` checks
+        nothing and numbers the classes from 0.
         """
         converted = as_trained(self.facts, inputs)
         logits: Tensor = self(converted.to(self.get_buffer("mean").device))
