@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all test-slow test-gpu check format bench docs clean
+.PHONY: demo test test-all test-slow test-gpu check format bench docs notebooks clean
 
 demo: $(VENV)/.core
 	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade --threshold 90
@@ -38,6 +38,10 @@ bench: $(VENV)/.core
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/build_methods.py
+
+# Runs the scripts in docs/notebooks and stores them as notebooks with their outputs.
+notebooks: $(VENV)/.dev
+	$(BIN)/python docs/build_notebooks.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

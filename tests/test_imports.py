@@ -30,9 +30,10 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"core", "methods"},
     "presets": {"core", "config"},
     "results": {"core", "hardness", "protocols", "presets"},
+    "exports": {"core", "config", "results"},
     "runs": {
         "core", "protocols", "methods", "partitions", "participations", "data", "models", "diagnostics", "engines",
-        "trackers", "config", "presets", "results", "display",
+        "trackers", "config", "presets", "results", "display", "exports",
     },
     "studies": {
         "core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "display",
@@ -51,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "cli": {
         "core", "data", "partitions", "config", "presets", "results", "runs", "studies", "cards", "report", "figures",
-        "watch", "flower",
+        "watch", "flower", "exports",
     },
 }  # fmt: skip
 THIRD_PARTY_OF_CORE = {"torch", "numpy", "safetensors"}

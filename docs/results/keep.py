@@ -1,9 +1,9 @@
 """Keep what a page needs of finished runs: `python keep.py CELLS INTO`.
 
 CELLS is a folder of run folders, as `fedblade reproduce --out DIR` makes them in DIR/cells. Each finished run gets a
-folder in INTO, with `config.toml`, `metrics.json`, `summary.json`, `partition.json` without its table and the numbers
-of `history.jsonl`, so that `fedblade report` reads it. INTO/splits has the whole record of every split once, named by
-the split's digest.
+folder in INTO, with `config.toml`, `summary.json`, `partition.json` without its table and the numbers of
+`history.jsonl` that a page can need, so that `fedblade report` reads it. INTO/splits has the whole record of every
+split once, named by the split's digest.
 """
 
 import json
@@ -12,15 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedblade.results import CONFIG, HISTORY, METRICS, PARTITION, SUMMARY, RunDirectory, read_object
+from fedblade.results import CONFIG, HISTORY, PARTITION, SUMMARY, RunDirectory, read_object
 
 DIGITS = 6
 """Significant digits of a kept number: more than any page prints."""
+LEFT_OUT = ("bytes_up", "bytes_down", "lr", "seconds", "wall_seconds")
+"""Numbers of a round that are the same in every round, or of the machine."""
 
 
 def numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a round that are single numbers, shortened."""
-    kept = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    """The fields of a round that are single numbers, shortened; events that were counted only if there were any."""
+    single = {name: value for name, value in row.items() if isinstance(value, int | float) and name not in LEFT_OUT}
+    kept = {name: value for name, value in single.items() if value or not name.startswith("count_")}
     return {name: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for name, value in kept.items()}
 
 
@@ -28,7 +31,7 @@ def keep(run: Path, into: Path) -> None:
     """Copy the small files of one run."""
     target = into / run.name
     target.mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG, SUMMARY, METRICS):
+    for name in (CONFIG, SUMMARY):
         if (run / name).is_file():
             shutil.copyfile(run / name, target / name)
     lines = "".join(json.dumps(numbers(row)) + "\n" for row in RunDirectory(run).history())

@@ -6,7 +6,7 @@ import pytest
 
 import fedblade
 
-COMMANDS = ("run", "compare", "list", "show", "partition", "report", "watch", "bench", "doctor")
+COMMANDS = ("run", "compare", "list", "show", "partition", "report", "watch", "export", "predict", "bench", "doctor")
 HEAVY = {"torch", "numpy", "sklearn", "pydantic"}
 
 
@@ -35,6 +35,8 @@ def test_help_names_every_command(fresh_cli):
         ("partition", ["--plot", "--save", "--compare", "--set", "--where"]),
         ("report", ["--out", "--figures", "--formats", "--columns", "--paper"]),
         ("watch", ["--web", "--port"]),
+        ("export", ["--format", "--out", "Example:"]),
+        ("predict", ["--json", "Example:"]),
     ],
 )
 def test_help_of_a_command_names_the_options_of_the_contract(cli, command, options):

@@ -114,11 +114,11 @@ def test_the_runs_with_all_clients_are_compared_with_their_own_table():
     assert published == {"FedETF": 75.22, "FedBlade": 76.25, "FedAvg": 67.44}
 
 
-def test_the_page_names_the_commit_of_every_run():
+def test_the_page_names_the_commit_of_every_run(lines):
     named = set(re.findall(r"`([0-9a-f]{7})`", PAGE))
-    runs = (folder for folder in QUEUE.iterdir() if folder.name != "splits")
-    kept = {json.loads((run / "summary.json").read_text(encoding="utf-8"))["versions"]["commit"][:7] for run in runs}
-    assert kept == named
+    runs = [folder for _, folder in (*lines.values(), *lines_of("comparison.toml:calibration").values())]
+    summaries = [json.loads((QUEUE / run / "summary.json").read_text(encoding="utf-8")) for run in runs]
+    assert {summary["versions"]["commit"][:7] for summary in summaries} == named
 
 
 def test_every_kept_run_is_finished_small_and_has_its_split(lines):

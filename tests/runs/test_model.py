@@ -81,27 +81,3 @@ def test_a_damaged_model_is_refused(small_run, tmp_path):
     path.write_bytes(content)
     with pytest.raises(CorruptFile, match=r"model\.safetensors"):
         fedblade.load(tmp_path / "run")
-
-
-# torch's exporter uses what torch has deprecated
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
-def test_an_onnx_file_gives_the_same_logits(small_run, tmp_path, images):
-    onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
-    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
-    from onnx.reference import ReferenceEvaluator
-
-    result = small_run(method="fedetf")
-    path = result.model.export_onnx(tmp_path / "model.onnx")
-    exported = onnx.load(path)
-    onnx.checker.check_model(exported)
-    session = ReferenceEvaluator(exported)
-    for count in (1, 2, 7):
-        inputs = images[:count].astype(np.float32)
-        (logits,) = session.run(["logits"], {"inputs": inputs})
-        assert logits == pytest.approx(result.model(torch.from_numpy(inputs)).numpy(), abs=1e-4)
-
-
-def test_a_missing_extra_is_named(small_run, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    with pytest.raises(Misconfigured, match=r"fedblade\[onnx\]"):
-        small_run().model.export_onnx(tmp_path / "model.onnx")

@@ -2,6 +2,7 @@
 
 from fedblade.data._clients import ClientData
 from fedblade.data._dataset import Array, Dataset, Part, to_samples
+from fedblade.data._given_files import Expected, given_files, read_given
 from fedblade.data._hub import allow_downloads
 from fedblade.data._load import load
 from fedblade.data._recipes import RECIPE_NAMES, apply_recipe
@@ -19,6 +20,7 @@ __all__ = [
     "Array",
     "ClientData",
     "Dataset",
+    "Expected",
     "Numbering",
     "Part",
     "allow_downloads",
@@ -27,7 +29,9 @@ __all__ = [
     "as_labels",
     "cache_root",
     "find_spec",
+    "given_files",
     "load",
+    "read_given",
     "status",
     "to_samples",
 ]

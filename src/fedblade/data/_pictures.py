@@ -25,11 +25,12 @@ class Fit:
     """How pictures become `size` × `size` pixels.
 
     `exact` refuses other sizes. `halve` also takes pictures of twice the size and averages 2×2 pixels. `squash` resizes
-    both sides. `cover` resizes the shorter side and crops the centre. Resizing uses Pillow's bilinear filter.
+    both sides. `cover` resizes the shorter side and crops the centre. Resizing uses Pillow's bilinear filter. `as_is`
+    takes any size.
     """
 
     size: int
-    how: Literal["exact", "halve", "squash", "cover"] = "exact"
+    how: Literal["exact", "halve", "squash", "cover", "as_is"] = "exact"
     channels: int = 3
 
     def __str__(self) -> str:
@@ -77,6 +78,13 @@ def _size_text(picture: Picture) -> str:
     return "{}×{}".format(*_size(picture))
 
 
+def picture_shape(picture: Picture) -> tuple[tuple[int, int], str]:
+    """Height and width of a picture, and Pillow's name of its mode, such as `RGB` or `L`."""
+    with _open(picture) as image:
+        width, height = image.size
+        return (int(height), int(width)), str(image.mode)
+
+
 def formats_of(pictures: Iterable[Picture]) -> str:
     """The formats in which pictures are encoded, read from their bytes; JPEG is marked as lossy."""
     formats = set()
@@ -115,6 +123,8 @@ def decode(picture: Picture, fit: Fit) -> Array:
 def _resize(image: Any, picture: Picture, fit: Fit) -> Any:
     pillow = need("PIL.Image", "pillow", "reading pictures")
     size, (width, height) = fit.size, image.size
+    if fit.how == "as_is":
+        return image
     if fit.how == "halve" and (width, height) == (2 * size, 2 * size):
         return image.reduce(2)
     if fit.how == "squash":

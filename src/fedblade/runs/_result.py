@@ -21,7 +21,6 @@ from fedblade.results import (
     RunDirectory,
     RunRecord,
     Table,
-    read_runs,
     record_in_memory,
 )
 from fedblade.runs._changes import Change
@@ -36,7 +35,7 @@ from fedblade.runs._request import folder_name
 from fedblade.runs._result_display import result_line, result_table
 from fedblade.runs._setup import Setup
 from fedblade.runs._summary import partition_record, past_on_record, summarise
-from fedblade.runs._trained_model import TrainedModel, load
+from fedblade.runs._trained_model import TrainedModel, load, stored_record
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -66,10 +65,13 @@ class Result(Display):
     clients: list[ClientRecord] = field(default_factory=list)
     profile: Profile | None = None
     read_diagnostics: Callable[[], list[RoundRecord]] = field(default=list, repr=False, compare=False)
-    read_record: Callable[[], RunRecord] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return result_line(self.summary, self.path)
+
+    def export(self, path: str | Path | None = None, format: str = "onnx") -> Path:  # noqa: A002 - the command's word
+        """Write the trained network for other programs: `model.export`, which explains the formats."""
+        return self.model.export(path, format)
 
     def to_pandas(self) -> "DataFrame":
         """The history as a frame of pandas with a row for each round; needs the extra `pandas`."""
@@ -78,14 +80,11 @@ class Result(Display):
     def with_all_in_memory(self) -> "Result":
         """The same result without its folder, which may be removed then."""
         diagnostics, record = self.diagnostics, self._record()
-        return replace(self, path=None, read_diagnostics=lambda: diagnostics, read_record=lambda: record)
+        self.model.read_record = lambda: record
+        return replace(self, path=None, read_diagnostics=lambda: diagnostics)
 
     def _record(self) -> RunRecord:
-        if self.read_record is not None:
-            return self.read_record()
-        if self.path is None:
-            raise RuntimeError("a result without a folder was made without its record")
-        return read_runs([self.path])[0]
+        return self.model.read_record()
 
     def _records(self) -> list[RunRecord]:
         return [self._record()]
@@ -118,15 +117,15 @@ class Result(Display):
 def driver_result(setup: Setup, driver: Driver, directory: RunDirectory | None, status: Status = "finished") -> Result:
     """The result of a run that just ended."""
     path = None if directory is None else directory.path
-    model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset))
     summary = summarise(setup, driver.history, status, driver.clients, past_on_record(directory))
     diagnostics = driver.diagnostics.records
     record = (
-        None if path is not None else _record_in_memory(setup, driver.history, summary, driver.clients, diagnostics)
+        _record_in_memory(setup, driver.history, summary, driver.clients, diagnostics)
+        if path is None
+        else stored_record(path)
     )
-    return Result(
-        driver.history, summary, model, path, driver.clients, read_diagnostics=diagnostics, read_record=record
-    )
+    model = TrainedModel(setup.problem.network, driver.evaluated_state, model_facts(setup.dataset), record)
+    return Result(driver.history, summary, model, path, driver.clients, read_diagnostics=diagnostics)
 
 
 def _record_in_memory(
@@ -209,8 +208,6 @@ def result_message(result: Result) -> tuple[dict[str, Any], Tree]:
 
 def received_result(path: Path | None, setup: Setup, parts: Mapping[str, Any], tensors: Tree) -> Result:
     """The result that rank 0 sent."""
-    model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset))
-    model.load_state_dict(tensors)
     others = {name: value for name, value in parts.items() if name != "diagnostics"}
 
     def diagnostics() -> list[RoundRecord]:
@@ -218,4 +215,6 @@ def received_result(path: Path | None, setup: Setup, parts: Mapping[str, Any], t
         return records
 
     record = _record_in_memory(setup, others["history"], others["summary"], others["clients"], diagnostics)
-    return Result(model=model, path=path, read_diagnostics=diagnostics, read_record=record, **others)
+    model = TrainedModel(setup.problem.network, setup.start, model_facts(setup.dataset), record)
+    model.load_state_dict(tensors)
+    return Result(model=model, path=path, read_diagnostics=diagnostics, **others)

@@ -1,5 +1,6 @@
 """A trained network, ready to predict, from memory or from a run folder."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fedblade.config.run_config import complete_config
-from fedblade.core.errors import CorruptFile, Misconfigured, MissingExtra
+from fedblade.core.errors import CorruptFile, Misconfigured
 from fedblade.core.network import Network
 from fedblade.core.state import ServerState
 from fedblade.core.tensorfile import encode_tensors, read_tensors
 from fedblade.core.tree import Tree
-from fedblade.results import CONFIG, MODEL, RunDirectory, resume_command
+from fedblade.exports import TrainedNetwork, export_model
+from fedblade.results import CONFIG, MODEL, RunDirectory, RunRecord, read_runs, resume_command
 from fedblade.runs._model_inputs import as_labels, as_trained
 from fedblade.runs._plain_module import plain_module
 from fedblade.runs._stored_network import stored_network
@@ -24,13 +26,17 @@ from fedblade.runs._stored_network import stored_network
 class TrainedModel(nn.Module):
     """Inputs to logits: normalisation, body and head as one module, in evaluation mode.
 
-    `predict` gives labels, and `module` the network as a plain module to train, to export and to save.
+    `predict` gives labels, `module` the network as a plain module to train and to save, and `export` writes it in a
+    format that other programs load. `read_record` reads the run that the network comes from.
     """
 
-    def __init__(self, network: Network, state: ServerState, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, network: Network, state: ServerState, facts: dict[str, Any], read_record: Callable[[], RunRecord]
+    ) -> None:
         super().__init__()
         self._network = network
         self.facts = facts
+        self.read_record = read_record
         self._names: dict[str, tuple[str, str]] = {}
         for kind, tree in (("params", state.params), ("buffers", state.buffers), ("fixed", state.fixed)):
             for name, leaf in tree.items():
@@ -85,30 +91,47 @@ class TrainedModel(nn.Module):
         may have their channels last if those of training had. Inputs with another scale are refused. `forward` checks
         nothing and numbers the classes from 0.
         """
-        converted = as_trained(self.facts, inputs)
-        logits: Tensor = self(converted.to(self.get_buffer("mean").device))
-        return as_labels(self.facts, logits.argmax(dim=1))
+        return as_labels(self.facts, self._checked_logits(inputs).argmax(dim=1))
+
+    @torch.no_grad()
+    def probabilities(self, inputs: Any) -> Tensor:
+        """The probability of every class for every input, [batch, classes]; `inputs` as for `predict`."""
+        return self._checked_logits(inputs).softmax(dim=1)
+
+    def _checked_logits(self, inputs: Any) -> Tensor:
+        logits: Tensor = self(as_trained(self.facts, inputs).to(self.get_buffer("mean").device))
+        return logits
+
+    def export(self, path: str | Path | None = None, format: str = "onnx") -> Path:  # noqa: A002 - the command's word
+        """Write the model for programs that do not have fedblade, and return the path of what was written.
+
+        - "onnx": an ONNX graph; needs the extra `onnx`.
+        - "torch": a program of `torch.export`, for `torch.export.load(path).module()`.
+        - "safetensors": the tensors of `module()` by their names.
+        - "hub": a folder with "torch", "safetensors", configuration, preprocessing and a model card. Nothing is sent.
+
+        Programs and graphs take inputs of any batch size, in the type and scale in which the data set holds them, and
+        give logits. A JSON file beside the file has preprocessing and class names. A method without a global model is
+        refused.
+        """
+        mean, std = self.get_buffer("mean"), self.get_buffer("std")
+        network = TrainedNetwork(self.module(), mean, std, self.facts, self.read_record)
+        return export_model(network, None if path is None else Path(path), format)
 
     def export_onnx(self, path: str | Path) -> Path:
-        """Write the model as an ONNX file with a free batch axis; needs the extra `onnx`."""
-        try:
-            import onnx  # noqa: F401
-            import onnxscript  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra("onnxscript", "onnx", "export_onnx") from error
-        example = torch.zeros(2, *self.facts["input_shape"], device=self.get_buffer("mean").device)
-        batch = torch.export.Dim("batch", min=1)
-        torch.onnx.export(
-            self, (example,), str(path), dynamo=True, external_data=False, verbose=False,
-            input_names=["inputs"], output_names=["logits"], dynamic_shapes={"inputs": {0: batch}},
-        )  # fmt: skip
-        return Path(path)
+        """Write the model as an ONNX file: `export(path, "onnx")`."""
+        return self.export(path, "onnx")
 
 
 def save_model(directory: RunDirectory, state: ServerState, facts: dict[str, Any]) -> None:
     """Write `model.safetensors`: the network's tensors, and the facts that are needed to use them."""
     content, _ = encode_tensors(state.replace(extra={}).flat(), facts)
     directory.write(MODEL, content)
+
+
+def stored_record(folder: Path) -> Callable[[], RunRecord]:
+    """Reads a run from its folder, when it is called."""
+    return lambda: read_runs([folder])[0]
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
@@ -141,4 +164,4 @@ def load(path: str | Path, model: nn.Module | None = None) -> TrainedModel:
     built, state = stored_network(config, directory, tensors, facts, model)
     # Which layers are frozen is stored in the run; the flags of the module may have changed.
     frozen = frozenset(name for name in state.fixed if name.startswith("body."))
-    return TrainedModel(replace(built.network, frozen=frozen), state, facts)
+    return TrainedModel(replace(built.network, frozen=frozen), state, facts, stored_record(folder))

@@ -170,7 +170,7 @@ def source(text):
         (source("gone.npz"), "'gone.npz' does not exist"),
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
         (source("json:samples"), "has no attribute 'samples'"),
-        (source("samples"), "neither an .npz file nor FILE.py:function"),
+        (source("samples"), "neither an .npz or"),
         (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
     ],
 )

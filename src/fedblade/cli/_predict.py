@@ -1,0 +1,69 @@
+"""`fedblade predict`: the labels that a trained model gives to pictures and arrays."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedblade.runs import TrainedModel
+
+_BATCH = 256
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of one finished run.")],
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Pictures, .npy or .npz arrays, or folders of them.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a list of objects, with the probabilities of all classes.")
+    ] = False,
+) -> None:
+    """Print the label and its probability for each picture, or for each row of an array.
+
+    Inputs must be like those of training in size, channels and scale.
+
+    Example: fedblade predict runs/mine digits/*.png
+    """
+    from fedblade.cli._one_run import one_run
+    from fedblade.results import Table, text_table
+    from fedblade.runs import load
+
+    rows = list(_predictions(load(one_run(folder)), inputs))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    texts = [(row["file"], row["label"], f"{100 * row['probability']:.1f} %") for row in rows]
+    typer.echo(text_table(Table.of_texts(("file", "label", "probability"), texts, ("probability",))))
+
+
+def _predictions(model: "TrainedModel", paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """A row for each input, in the order of the files; a part of a file at a time goes through the model."""
+    from fedblade.data import Expected, given_files, read_given
+    from fedblade.exports import class_names, require_global_model
+
+    run = model.read_record()
+    require_global_model(run)
+    expected, labels = Expected.of(model.facts, run.config.get("dataset", {})), class_names(model.facts)
+    for file in given_files(paths):
+        inputs, names = read_given(file, expected)
+        for start in range(0, len(inputs), _BATCH):
+            chances = _probabilities(model, inputs[start : start + _BATCH], file)
+            for name, chance in zip(names[start:], chances, strict=False):
+                best = max(range(len(chance)), key=chance.__getitem__)
+                by_class = dict(zip(labels, chance, strict=True))
+                yield {"file": name, "label": labels[best], "probability": chance[best], "probabilities": by_class}
+
+
+def _probabilities(model: "TrainedModel", inputs: Any, file: Path) -> list[list[float]]:
+    """The probabilities of all classes; a refused input is named with its file."""
+    from fedblade.core.errors import Misconfigured
+
+    try:
+        chances: list[list[float]] = model.probabilities(inputs).tolist()
+    except Misconfigured as error:
+        raise Misconfigured(f"'{file}': {error}") from error
+    return chances

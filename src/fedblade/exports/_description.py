@@ -1,0 +1,52 @@
+"""What a program must know to use an exported model: inputs, preprocessing, output and classes, as plain values."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fedblade._version import __version__
+from fedblade.exports._network import TrainedNetwork
+from fedblade.exports._sharing import shareable, without_folders
+from fedblade.results import RunRecord
+
+KEY = "fedblade"
+"""The name of the description inside a file."""
+
+
+def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[str, Any]:
+    """The description. `inside` says that the preprocessing is a part of the exported model."""
+    facts = network.facts
+    given = facts.get("given_shape")
+    return {
+        "version": 1,
+        "input": {
+            "name": "inputs",
+            "dtype": str(network.input_dtype).removeprefix("torch."),
+            "shape": ["batch", *facts["input_shape"]],
+            "shape_of_training_data": None if given is None else ["batch", *given],
+        },
+        "preprocessing": {
+            "done_by": "the model" if inside else "the caller",
+            "formula": "(inputs / unit - mean) / std",
+            "unit": facts["unit"],
+            "mean": list(facts["mean"]),
+            "std": list(facts["std"]),
+        },
+        "output": {"name": "logits", "shape": ["batch", facts["num_classes"]], "probabilities": "softmax(logits)"},
+        "class_names": network.class_names,
+        "label_values": facts.get("label_values"),
+        "model": _without_empty(run.config.get("model")) or {"name": without_folders(run.part("model"))},
+        "method": without_folders(run.part("method")),
+        "dataset": without_folders(run.part("dataset")),
+        "fedblade": __version__,
+    }
+
+
+def as_json(description: Mapping[str, Any]) -> str:
+    """The description as the text of a file."""
+    return json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_empty(table: object) -> dict[str, Any]:
+    settings = shareable(table) if isinstance(table, Mapping) else {}
+    return {key: value for key, value in settings.items() if value != "none"}
