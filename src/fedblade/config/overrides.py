@@ -13,6 +13,7 @@ from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
 from fedblade.config.validation import unknown_knob
 from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.registry import methods
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -44,7 +45,7 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
     paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
-        _set(config, path, value)
+        _set(config, path, "none" if value is None else value)
     _refuse_unused_epochs(config, paths)
     named = {kind for kind in NAMED if any(key in overrides for key in _name_keys(kind))}
     settle_population(tables, config, paths.keys() | named, clients)
@@ -117,17 +118,23 @@ def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
 
 def _choose_part(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
     """Set the name of a part: settings of the section stay, knobs of the old part go, a preset's knobs are added."""
-    if callable(name) and kind == "participation":
-        raise Misconfigured(
-            f"{kind} = {name!r} is a function; expected a name. Write it into a file and give "
-            f"{kind}='file.py:function', or register it with fedblade.api.register_participation('my_name')(function) "
-            f"and give {kind}='my_name'."
-        )
-    if not isinstance(name, str):
-        raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
+    name = _name_of(kind, name)
     settings = without_knobs(kind, config.get(kind, {}))
     preset = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
     config[kind] = {"name": name, **settings, **preset}
+
+
+def _name_of(kind: str, given: Any) -> str:
+    """The name of a part. A function of the user stands for the name that it was registered with."""
+    registry = methods if kind == "method" else REGISTRIES[kind]
+    name = registry.name_of(given) if callable(given) else given
+    if isinstance(name, str):
+        return name
+    raise Misconfigured(
+        f"{kind} = {given!r:.80} is not a name. `fedblade list {kind}s` shows what there is. A {kind} of your own is a "
+        f"function: write it into a file and give {kind}='file.py:function', or register it with "
+        f"fedblade.api.register_{kind}('my_name')(function) and give {kind}='my_name'."
+    )
 
 
 def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

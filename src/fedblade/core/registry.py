@@ -101,6 +101,11 @@ class Registry:
             return self._by_reference(name)
         raise Misconfigured(f"unknown {self.kind} '{name}'.{nearest(name, self._entries)}")
 
+    def name_of(self, make: Callable[..., Any]) -> str | None:
+        """The name that this function was registered with, None if it was not."""
+        self._load()
+        return next((name for name, entry in self._entries.items() if entry.make is make), None)
+
     def names(self) -> list[str]:
         """Every name, sorted."""
         self._load()

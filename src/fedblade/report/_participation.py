@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from fedblade.core.words import plural
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
+from fedblade.report._results import signed
 from fedblade.results import Contribution, Group, RunRecord, client_name, participation, percent
 
 _MOST_CLIENTS = 100
@@ -90,9 +91,11 @@ def _unseen(groups: Sequence[Group]) -> list[Block]:
     for group in groups:
         for run in group.runs:
             for prefix, what in (("", ""), ("tuned_", ", tuned")):
-                numbers = [run.summary.get(f"{prefix}{key}") for key in _KEYS]
-                if all(isinstance(number, float) for number in numbers):
-                    rows.append([Cell(f"{_name(group, run)}{what}"), *(Cell(percent(number)) for number in numbers)])
+                stored = [run.summary.get(f"{prefix}{key}") for key in _KEYS]
+                numbers = [number for number in stored if isinstance(number, float)]
+                if len(numbers) == len(_KEYS):
+                    texts = (*map(percent, numbers[:2]), signed(numbers[2]))
+                    rows.append([Cell(f"{_name(group, run)}{what}"), *map(Cell, texts)])
     return (
         [TableBlock("Clients never seen", columns(_UNSEEN, ("runs",)), rows), Paragraph(_UNSEEN_NOTE)] if rows else []
     )

@@ -10,7 +10,7 @@ from fedblade.core.listener import RunListener
 from fedblade.core.words import listing, plural
 from fedblade.display import data_frame, summary_row
 from fedblade.results import Table
-from fedblade.runs import Result, take_objects
+from fedblade.runs import Callback, Progress, Result, take_objects
 from fedblade.studies._measures import Measurement
 from fedblade.studies._study import NumJobs, Study, Trainer, records_of, seed_list, study_folder
 from fedblade.studies._sweep import Axis, Trial, plan_sweep, select_best
@@ -84,6 +84,8 @@ def sweep(
     out: str | Path | None = None,
     jobs: NumJobs = 1,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     **overrides: Any,
 ) -> Sweep:
     """Train every combination of values: `sweep(grid={"lr": [0.01, 0.1], "method": ["fedavg", "fedprox"]})`.
@@ -94,7 +96,7 @@ def sweep(
     arguments are those of `fedblade.compare`.
     """
     changes = overrides | ({"evaluation.on": "validation"} if validation else {})
-    trainer = Trainer(take_objects(changes), listener, jobs)
+    trainer = Trainer(take_objects(changes), listener, jobs, progress, callbacks)
     with study_folder(out) as folder:
         trials = plan_sweep(config, _axes(grid), folder, overrides=changes, seeds=seed_list(seeds), uneven=uneven)
         return _trained(trainer, trials, None if out is None else Path(out), validation=validation)
