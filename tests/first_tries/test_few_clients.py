@@ -9,4 +9,4 @@ def test_fewer_clients_than_the_default_cohort(caplog):
     assert result.history[0]["clients"] == [0, 1, 2, 3]
     told = [record.getMessage() for record in caplog.records]
     assert any("clients_per_round is lowered from 10 to 4" in line for line in told)
-    assert any("divided among 4 clients by partition 'dirichlet' with alpha = 0.1" in line for line in told)
+    assert any("divided among 4 clients by dirichlet with alpha = 0.1" in line for line in told)

@@ -96,4 +96,4 @@ def test_data_to_be_divided_say_how_they_were_divided(caplog):
     x, y = wards()["north"][:2]
     fedblade.run(dataset=(x, y, x, y), method="fedavg", num_clients=4, **SMALL)
     (told,) = [record.getMessage() for record in caplog.records if "divided among" in record.getMessage()]
-    assert "the samples are divided among 4 clients by partition 'dirichlet' with alpha = 0.1" in told
+    assert "the samples are divided among 4 clients by dirichlet with alpha = 0.1" in told

@@ -3,42 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedblade.config.population import GIVEN
-from fedblade.config.run_config import HELD_BY_NODES
-from fedblade.config.settings import LEVELS, show
 from fedblade.core.words import plural
 from fedblade.runs._ending import STOPPED
+from fedblade.runs._own_data_notes import own_data_notes
 from fedblade.runs._setup import Setup
 from fedblade.runs._split import MAX_EVALUATED_CLIENTS
 from fedblade.runs._tuning import tuning_stages
-
-_OWN_FILES = ("arrays", "files")
-"""Data sets of the library that hold a user's own data, to be divided."""
 
 
 def start_notes(setup: Setup) -> list[str]:
     """Notes about the data, the model and the engine, and about what takes long in a large population."""
     return [
         *setup.notes,
-        *_division_notes(setup),
+        *own_data_notes(setup.config, setup.dataset),
         *_population_notes(setup),
         *_evaluation_notes(setup),
         *_rhythm_notes(setup),
         *_patience_notes(setup),
-    ]
-
-
-def _division_notes(setup: Setup) -> list[str]:
-    """Say how a user's own data were divided among clients."""
-    config, partition = setup.config, setup.config.partition
-    if not (config.dataset.is_own or setup.dataset.name in _OWN_FILES) or partition.name in (GIVEN, HELD_BY_NODES):
-        return []
-    level = LEVELS.get(partition.name, "")
-    skew = f" with {level} = {show(partition.knobs[level])}" if level in partition.knobs else ""
-    return [
-        f"clients: the samples are divided among {config.federation.num_clients} clients by partition "
-        f"'{partition.name}'{skew}; clients={{…}} and dataset=clients take clients as they are "
-        f"(docs/how-to-own-data.md)"
     ]
 
 
