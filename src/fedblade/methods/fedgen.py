@@ -79,7 +79,7 @@ def _guided(base: Method, terms: tuple[Generated, GeneratedMatch], train_generat
     )
 
 
-@methods.register(paper="arXiv:2105.10056")
+@methods.register(paper="arXiv:2105.10056", tune={"alpha_0": (1.0, 10.0), "beta_0": (1.0, 10.0)})
 def fedgen(
     alpha_0: float = 10.0,
     beta_0: float = 10.0,
