@@ -14,7 +14,7 @@ from fedblade.data._source import Array
 
 ARRAY_ENDINGS = (".npy", ".npz")
 INPUT_ENDINGS = frozenset({*ENDINGS, *ARRAY_ENDINGS})
-TABLE_ENDINGS = frozenset({".csv", ".parquet"})
+TABLE_ENDINGS = frozenset({".csv", ".tsv", ".parquet"})
 """Files in a folder that are read: by a model of arrays and pictures, and by a model of a table."""
 _NAMES_IN_NPZ = ("x", "inputs", "x_test")
 _BYTES = 255.0
