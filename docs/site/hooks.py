@@ -40,6 +40,17 @@ def on_page_markdown(markdown, *, page, **_):
     return for_the_site(markdown, page.file.src_uri)
 
 
+def on_post_page(output, *, page, **_):
+    """The theme's script for searching a page that is a file comes from elsewhere; this site has its own."""
+    depth = "../" * page.url.count("/")
+    return output.replace("https://unpkg.com/iframe-worker/shim", f"{depth}site/worker.js")
+
+
+def on_post_template(output_content, **_):
+    """The same for pages that are no page of docs, such as the one for an error."""
+    return output_content.replace("https://unpkg.com/iframe-worker/shim", "site/worker.js")
+
+
 def on_page_content(html, **_):
     """Formulas as MathML."""
     for display, pattern in _FORMULAS.items():
