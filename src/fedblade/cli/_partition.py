@@ -93,7 +93,7 @@ def _summary(split: "Parts", classes: list[int]) -> str:
     counted = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
     how = "drawn when asked for, clients overlap" if split.on_demand else plural(split.draws, "draw")
     return (
-        f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
+        f"{plural(split.num_clients, 'client')}, {sizes.min()} to {sizes.max()} samples each, "
         f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{counted}, {how}"
     )
 

@@ -66,7 +66,7 @@ class ChosenPart:
                 f"this run got its {self.kind} from Python as an object. "
                 f"To go on, pass the object to fedblade.run again."
             )
-        return self.entry.make(*args, **self.knobs)
+        return self.entry.build(*args, **self.knobs)
 
     @property
     def is_own(self) -> bool:

@@ -34,7 +34,8 @@ def take_objects(overrides: dict[str, Any]) -> GivenObjects:
 
 def _take(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
     value = overrides.get(key)
-    if value is None or isinstance(value, str | Mapping):
+    # A Hugging Face DatasetDict is a mapping too, but no table of settings.
+    if value is None or isinstance(value, str) or (isinstance(value, Mapping) and not hasattr(value, "column_names")):
         return None
     overrides[key] = FROM_PYTHON
     return convert(value)

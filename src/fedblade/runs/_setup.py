@@ -86,10 +86,7 @@ def prepare(
     model: nn.Module | None = None,
     clients: ClientTests | None = None,
 ) -> Setup:
-    """Build a run. `dataset` and `model` are objects that were passed from Python instead of names.
-
-    `clients` is the split if it is known already, such as on a node that has its own data.
-    """
+    """Build a run. `dataset` and `model` are objects from Python; a node that has its own data gives its `clients`."""
     dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
@@ -138,7 +135,14 @@ def _hold_out_test(
 
 def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
     """Accuracy first, then the metrics of the configuration, without repetitions."""
-    return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+    names = dict.fromkeys(("accuracy", *config.evaluation.metrics))
+    return tuple(_checked_metric(name, metrics_registry.get(name).build()) for name in names)
+
+
+def _checked_metric(name: str, metric: object) -> Metric:
+    if not isinstance(metric, Metric):
+        raise Misconfigured(f"metric '{name}' returned a {type(metric).__name__}; expected a fedblade.api.Metric.")
+    return metric
 
 
 def _eligible(config: RunConfig, clients: ClientTests, streams: Streams) -> tuple[IntArray, IntArray]:

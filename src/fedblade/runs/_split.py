@@ -17,6 +17,11 @@ _VALIDATION_PERCENT = 10
 def split_training_data(config: RunConfig, dataset: Dataset) -> Parts:
     """Divide the whole training set among the clients; nothing is held out for tests."""
     partitioner: Partitioner = config.partition.make()
+    if not callable(getattr(partitioner, "split", None)):
+        raise Misconfigured(
+            f"partition '{config.partition.name}' returned a {type(partitioner).__name__}; expected a "
+            f"fedblade.api.Partitioner, which has `split`."
+        )
     return partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
