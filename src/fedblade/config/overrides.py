@@ -9,6 +9,7 @@ from typing import Any
 
 from fedblade.config.aliases import ALIASES, key_of
 from fedblade.config.hints import SEARCH, is_method_knob, meant
+from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
@@ -42,6 +43,7 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     config: Raw = copy.deepcopy(dict(tables))
     per_method = config.pop("methods", {})
     others = dict(overrides)
+    clients = clients_from_python(others)
     for kind in NAMED:
         names = [others.pop(key) for key in name_keys(kind) if key in others]
         if names:
@@ -53,6 +55,8 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     for path, value in paths.items():
         _set(config, path, "none" if value is None else value)
     _refuse_unused_epochs(config, paths)
+    named = {kind for kind in NAMED if any(key in overrides for key in name_keys(kind))}
+    settle_population(tables, config, paths.keys() | named, clients)
     return config
 
 

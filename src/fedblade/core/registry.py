@@ -13,7 +13,7 @@ import pkgutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ class Entry:
     `revision` counts the changes of the part's results, rounding aside. A run stores the revisions of its parts, so
     that results of an older revision are never taken for results of this one. If a change concerns only some values of
     the knobs, `revision` is a function of the knobs. `tune` has values to try, by knob: what `fedblade sweep --tune`
-    combines.
+    combines. `clients` gives the names of the clients, from the knobs, if a data set comes divided among them.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Entry:
     info: Mapping[str, str] = field(default_factory=dict)
     revision: Revision = 0
     tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    clients: Callable[..., Sequence[str]] | None = None
 
     def revision_for(self, knobs: Mapping[str, Any]) -> int:
         """The revision of the part with these knobs."""
@@ -94,6 +95,7 @@ class Registry:
         *,
         revision: Revision = 0,
         tune: Mapping[str, tuple[Any, ...]] | None = None,
+        clients: Callable[..., Sequence[str]] | None = None,
         **info: str,
     ) -> Callable[[F], F]:
         """Decorator that registers a function under its own name, or under `name`.
@@ -110,7 +112,7 @@ class Registry:
                     f"{self.kind} '{key}' is registered twice: by {known.make.__module__} and by {make.__module__}. "
                     f"Give one of them another name."
                 )
-            self._entries[key] = Entry(key, make, info, revision, tune or {})
+            self._entries[key] = Entry(key, make, info, revision, tune or {}, clients)
             return make
 
         return add
