@@ -9,6 +9,7 @@ import pytest
 
 from fedblade.charts import accuracy_chart, crowd_name, with_crowd
 from fedblade.report import build_report
+from fedblade.report._lines import draw_lines
 from fedblade.report._selection import select
 from fedblade.results import compare, group_runs, read_runs
 from support.report_runs import diagnose
@@ -111,3 +112,29 @@ def test_a_group_more_takes_a_hundredth_of_the_page(study, make_run, tmp_path):
     large = build_report([study], tmp_path / "large.html").stat().st_size
 
     assert 0 < (large - small) / GROUPS < small / 100
+
+
+@pytest.mark.parametrize(("methods", "bands"), [(4, 4), (5, 0)])
+def test_bands_of_seeds_are_drawn_for_few_lines_only(make_run, tmp_path, methods, bands):
+    for index in range(methods):
+        for seed in (1, 2):
+            make_run("fedprox", seed, accuracies=[10.0, 50.0 + 10 * index + seed], knobs=f"mu = 0.{index}")
+    groups = group_runs(read_runs([tmp_path / "runs"]))
+
+    (chart,) = select(groups, compare(groups, 50.0)).of([accuracy_chart(groups)])
+
+    assert draw_lines(chart, (640.0, 300.0), name="chart").count('class="band') == bands
+    assert ("bands reach from" in chart.reading) == (bands > 0)
+
+
+def test_without_bands_the_axis_fits_the_lines(make_run, tmp_path):
+    for index in range(5):
+        for seed, accuracy in ((1, 5.0), (2, 45.0)):
+            make_run("fedprox", seed, accuracies=[accuracy], knobs=f"mu = 0.{index}")
+    groups = group_runs(read_runs([tmp_path / "runs"]))
+
+    (chart,) = select(groups, compare(groups, 50.0)).of([accuracy_chart(groups)])
+
+    drawn = draw_lines(chart, (640.0, 300.0), name="chart")
+    low, high = (float(number) for number in re.search(r'data-y="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)', drawn).groups())
+    assert 5.0 < low < 25.0 < high < 45.0
