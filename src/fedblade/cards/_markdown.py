@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fedblade.cards._card import Card, make_card
-from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, wrapped
+from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, space_lines, wrapped
 from fedblade.config.literals import literal
 from fedblade.core.registry import methods
 from fedblade.results import Table, markdown_table
@@ -45,6 +45,7 @@ def page(card: Card) -> str:
         formula,
         *added,
         f"## Knobs\n\n{_knobs(card)}",
+        f"## Search space\n\n{_space(card)}",
         f"## Terms\n\n{_terms(card)}",
         f"## Training\n\n{_training(card)}",
         f"## What travels\n\n{_traffic(card)}",
@@ -61,6 +62,12 @@ def _knobs(card: Card) -> str:
         return "None."
     rows = [(f"`{knob.key}`", f"`{literal(knob.default)}`", presets_text(knob)) for knob in card.knobs]
     return _table(("knob", "default", "presets that differ"), rows)
+
+
+def _space(card: Card) -> str:
+    """The values that tuning tries, and the command that tries them."""
+    lines = "\n".join(f"- `{line}`" for line in space_lines(card))
+    return f"`fedblade sweep --set method={card.name} --tune` tries\n\n{lines}"
 
 
 def _terms(card: Card) -> str:

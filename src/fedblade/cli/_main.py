@@ -11,6 +11,7 @@ from fedblade._version import __version__
 from fedblade.cli import (
     _bench,
     _compare,
+    _config,
     _data,
     _doctor,
     _export,
@@ -43,6 +44,7 @@ for command in (
     _compare.compare,
     _sweep.sweep,
     _reproduce.reproduce,
+    only_prints(_config.config),
     only_prints(_list.list_),
     only_prints(_show.show),
     only_prints(_partition.partition),

@@ -1,5 +1,6 @@
 """Data sets: one file per source, all giving the same `Dataset` value, and the recipes that augment them."""
 
+from fedblade.data._clients import ClientData
 from fedblade.data._dataset import Array, Dataset, Part, to_samples
 from fedblade.data._given_files import INPUT_ENDINGS, TABLE_ENDINGS, Expected, given_files, read_given
 from fedblade.data._hub import allow_downloads
@@ -19,6 +20,7 @@ __all__ = [
     "TABLE_ENDINGS",
     "VARIABLE",
     "Array",
+    "ClientData",
     "Dataset",
     "Expected",
     "Numbering",

@@ -4,9 +4,9 @@
   from Python that stand where a configuration has names: `GivenObjects`, `take_objects`.
 - A run in steps: `prepare` builds a `Setup`, a `Driver` does its rounds.
 - Before a run: its configuration (`load_config`, `RunRequest`), its folder (`check_folder`, `chosen_folder`,
-  `folder_name`, `next_run_folder`), its split (`split_clients`, `split_training_data`, `training_split`), its work
-  (`Work`, `count_work`, `guess_work`, `steps_of_groups`), its device (`find_device`), and the engines
-  (`engine_summaries`, `STARTED_ENGINES`).
+  `folder_name`, `next_run_folder`), its data (`named_dataset`, `client_names`), its split (`split_clients`,
+  `split_training_data`, `training_split`), its work (`Work`, `count_work`, `guess_work`, `steps_of_groups`), its device
+  (`find_device`), and the engines (`engine_summaries`, `STARTED_ENGINES`).
 - Listeners: `RunListener`, `RoundRecord`, `overview_of`, `progress_listener`, `run_listener`, `Callback`, `Progress`,
   `progress_console`, `round_facts`, `UniqueNotes`, `NoteLogger`.
 - Runs on disk: `ReuseCheck`, `code_difference`, `revisions_of`, `finished_summary`, `origin_notes`.
@@ -34,7 +34,7 @@ from fedblade.runs._revisions import revisions_of
 from fedblade.runs._roll_back import chosen_folder
 from fedblade.runs._run import execute, run
 from fedblade.runs._setup import Setup, plan_phases, prepare
-from fedblade.runs._split import split_clients, split_training_data, training_split
+from fedblade.runs._split import client_names, named_dataset, split_clients, split_training_data, training_split
 from fedblade.runs._summary import origin_notes
 from fedblade.runs._threads import compute_settings
 from fedblade.runs._traffic import download_bytes
@@ -62,6 +62,7 @@ __all__ = [
     "Work",
     "check_folder",
     "chosen_folder",
+    "client_names",
     "code_difference",
     "compute_settings",
     "count_work",
@@ -76,6 +77,7 @@ __all__ = [
     "load",
     "load_config",
     "measured_client",
+    "named_dataset",
     "next_run_folder",
     "origin_notes",
     "overview_of",

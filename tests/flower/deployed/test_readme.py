@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
+from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[3]
@@ -44,12 +45,20 @@ def smaller(command: str) -> list[str]:
             return words
 
 
+def plant(folder: Path) -> None:
+    """Modules in the folder where the commands are given; no process of a federation may import one."""
+    for name in ("flwr", "fedblade", "torch"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'has run')!r}, 'w').close()\nraise SystemExit\n")
+
+
 def test_they_give_the_model_of_one_process(tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
     def call(words: list[str]) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HUNG_SECONDS
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -58,7 +67,9 @@ def test_they_give_the_model_of_one_process(tmp_path):
         f"fedblade flower {name}" for name in ("init", "up", "run", "down")
     ]
     try:
-        printed = [call(smaller(command)) for command in commands]
+        printed = [call(smaller(commands[0]))]
+        plant(tmp_path)
+        printed += [call(smaller(command)) for command in commands[1:]]
     finally:
         subprocess.run(["fedblade", "flower", "down", "app"], cwd=tmp_path, env=environment, capture_output=True)
     assert printed[3].splitlines()[-1] == "deployed"
@@ -67,3 +78,4 @@ def test_they_give_the_model_of_one_process(tmp_path):
     alone, deployed, shared = (file.read_bytes() for file in files)
     assert deployed == alone
     assert shared == alone
+    assert not (tmp_path / "has run").exists()
