@@ -80,6 +80,7 @@ def test_names_of_streams_are_part_of_every_result():
         "PARTITION": "partition",
         "HARDNESS": "hardness",
         "EVALUATION_ORDER": "eval",
+        "CLIENT_TESTS": "client_tests",
         "MEASURED_CLIENTS": "measured",
         "INIT": "init",
         "ETF": "etf",

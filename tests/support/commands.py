@@ -81,5 +81,5 @@ class Zygote:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=_LIMIT)
         self._process.stdout.close()

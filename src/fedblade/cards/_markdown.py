@@ -12,7 +12,7 @@ INDEX = "README.md"
 _INTRODUCTION = f"""\
 # Methods
 
-Made by `make docs` from the methods themselves; `fedblade show METHOD` prints the same, also for combinations such as
+Made by `make cards` from the methods themselves; `fedblade show METHOD` prints the same, also for combinations such as
 `fedprox+feddecorr` or `fedavg-ft`. Bytes are those of one client of the quickstart
 ({MODEL}, float32).
 """
@@ -52,7 +52,7 @@ def page(card: Card) -> str:
         f"## State\n\n{_kept(card)}",
         f"## Personal models\n\n{_personal(card)}",
         f"## Secure sums and engines\n\nSecure sums: {card.secure.sentence}. Engines: {', '.join(card.engines)}.",
-        "Made by `make docs`; change the method, not this page.",
+        "Made by `make cards`; change the method, not this page.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

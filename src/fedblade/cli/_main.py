@@ -27,6 +27,7 @@ from fedblade.cli import (
     _watch,
 )
 from fedblade.cli._errors import only_prints, refuse_lost_output, worded
+from fedblade.cli._examples import epilog
 from fedblade.cli._stop import Stopped, stop_on_signals
 from fedblade.core.errors import RunFailed
 from fedblade.core.standard_streams import survive_lost_output
@@ -56,7 +57,8 @@ for command in (
     only_prints(_bench.bench),
     only_prints(_doctor.doctor),
 ):
-    app.command(name=command.__name__.rstrip("_"))(command)
+    name = command.__name__.rstrip("_")
+    app.command(name=name, epilog=epilog(name, command))(command)
 app.add_typer(_flower.flower)
 
 

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 
 MEANINGS: Mapping[str, str] = {
+    "clients:label": "The column of a table that has the labels.",
+    "clients:missing": "Whether missing values of a table are refused, or filled with the mean or with no category.",
+    "clients:drop": "Columns of a table to leave out, with commas between them.",
+    "clients:categories": "Columns of numbers that are names of categories, with commas between them.",
     "dirichlet:min_size": "The split is drawn again until every client has so many samples; 0: the first draw counts.",
     "fedetf:count_floor": "The smallest class count that the balanced loss uses; 0 leaves missing classes out.",
     "fedetf:projector_bias": "Whether the projector has a bias.",

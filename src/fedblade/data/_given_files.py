@@ -14,8 +14,9 @@ from fedblade.data._source import Array
 
 ARRAY_ENDINGS = (".npy", ".npz")
 INPUT_ENDINGS = frozenset({*ENDINGS, *ARRAY_ENDINGS})
+"""Files in a folder that a model of arrays or pictures reads."""
 TABLE_ENDINGS = frozenset({".csv", ".tsv", ".parquet"})
-"""Files in a folder that are read: by a model of arrays and pictures, and by a model of a table."""
+"""Files in a folder that a model of a table reads."""
 _NAMES_IN_NPZ = ("x", "inputs", "x_test")
 _BYTES = 255.0
 _GREY = ("1", "L")

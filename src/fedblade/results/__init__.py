@@ -81,6 +81,7 @@ from fedblade.results._groups import (
 )
 from fedblade.results._in_memory import record_in_memory
 from fedblade.results._json_files import Lines, read_lines, read_object
+from fedblade.results._method_names import short_names
 from fedblade.results._migrations import is_later_setting
 from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
@@ -188,6 +189,7 @@ __all__ = [
     "run_folders",
     "samples_of_personal_models",
     "setting_number",
+    "short_names",
     "size",
     "size_unit",
     "snapshots",

@@ -21,7 +21,7 @@ class Comparison(Study):
     """Methods compared over seeds. A notebook shows it as a table with means ± the deviation over seeds, and curves."""
 
     def _title(self) -> str:
-        methods = list(dict.fromkeys(run.part("method") for run in self.runs))
+        methods = list(dict.fromkeys(group.method for group in group_runs(self.runs)))
         data = list(dict.fromkeys(run.part("dataset") for run in self.runs))
         seeds = {run.seed for run in self.runs}
         return f"Comparison of {listing(methods)} on {listing(data)}, {plural(len(seeds), 'seed')}"

@@ -1,4 +1,4 @@
-"""The README's commands for more than one machine, in their order, and the model that all of them give."""
+"""The commands for more than one machine, in their order, and the model that all of them give."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to-scale.md").read_text(encoding="utf-8")
 TINY = {
     "num_clients": 2, "clients_per_round": 2, "rounds": 1, "epochs": 1, "model": "mlp", "hidden": [16], "dim": 12,
     "device": "cpu", "method": "fedblade", "metrics": "accuracy",
@@ -24,7 +24,7 @@ SETTINGS = [part for key, value in TINY.items() for part in ("--set", f"{key}={v
 
 def section() -> list[str]:
     """The commands under the heading, without comments."""
-    (text,) = re.findall(r"^## Beyond one machine\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^## Beyond one machine\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
     (block,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [line.partition("#")[0].strip() for line in block.splitlines()]
 
