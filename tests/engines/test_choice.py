@@ -493,7 +493,7 @@ def test_a_run_says_once_why_it_is_not_stacked_and_its_summary_names_the_engine(
     assert found.summary["engine"] == "sequential"
     quiet = Listening()
     assert fedblade.run(dataset=data, listener=quiet, **SMALL).summary["engine"] == "stacked"
-    assert quiet.notes == []
+    assert not any(note.startswith("engine") for note in quiet.notes)
 
 
 def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
@@ -518,7 +518,8 @@ def test_runs_of_a_comparison_say_it_once(tmp_path, monkeypatch):
         for seed in (1, 2)
     ]
     assert run_planned(cells, DiagnosticRequest) == {}
-    assert [len(listener.notes) for listener in listeners] == [1, 0]
+    about = [[note.partition(":")[0] for note in listener.notes] for listener in listeners]
+    assert about == [["engine", "inputs", "clients"], []]
 
 
 def test_a_watcher_that_passes_notes_on_once_passes_everything_else_on():

@@ -36,6 +36,12 @@ class Ward:
 def samples():
     return Ward(), Ward()
 """
+FRAME = """
+import pandas
+def samples():
+    x = pandas.DataFrame({{"x": {cells}, "other": [1.0, 2.0, 3.0]}})
+    return x, [0, 1, 0], x, [0, 1, 0]
+"""
 ARRAY = """
 class Ward:
     def __array__(self, *_, **__):
@@ -62,6 +68,7 @@ def samples():
         (ARRAY.format(error="ValueError", given="Ward(), [0], [[1.0]], [0]"), "ValueError"),
         (ARRAY.format(error="OSError", given="Ward(), [0], [[1.0]], [0]"), "OSError"),
         (ARRAY.format(error="ValueError", given="[[1.0]], Ward(), [[1.0]], [0]"), "ValueError"),
+        (FRAME.format(cells="pandas.to_datetime(['1970-02-03'] * 3)"), "QuotesData"),
     ],
 )
 def test_what_a_users_code_says_is_not_told(text, error, module):
@@ -80,6 +87,7 @@ def test_what_a_users_code_says_is_not_told(text, error, module):
         ("def samples():\n    return [[1.0]], [0.5], [[1.0]], [0]", "labels have shape (1,) and type float64"),
         ("def samples():\n    return [['a']], [0], [[1.0]], [0]", "x_train has type <U1; expected integers or real"),
         ("other = 1", "own_ward.py' has no attribute 'samples'"),
+        (FRAME.format(cells="[1, 2, 3]"), "the data are a table, and a node does not know the means"),
     ],
 )
 def test_what_is_wrong_with_shapes_and_labels_is_told(text, said, module):

@@ -134,9 +134,10 @@ def _probe_width(body: nn.Module, example: Tensor) -> int:
         features = body(example.repeat_interleave(2, dim=0))
     except Exception as error:
         reason = str(error).partition("\n")[0]
-        raise Misconfigured(
-            f"model {name} cannot take inputs of shape {shape}: {reason}. Choose another model or reshape the data."
-        ) from error
+        advice = "Choose another model or reshape the data."
+        if "'indices'" in reason:
+            advice = "Inputs arrive as floating-point numbers: let the model call tokens.long() before its embedding."
+        raise Misconfigured(f"model {name} cannot take inputs of shape {shape}: {reason}. {advice}") from error
     if not isinstance(features, Tensor) or features.dim() != 2:
         returned = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise Misconfigured(

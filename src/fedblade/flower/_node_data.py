@@ -56,12 +56,12 @@ def _from_file(path: str, num_classes: int, key: tuple[int, int]) -> Dataset:
 def _hiding_error_texts(source: str) -> Iterator[None]:
     """Replace errors of a user's function by their type: their texts may hold data, which must not leave the node.
 
-    An error of this library is replaced too if it has a cause, because it may repeat the cause's text.
+    An error of this library is replaced too if it repeats data, or has a cause, whose text it may repeat.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, FedbladeError) and error.__cause__ is None:
+        if isinstance(error, FedbladeError) and error.__cause__ is None and not isinstance(error, QuotesData):
             raise
         raise Misconfigured(
             f"{DATA} = '{source}' failed with a {type(error.__cause__ or error).__name__}. The node's log says more."
@@ -70,15 +70,21 @@ def _hiding_error_texts(source: str) -> Iterator[None]:
 
 def _as_dataset(given: Any, num_classes: int) -> Dataset:
     """A data set of `num_classes` classes. Labels are not renumbered, because a node does not know all classes."""
+    dataset: Dataset = given if isinstance(given, Dataset) else as_dataset(given, partial(_number, num_classes))
+    if dataset.encoding is not None:
+        raise Misconfigured(
+            "the data are a table, and a node does not know the means, deviations and categories of all nodes; "
+            "expected arrays. Encode the columns alike on all nodes."
+        )
     if not isinstance(given, Dataset):
-        return as_dataset(given, partial(_number, num_classes))
-    if given.label_values is not None:
+        return dataset
+    if dataset.label_values is not None:
         raise Misconfigured(
             f"the data set's labels were renumbered by the classes of this node alone; expected the run's classes 0 to "
             f"{num_classes - 1} (flower.num_classes). Renumber the labels as all nodes do."
         )
-    numbered = _number(num_classes, given.train.labels, given.test.labels)
-    return replace(given, num_classes=numbered.num_classes)
+    numbered = _number(num_classes, dataset.train.labels, dataset.test.labels)
+    return replace(dataset, num_classes=numbered.num_classes)
 
 
 def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
