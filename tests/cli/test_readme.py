@@ -24,7 +24,7 @@ SMALLER = {
     "reproduce": ["--dry-run"],
     "bench": ["float32", "--repeat", "1"],
     "report": ["--formats", "svg", "--columns", "1"],
-    **dict.fromkeys(("data", "list", "show", "partition", "watch", "doctor"), ()),
+    **dict.fromkeys(("data", "list", "show", "partition", "watch", "doctor", "export"), ()),
 }
 """What is added to a command so that it ends in a second; a command that is not here has no test."""
 PRINTS = {
