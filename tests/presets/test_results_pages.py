@@ -1,6 +1,8 @@
 """The pages of results: their tables follow from the kept runs, and what they say in words is so."""
 
 import csv
+import importlib.util
+import itertools
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -117,6 +120,26 @@ def test_reproduce_prints_the_numbers_of_kept_runs(tmp_path):
 def test_every_file_that_a_page_names_is_there(name):
     for target in re.findall(r"\]\(([a-z.][^):#]*)", TEXT[name]):
         assert (RESULTS / target).exists(), target
+
+
+def test_ranks_are_those_of_all_draws():
+    spec = importlib.util.spec_from_file_location("ranks", RESULTS / "ranks.py")
+    ranks = sys.modules["ranks"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ranks)
+    late = np.array([[[70.0, 76], [71, 73]], [[74, 72], [60, 75]], [[50, 51], [52, 53]], [[50, 51], [52, 53]]])
+    exact = [[], [], [], []]
+    for seeds in itertools.product(range(2), repeat=2):
+        for rounds in itertools.product(range(2), repeat=4):
+            when = (rounds[:2], rounds[2:])
+            means = [
+                sum(method[seed, at] for seed, each in zip(seeds, when, strict=True) for at in each) for method in late
+            ]
+            for own, found in zip(means, exact, strict=True):
+                found.append(1 + sum(mean > own for mean in means) + (sum(mean == own for mean in means) - 1) / 2)
+    made = {each.label: each for each in ranks.ranks("abcd", late)}
+    for label, found in zip("abcd", exact, strict=True):
+        assert made[label].mean == pytest.approx(statistics.mean(found), abs=0.02)
+    assert [(each.low, each.high) for each in made.values()] == [(1, 2), (1, 2), (3, 4), (3, 4)]
 
 
 def csv_rows(name):
