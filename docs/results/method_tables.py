@@ -114,8 +114,8 @@ def share_table(balanced: Method) -> str:
             [row["lambda_eff"] for row in run.history if first <= row["round"] <= last and "lambda_eff" in row]
             for first, last in WINDOWS
         ]
-        shares = [100 * BALANCE * PAPER_WEIGHT / statistics.median(each) for each in weights]
-        rows.append([str(run.seed), *(f"{share:.0f} %" for share in shares)])
+        shares = [BALANCE * PAPER_WEIGHT / statistics.median(each) for each in weights]
+        rows.append([str(run.seed), *(f"{share:.1f}" for share in shares)])
     return table_of(["seed", *(f"rounds {first} to {last}" for first, last in WINDOWS)], rows)
 
 
