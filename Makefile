@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all test-slow test-gpu check format bench docs notebooks clean
+.PHONY: demo test test-all test-slow test-gpu check format bench cards docs docs-serve notebooks clean
 
 demo: $(VENV)/.core
 	@$(BIN)/fedblade compare --methods fedavg,fedetf,fedblade --threshold 90
@@ -36,8 +36,17 @@ format: $(VENV)/.dev
 bench: $(VENV)/.core
 	$(BIN)/fedblade bench
 
-docs: $(VENV)/.dev
+# The pages of the methods, which are part of the repository.
+cards: $(VENV)/.dev
 	$(BIN)/python docs/build_methods.py
+
+# The site, in build/site/index.html; a broken link ends it.
+docs: cards
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo $(CURDIR)/build/site/index.html
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 # Runs the scripts in docs/notebooks and stores them as notebooks with their outputs.
 notebooks: $(VENV)/.dev

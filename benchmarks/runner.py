@@ -18,6 +18,7 @@ from benchmarks.workloads import (
     metrics,
     scaling,
     state,
+    tables,
 )
 from fedblade.core.errors import Misconfigured, nearest
 
@@ -32,6 +33,7 @@ _MODULES = (
     jobs,
     estimate,
     growth,
+    tables,
     float32,
     metrics,
     losses,

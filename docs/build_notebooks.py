@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -16,10 +17,11 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent / "notebooks"
 _SECONDS = 600
-_QUIET = {
+ENVIRONMENT = {
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "OMP_NUM_THREADS": "2",
 }
+"""Of the kernel: pictures go into the notebook."""
 _START = "%config InlineBackend.print_figure_kwargs = {'dpi': 70, 'metadata': {'Software': None}}"
 """Pictures of a size that a repository can hold. The cell is run and not stored."""
 
@@ -43,11 +45,11 @@ def unexecuted(script: Path, parameters: str | None = None) -> Any:
 
 def execute(notebook: Any) -> Any:
     """Run all cells; an error in a cell is an error here. Returns the notebook with outputs and without times."""
-    os.environ.update(_QUIET)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(_START, id="start"))
-    # Kernel and client talk through sockets of files, which no other user of the machine can open.
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")
-    NotebookClient(notebook, km=kernel, timeout=_SECONDS, record_timing=False).execute()
+    with TemporaryDirectory() as folder:
+        # Kernel and client talk through files in a folder that no other user of the machine can open.
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
+        NotebookClient(notebook, km=kernel, timeout=_SECONDS, record_timing=False).execute()
     notebook.cells.pop(0)
     for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
         cell.execution_count = count
@@ -60,6 +62,7 @@ def execute(notebook: Any) -> Any:
 
 def main(names: list[str]) -> None:
     """Make the notebooks of these names, or all."""
+    os.environ.update(ENVIRONMENT)
     for script in sorted(FOLDER.glob("tutorial-*.py")):
         if not names or script.stem in names:
             target = script.with_suffix(".ipynb")

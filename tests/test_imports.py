@@ -36,8 +36,8 @@ ALLOWED: dict[str, set[str]] = {
         "trackers", "config", "presets", "results", "display", "exports",
     },
     "studies": {
-        "core", "protocols", "partitions", "data", "models", "engines", "config", "presets", "results", "display",
-        "runs",
+        "core", "protocols", "methods", "partitions", "data", "models", "engines", "config", "presets", "results",
+        "display", "runs",
     },
     "cards": {"core", "methods", "data", "config", "presets", "results", "runs"},
     "charts": {"core", "protocols", "hardness", "results"},

@@ -78,7 +78,8 @@ for result in comparison.results:
 
 # %% [markdown]
 # **What one sees.** The bands reach from the lowest seed to the highest. The methods with a fixed classifier rise
-# earlier and jump less. Two seeds are enough for a first look, and too few for a claim.
+# earlier, and FedETF jumps least. FedBlade falls back for two rounds with one of the seeds and recovers. Two seeds are
+# enough for a first look, and too few for a claim.
 #
 # ## 5. Use the model
 #

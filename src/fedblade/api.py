@@ -44,14 +44,23 @@ from fedblade.payloads import MODEL as MODEL_SUMS
 from fedblade.server import average
 
 register_method = registry.methods.register
+"""Decorator that gives a function that returns a `Method` a name."""
 register_regulariser = registry.regularisers.register
+"""Decorator that gives a function that returns a function from `Method` to `Method`, for `method+name` a name."""
 register_loss = registry.losses.register
+"""Decorator that gives a term a name."""
 register_head = registry.heads.register
+"""Decorator that gives a head a name."""
 register_model = registry.models.register
+"""Decorator that gives a function of the shape of an input that returns a module a name."""
 register_dataset = registry.datasets.register
+"""Decorator that gives a function that returns a `Dataset` a name."""
 register_partition = registry.partitions.register
+"""Decorator that gives a `Partitioner` a name."""
 register_participation = registry.participations.register
+"""Decorator that gives a function of a `ParticipationView` that returns the cohort a name."""
 register_metric = registry.metrics.register
+"""Decorator that gives a function that returns a `Metric` a name."""
 
 __all__ = [
     "MODEL_SUMS",

@@ -29,6 +29,7 @@ from benchmarks.workloads import (
     memory,
     metrics,
     state,
+    tables,
 )
 from fedblade.losses import balanced_cross_entropy
 from fedblade.losses import lddecorr as lddecorr_loss
@@ -104,6 +105,12 @@ def test_the_busy_process_ends_however_the_benchmark_ends():
     while runs(process):
         assert time.monotonic() - began < 30
         time.sleep(0.05)
+
+
+def test_a_table_of_text_is_read():
+    ((label, result),) = tables.measure(ONCE, rows=300)
+    assert label == tables.CSV.label
+    assert 0 < result.value < 60
 
 
 @pytest.mark.thorough
@@ -275,7 +282,14 @@ def test_cifar_is_the_setting_of_the_paper():
 
 @pytest.mark.parametrize(
     "benchmark",
-    [*digits.BENCHMARKS, *frameworks.BENCHMARKS, *memory.BENCHMARKS, *jobs.BENCHMARKS, *estimate.BENCHMARKS],
+    [
+        *digits.BENCHMARKS,
+        *frameworks.BENCHMARKS,
+        *memory.BENCHMARKS,
+        *jobs.BENCHMARKS,
+        *estimate.BENCHMARKS,
+        *tables.BENCHMARKS,
+    ],
 )
 def test_what_is_measured_on_the_cpu_is_skipped_where_a_gpu_is_asked_for(benchmark):
     for row in benchmark.run(Options(device="cuda")):

@@ -84,7 +84,7 @@ def test_predict_names_the_file_that_is_wrong_and_what_it_expected(mine, tmp_pat
         "text.png": "cannot be decoded",
         "text.npy": "cannot be read as an array",
         "gone.png": "does not exist",
-        "empty": "holds no pictures",
+        "empty": "holds no file that this model reads",
         "table.npy": "shape (2, 3); expected (n, 1, 8, 8)",
         "scaled.npy": "training had uint8 from 0 to 16",
         "names.npy": "expected numbers",
@@ -93,3 +93,18 @@ def test_predict_names_the_file_that_is_wrong_and_what_it_expected(mine, tmp_pat
         message = mine("predict", "mine", name).mistake()
         assert words in message, message
         assert name in message, message
+
+
+def test_predict_encodes_the_rows_of_a_table_as_training_did(cli, small, tmp_path):
+    rows = [f"{i % 7},{'red' if i % 2 else 'blue'},{'yes' if i % 2 else 'no'}" for i in range(80)]
+    (tmp_path / "train.csv").write_text("\n".join(["size,colour,label", *rows]))
+    (tmp_path / "new.csv").write_text("size,colour\n3,red\n4,blue\n")
+    settings = ["--set", "dataset=files", "--set", "dataset.path=train.csv"]
+    cli("run", *small, *settings, "--set", "rounds=15", "--set", "lr=0.2", "--set", "partition=iid", "--out", "mine")
+    found = json.loads(cli("predict", "mine", "new.csv", "--json").done().out)
+    assert [(row["file"], row["label"]) for row in found] == [("new.csv[0]", "yes"), ("new.csv[1]", "no")]
+    path = cli("export", "mine", "--format", "safetensors").done().last
+    assert path == "mine.safetensors"
+    encoding = json.loads((tmp_path / "mine.json").read_text())["preprocessing"]["table"]
+    assert "colour" in json.dumps(encoding)
+    assert "gone.csv" in cli("predict", "mine", "gone.csv").mistake()

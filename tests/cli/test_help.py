@@ -59,3 +59,11 @@ def test_no_command_shows_the_help(cli):
 def test_help_shows_no_escapes(cli):
     for command in COMMANDS:
         assert "\\" not in cli(command, "--help").done().out, command
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "sweep", "reproduce", "config", "data"])
+def test_help_has_an_example_and_explains_arguments(cli, command):
+    text = cli(command, "--help").done().out
+    assert f"fedblade {command}" in text.partition("Examples:")[2]
+    if command == "list":
+        assert "What to list" in text

@@ -1,4 +1,4 @@
-"""Every command and every line of Python in the README's code blocks runs, with few clients and one round."""
+"""Every command of the README and of the page on the command line runs, with few clients and one round."""
 
 import re
 import shlex
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import fedblade
-from fedblade.core.registry import datasets
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MOVED = [ROOT / "docs" / f"how-to-{name}.md" for name in ("commands", "personal-models")]
+PAGES = "\n".join([README, *(page.read_text(encoding="utf-8") for page in MOVED)])
 TINY = {"num_clients": 4, "clients_per_round": 2, "rounds": 1, "epochs": 1, "model": "mlp", "hidden": [16], "dim": 12}
 SETTINGS = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
 SMALLER = {
@@ -51,8 +51,8 @@ LEAVES = {
 }
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = PAGES) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(start: str) -> list[str]:
@@ -113,18 +113,15 @@ def shortened(monkeypatch) -> Callable[[], list[fedblade.Result]]:
 
 
 def test_the_lines_of_python_run(shortened, capsys):
-    (block,) = blocks("python")
-    features = torch.randn(16, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    images = datasets.get("digits").make().test.inputs[:3]
-    names = {"images": images, "features": features, "task_loss": features.square().mean()}
+    (block,) = blocks("python", README)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    names: dict = {}
     exec(block, names)
     printed = capsys.readouterr().out.splitlines()
     (result,) = shortened()
-    assert printed[0] == f"{result.summary['final_accuracy']} {result.history[-1]['scale']}"
-    assert printed[1] == str(result.model.predict(images))
-    assert 1 < float(printed[2]) <= 8
-    names["loss"].backward()
-    assert features.grad.isfinite().all()
+    assert printed[0].startswith(f"{result.summary['final_accuracy']} tensor([")
+    assert 1 < float(printed[1].split()[-1]) <= 128
+    assert len(names["features"]) == 64
 
 
 def test_own_arrays_and_modules_go_in_as_said(shortened):

@@ -152,7 +152,7 @@ def test_a_knob_of_another_method_is_refused(toml_file):
     [
         ("rounds", "12", "federation.rounds", '"12"', "integer"),
         ("rounds", True, "federation.rounds", "true", "integer"),
-        ("rounds", 3.0, "federation.rounds", "3.0", "integer"),
+        ("rounds", 3.5, "federation.rounds", "3.5", "integer"),
         ("rounds", 0, "federation.rounds", "0", "greater than 0"),
         ("rounds", -4, "federation.rounds", "-4", "greater than 0"),
         ("seed", -1, "seed", "-1", "greater than or equal to 0"),

@@ -192,6 +192,12 @@ def test_overriding_does_not_change_the_preset():
         ("dataset.path=/tmp/a=b.npz", ("dataset.path", "/tmp/a=b.npz")),
         (" rounds = 12 ", ("rounds", 12)),
         ('id="12"', ("id", "12")),
+        ("lr=.02", ("lr", 0.02)),
+        ("lr=-2.", ("lr", -2.0)),
+        ("lr=.5e-3", ("lr", 0.0005)),
+        ("lr=5e-3", ("lr", 0.005)),
+        ("rounds=1_000", ("rounds", 1000)),
+        ("id=1.2.3", ("id", "1.2.3")),
     ],
 )
 def test_assignments_are_toml_or_plain_words(text, pair):
@@ -215,7 +221,7 @@ def test_a_key_like_no_other_is_answered_with_a_few():
     with pytest.raises(Misconfigured) as caught:
         table(xyzzy=3)
     assert "Choose from" in str(caught.value)
-    assert len(str(caught.value)) < 200
+    assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize(
@@ -225,3 +231,29 @@ def test_a_key_like_no_other_is_answered_with_a_few():
 def test_names_may_be_given_without_brackets(given, names):
     assert at(table(metrics=given), "evaluation.metrics") == names
     assert at(table(**{"evaluation.metrics": given}), "evaluation.metrics") == names
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"local.lr": 1}, "'lr' belongs to [optimizer]. Write optimizer.lr."),
+        ({"mu": 1, "method": "fedavg"}, "'mu' is a knob of methods fedprox and moon."),
+        ({"partition": "iid", "alpha": 2}, "a knob of partitions dirichlet, dirichlet_clients and dirichlet_groups."),
+        ({"partition": "iid", "dirichlet_alpha": 2}, "another name of partition.alpha"),
+        ({"fraction_fit": 0.1}, "give clients_per_round"),
+        ({"epoch": 1}, "Did you mean 'epochs' (local.epochs)?"),
+        ({"federation.roundz": 1}, "Choose from: federation.clients_per_round, federation.dropout"),
+        ({"method": "fedprx"}, "Did you mean 'fedprox'? `fedblade list methods` explains all"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_what_was_meant(given, meant):
+    with pytest.raises(Misconfigured) as caught:
+        table(**given)
+    assert meant in str(caught.value)
+
+
+def test_a_whole_number_may_be_written_with_an_exponent():
+    assert at(table(rounds=1e3), "federation.rounds") == 1000
+    assert type(at(table(rounds=1e3), "federation.rounds")) is int
+    with pytest.raises(Misconfigured, match="expected a valid integer"):
+        table(rounds=2.5)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data import as_dataset
 from fedblade.data.files import files
 from fedblade.data.own_files import OwnSamples, ReadSettings, encoded, hold_out_test, read_own_file
 from fedblade.data.table_encoding import TableEncoding, encoding_of
@@ -104,6 +105,22 @@ def table_of(frame):
     texts = frame[["city", "smokes"]].astype(str).astype(object)
     columns = {name: frame[name].to_numpy(float) for name in ("income", "age")}
     return Table(columns | {name: texts[name].to_numpy() for name in texts})
+
+
+def test_data_frames_are_read_as_files_are(frame, tmp_path):
+    for name, part in (("train", frame[:30]), ("test", frame[30:])):
+        part.to_parquet(tmp_path / f"{name}.parquet")
+    expected = files(str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet"))
+    x, y = frame.drop(columns="label"), frame["label"]
+    dataset = as_dataset((x[:30], y[:30], x[30:], y[30:]))
+    assert dataset.digest() == expected.digest()
+    assert dataset.encoding == expected.encoding
+    for column, words in (
+        (None, "row 0 .10 of 10 in this column.*fillna"),
+        (pd.Timestamp("2024-01-02"), "date or time"),
+    ):
+        with pytest.raises(Misconfigured, match=words):
+            as_dataset((x[:30], y[:30], x[30:].assign(age=column), y[30:]))
 
 
 def test_missing_values_are_filled_if_asked(frame, tmp_path):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.flower import _processes, certificates
+from fedblade.flower import _processes, admissions, certificates
 from fedblade.flower._flwr_internals.database import known_nodes
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._superlink import SuperLink, write_connection
@@ -54,6 +54,8 @@ def superlink_process(app):
             yield superlink
         _processes.end(app, [process.pid], 10.0)
         process.wait()
+        # Flower's SuperLink has started a process that ends a moment later.
+        _processes.end_all(app, 10.0)
 
     return started
 
@@ -136,6 +138,16 @@ def test_what_was_changed_while_the_coordinator_was_down_takes_effect_at_its_sta
     (refused,) = told
     assert refused.startswith(f"the key {read_public_key(keys[2]).fingerprint} of client(s) [1] is not admitted: ")
     assert not list(app.local.glob("*.pub"))
+
+
+@pytest.mark.thorough
+def test_a_key_is_revoked_even_if_the_superlink_cannot_be_told(app, keys, monkeypatch):
+    admit(app, keys[0], [0])
+    write_connection(app, f"127.0.0.1:{_processes.free_ports(1)[0]}", None)
+    monkeypatch.setattr(admissions, "coordinator_is_up", lambda _: True)
+    with pytest.raises(RunFailed, match=r"is revoked, and its node is refused .* when the coordinator starts again"):
+        revoke(app, 0)
+    assert not CurrentAdmissions(app).has_key(read_public_key(keys[0]).pem)
 
 
 def test_without_a_file_no_admissions_are_kept(app):

@@ -6,11 +6,13 @@ import contextlib
 import datetime
 import socket
 import ssl
+import time
 
 import httpx
 import pytest
 
 pytest.importorskip("flwr")
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -144,6 +146,37 @@ def test_a_body_that_does_not_arrive_ends_the_call(ask, monkeypatch):
         await asyncio.sleep(5)
 
     assert ask("POST", "/v1/fleet/push-object", content=stuck()).status_code == 408
+
+
+def test_a_call_that_is_refused_in_the_middle_of_its_body_gets_the_whole_answer():
+    """A server that hangs up on bytes that it has not read has the caller's system forget the answer."""
+
+    def call(port):
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            head = f"POST /v1/fleet/push-object HTTP/1.1\r\nhost: front\r\ncontent-length: {2**25}\r\n\r\n"
+            caller.sendall(head.encode() + bytes(2**20))
+            time.sleep(0.2)
+            caller.sendall(bytes(2**20))
+            time.sleep(0.2)
+            caller.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: caller.recv(10_000), b""))
+
+    async def try_it(listener):
+        app = Front("http://127.0.0.1:9", None, lambda _: False).app()
+        server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_level="critical"))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve([listener]))
+            try:
+                return await asyncio.to_thread(call, listener.getsockname()[1])
+            finally:
+                server.should_exit = True
+
+    (listener,) = listen("127.0.0.1", 0)
+    with listener:
+        listener.listen()
+        answer = asyncio.run(try_it(listener))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"a call has at most 16777216 bytes\n")
 
 
 def test_an_address_that_asks_too_often_waits_and_is_then_refused(monkeypatch):

@@ -67,8 +67,8 @@ def test_data_are_named_by_absolute_paths(tmp_path, monkeypatch):
     assert data_source("json.decoder:samples") == "json.decoder:samples"
     for wrong, said in (
         ("gone.npz", r"'gone.npz' does not exist"), ("gone.py:samples", "'gone.py' does not exist"),
-        ("gone:samples", "nor an installed module 'gone'"), ("samples", "neither an .npz file nor"),
-        ("ward:not a name", "neither an .npz file nor"),
+        ("gone:samples", "nor an installed module 'gone'"), ("samples", "neither an .npz or"),
+        ("ward:not a name", "neither an .npz or"),
     ):  # fmt: skip
         with pytest.raises(Misconfigured, match=said):
             data_source(wrong)

@@ -144,3 +144,13 @@ def test_a_file_without_an_array_is_told_which(tmp_path):
     np.savez(tmp_path / "own.npz", **{name: np.zeros(2, dtype=int) for name in NAMES if name != "x_test"})
     with pytest.raises(Misconfigured, match="has no array 'x_test'; expected x_train, y_train, x_test, y_test"):
         own_dataset(str(tmp_path / "own.npz"), 10)
+
+
+def test_names_and_tables_need_what_only_all_nodes_together_know(tmp_path):
+    x = np.random.default_rng(0).random((6, 3), dtype=np.float32)
+    np.savez(tmp_path / "named.npz", x=x, y=np.array(["cat", "dog"] * 3))
+    with pytest.raises(Misconfigured, match="labels are names, and a node does not know the names of all nodes"):
+        own_dataset(str(tmp_path / "named.npz"), 10)
+    (tmp_path / "ward.csv").write_text("age,label\n1,0\n2,1\n3,1\n")
+    with pytest.raises(Misconfigured, match="holds a table, and a node does not know the means"):
+        own_dataset(str(tmp_path / "ward.csv"), 10)

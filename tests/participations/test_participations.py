@@ -124,7 +124,7 @@ def test_the_view_of_a_function_of_ones_own():
     [
         ([], "chose for round 1 no client"),
         ([3, 3, 4], "client 3 more than once"),
-        ([3, 5, 77], "chose for round 1 5, 77, which cannot take part"),
+        ([3, 5, 77], "chose for round 1 the ids 5, 77, which cannot take part"),
         ([0.5], r"\[0.5\]; expected the ids of clients"),
         ([True, False], "expected the ids of clients"),
         ("ab", "expected the ids of clients"),

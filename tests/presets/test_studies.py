@@ -281,13 +281,13 @@ def test_the_table_of_splits():
     assert of_seed[0]["draws"] == "50569"
 
 
-def test_the_readme_quotes_the_page():
-    readme = " ".join((RESULTS.parents[1] / "README.md").read_text(encoding="utf-8").split())
+def test_the_overview_quotes_the_page():
+    overview = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     ahead = [
         statistics.mean(accuracies(of("FedBlade"), 42, 60)) - statistics.mean(accuracies(of("FedETF"), 42, 60))
         for of in (milder, cifar10)
     ]
-    for text in (readme, " ".join(PAGE.split())):
+    for text in (overview, " ".join(PAGE.split())):
         assert f"FedBlade reaches 20 % in round {first_round(tiny('FedBlade'), 20)}, where its paper says 41" in text
         assert f"ends {last10(cifar10('FedETF')) - last10(cifar10('FedBlade')):.1f} points behind FedETF" in text
         assert "are 16 to 35 points below the paper's" in text

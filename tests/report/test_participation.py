@@ -7,6 +7,7 @@ from fedblade.results import contributions, participation, read_runs
 from fedblade.runs import execute
 from support.small_federation import configure, vectors
 
+_KEYS = ("unseen_clients_accuracy", "trained_clients_accuracy", "unseen_gap")
 SIX = {"num_clients": 6, "partition.min_size": 4, "rounds": 4, "clients_per_round": 3}
 TURNS = {"participation": "fixed", "cohorts": [[0, 1], [2, 3, 0]]}
 
@@ -49,11 +50,11 @@ def test_answers_that_are_missing_are_shown_without_the_words_on_nodes(tmp_path)
 
 
 def test_clients_never_seen_are_compared(tmp_path):
-    keys = {"unseen": 0.3, "test_split": "holdout", "evaluation.protocol": "ft", "partition": "iid"}
-    six = {key: value for key, value in SIX.items() if key != "partition.min_size"}
-    result = execute(configure("fedavg-ft", **six, **keys), out=tmp_path / "run", dataset=vectors(400))
+    keys = {"unseen": 0.3, "test_split": "holdout", "evaluation.protocol": "ft", "partition": "iid", "rounds": 4}
+    config = configure("fedavg-ft", num_clients=6, clients_per_round=3, **keys)
+    result = execute(config, out=tmp_path / "run", dataset=vectors(400))
     section, summary = section_of([tmp_path / "run"], tmp_path), result.summary
     for name, prefix in (("fedavg-ft, seed 3", ""), ("fedavg-ft, seed 3, tuned", "tuned_")):
         shown = cells(section[section.index("Clients never seen") :], name)
-        keys = (f"{prefix}unseen_clients_accuracy", f"{prefix}trained_clients_accuracy", f"{prefix}unseen_gap")
-        assert shown[1:] == [f"{summary[key]:.2f}" for key in keys]
+        unseen, trained, gap = (summary[f"{prefix}{key}"] for key in _KEYS)
+        assert shown[1:] == [f"{unseen:.2f}", f"{trained:.2f}", f"{gap:+.2f}".replace("-", "−")]

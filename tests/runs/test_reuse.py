@@ -132,8 +132,8 @@ def test_a_finished_run_on_other_data_is_refused_and_one_on_absent_data_counts(t
     with caplog.at_level(logging.WARNING, "fedblade"):
         assert carry_out(*cells) == {}
     assert [each.message for each in caplog.records if "could not be compared" in each.message] == [
-        f"runs on disk are reused although their data could not be compared: dataset.path '{path}' does not exist. "
-        f"Give the path of an .npz file with x_train, y_train, x_test, y_test."
+        f"runs on disk are reused although their data could not be compared: '{path}' does not exist. Give the "
+        f"path of a file with arrays x_train, y_train, x_test, y_test."
     ]
 
 

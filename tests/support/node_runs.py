@@ -25,6 +25,13 @@ def config_of(method, **changes):
     return load_config("quickstart", SMALL | {"method": method} | changes)[0]
 
 
+def config_of_clients(method, **changes):
+    """The same run of clients whose data are divided already."""
+    divided = ("num_clients", "partition.min_size")
+    small = {key: value for key, value in SMALL.items() if key not in divided}
+    return load_config("quickstart", small | {"method": method} | changes)[0]
+
+
 def nodes(folder, clients=5):
     """Node 100 + k for client k."""
     return {100 + k: Node((k,), None, folder / f"node{k}", "cpu") for k in range(clients)}

@@ -6,6 +6,7 @@ The card is a value: `_text` writes it for the terminal and `_markdown` makes th
 import inspect
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from fedblade.cards._knobs import Knob, knobs_of
 from fedblade.cards._traffic import KeptState, Traffic, measure_traffic, prepare_one_client
@@ -46,7 +47,7 @@ class Card:
 
     `text` has the paragraphs of the docstring after its first line, `added` what the added regularisers do, by name.
     `accuracy_of` says whose accuracy a run reports, `participation` who trains in a round. Bytes are those of the
-    quickstart's model.
+    quickstart's model. `search_space` has the values that tuning tries, by key.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Card:
     own: PersonalCard
     secure: SecureSums
     engines: tuple[str, ...]
+    search_space: dict[str, tuple[Any, ...]]
 
 
 def make_card(name: str) -> Card:
@@ -88,6 +90,7 @@ def make_card(name: str) -> Card:
         own=personal_of(setup),
         secure=_secure_sums(traffic),
         engines=_built_in_engines(),
+        search_space=composition.search_space,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fedblade.cards._card import Card, make_card
-from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, wrapped
+from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, space_lines, wrapped
 from fedblade.config.literals import literal
 from fedblade.core.registry import methods
 from fedblade.results import Table, markdown_table
@@ -12,7 +12,7 @@ INDEX = "README.md"
 _INTRODUCTION = f"""\
 # Methods
 
-Made by `make docs` from the methods themselves; `fedblade show METHOD` prints the same, also for combinations such as
+Made by `make cards` from the methods themselves; `fedblade show METHOD` prints the same, also for combinations such as
 `fedprox+feddecorr` or `fedavg-ft`. Bytes are those of one client of the quickstart
 ({MODEL}, float32).
 """
@@ -45,13 +45,14 @@ def page(card: Card) -> str:
         formula,
         *added,
         f"## Knobs\n\n{_knobs(card)}",
+        f"## Search space\n\n{_space(card)}",
         f"## Terms\n\n{_terms(card)}",
         f"## Training\n\n{_training(card)}",
         f"## What travels\n\n{_traffic(card)}",
         f"## State\n\n{_kept(card)}",
         f"## Personal models\n\n{_personal(card)}",
         f"## Secure sums and engines\n\nSecure sums: {card.secure.sentence}. Engines: {', '.join(card.engines)}.",
-        "Made by `make docs`; change the method, not this page.",
+        "Made by `make cards`; change the method, not this page.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -61,6 +62,12 @@ def _knobs(card: Card) -> str:
         return "None."
     rows = [(f"`{knob.key}`", f"`{literal(knob.default)}`", presets_text(knob)) for knob in card.knobs]
     return _table(("knob", "default", "presets that differ"), rows)
+
+
+def _space(card: Card) -> str:
+    """The values that tuning tries, and the command that tries them."""
+    lines = "\n".join(f"- `{line}`" for line in space_lines(card))
+    return f"`fedblade sweep --set method={card.name} --tune` tries\n\n{lines}"
 
 
 def _terms(card: Card) -> str:

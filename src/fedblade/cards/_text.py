@@ -20,6 +20,7 @@ def plain_text(card: Card) -> str:
     head = [*wrapped([title]), "", *textwrap.wrap(card.summary, WIDTH), "", *wrapped([*card.text, *added])]
     sections = {
         "Knobs and library defaults (# where presets differ)": _knobs(card.knobs),
+        f"Search space (fedblade sweep --set method={card.name} --tune)": space_lines(card),
         "Terms": _terms(card),
         "Training": _training(card),
         f"What travels ({MODEL})": _traffic(card.traffic),
@@ -41,6 +42,11 @@ def plain_text(card: Card) -> str:
 def presets_text(knob: Knob) -> str:
     """The values that presets use instead: FedDecorr 0.001, FedDr+ 0.9 or 0.99."""
     return ", ".join(f"{paper} {' or '.join(map(literal, values))}" for paper, values in knob.presets.items())
+
+
+def space_lines(card: Card) -> list[str]:
+    """The values that tuning tries, a line per key."""
+    return [f"{key} = {', '.join(map(literal, values))}" for key, values in card.search_space.items()]
 
 
 def payload_text(payload: Payload) -> str:

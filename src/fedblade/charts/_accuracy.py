@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fedblade.charts._crowd import MOST_BANDS
 from fedblade.charts._measures import field_chart, find_field
 from fedblade.charts._model import Axis, Chart, Series, group_panel
 from fedblade.charts._series import group_series
@@ -82,4 +83,6 @@ def _against(
 def _band_sentence(groups: Sequence[Group]) -> str:
     if all(len(group.counted) == 1 for group in groups):
         return "Each line is a single run, so nothing here says how much another seed would change it."
+    if len(groups) > MOST_BANDS:
+        return "Lines are means over seeds."
     return "Lines are means over seeds; bands reach from the lowest to the highest seed of each round."

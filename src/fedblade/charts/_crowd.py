@@ -8,12 +8,22 @@ from fedblade.charts._model import Chart, Line, Series
 
 MOST_DRAWN = 12
 """Up to this many groups are all drawn."""
+MOST_BANDS = 4
+"""Up to this many lines have bands for their seeds; more bands hide each other."""
 _LOW, _HIGH = 0.1, 0.9
 
 
 def crowd_name(count: int) -> str:
     """What the legend says of the band of so many groups."""
     return f"middle 80 % of all {count}"
+
+
+def without_many_bands(chart: Chart | None) -> Chart | None:
+    """The chart without the bands of seeds, if it shows more groups than `MOST_BANDS`."""
+    if chart is None or len({line.index for line in chart.panel.lines if not line.crowd}) <= MOST_BANDS:
+        return chart
+    lines = tuple(replace(line, band=line.crowd) for line in chart.panel.lines)
+    return replace(chart, panel=replace(chart.panel, lines=lines))
 
 
 def with_crowd(chart: Chart | None, drawn: Sequence[int]) -> Chart | None:

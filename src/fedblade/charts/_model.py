@@ -57,13 +57,15 @@ class Line:
     """A line of one group of runs.
 
     `index` is the group's place among the panel's names. `part` names the number where the panel shows several. A
-    `crowd` is no group: it shows the middle of many groups, with a band that most of them lie in.
+    `crowd` is no group: it shows the middle of many groups, with a band that most of them lie in. Without `band` the
+    range over seeds is not drawn.
     """
 
     index: int
     series: Series
     part: str = ""
     crowd: bool = False
+    band: bool = True
 
 
 @dataclass(frozen=True)

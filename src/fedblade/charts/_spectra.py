@@ -20,7 +20,7 @@ from fedblade.results import (
 
 _GLOBAL, _LOCAL = StoredArray("spectrum", complete_list), StoredArray("local_spectrum", complete_list)
 _DIRECTION = Axis("direction, strongest first", whole=True)
-_SHARE = "share of the variance"
+_SHARE = "variance"
 _FLOOR = 1e-3
 """The smallest share that is drawn, in percent. Smaller ones carry nothing, or are rounding errors."""
 _MOST_VARIANCE = 0.95

@@ -69,6 +69,7 @@ def init(
     assignments: opt.Assignments = None,
 ) -> None:
     """Write a ready Flower app for a configuration; the terms of the deployment are set as flower.KEY."""
+    from fedblade.core.words import plural
     from fedblade.flower.new_app import make_app
     from fedblade.presets.catalogue import refuse_grid
 
@@ -77,7 +78,8 @@ def init(
         "An app has one run. Write the settings of one cell into a .toml file and give that file in place of {}.",
     )
     config, deployment = make_app(folder, source, opt.overrides(assignments))
-    about, shown = f"{config.method.name} with {config.federation.num_clients} clients", shlex.quote(str(folder))
+    about = f"{config.method.name} with {plural(config.federation.num_clients, 'client')}"
+    shown = shlex.quote(str(folder))
     if deployment.data == "nodes":
         typer.echo(f"{about} that have data of their own. {folder / 'README.md'} says how to deploy it")
     else:

@@ -11,6 +11,7 @@ from fedblade._version import __version__
 from fedblade.cli import (
     _bench,
     _compare,
+    _config,
     _data,
     _doctor,
     _export,
@@ -26,6 +27,7 @@ from fedblade.cli import (
     _watch,
 )
 from fedblade.cli._errors import only_prints, refuse_lost_output, worded
+from fedblade.cli._examples import epilog
 from fedblade.cli._stop import Stopped, stop_on_signals
 from fedblade.core.errors import RunFailed
 from fedblade.core.standard_streams import survive_lost_output
@@ -43,6 +45,7 @@ for command in (
     _compare.compare,
     _sweep.sweep,
     _reproduce.reproduce,
+    only_prints(_config.config),
     only_prints(_list.list_),
     only_prints(_show.show),
     only_prints(_partition.partition),
@@ -54,7 +57,8 @@ for command in (
     only_prints(_bench.bench),
     only_prints(_doctor.doctor),
 ):
-    app.command(name=command.__name__.rstrip("_"))(command)
+    name = command.__name__.rstrip("_")
+    app.command(name=name, epilog=epilog(name, command))(command)
 app.add_typer(_flower.flower)
 
 

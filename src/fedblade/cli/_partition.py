@@ -1,5 +1,6 @@
 """`fedblade partition`: which client has which classes, and how hard that makes training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,23 +35,24 @@ def partition(
     from fedblade.core.files import write_file
     from fedblade.partitions import save_split
     from fedblade.report import label_map_svg
-    from fedblade.runs import load_config, split_clients, split_training_data
+    from fedblade.runs import client_names, load_config, named_dataset, split_clients, split_training_data
 
     _check_files(plot, save, compare=compare)
     changes = opt.overrides(assignments, seed=seed)
     config, _ = load_config(source, changes, where or ())
     if compare:
         refuse_knobs(config, changes)
-        compare_splits(config, config.dataset.make())
+        compare_splits(config, named_dataset(config))
         return
-    dataset = config.dataset.make()
+    dataset = named_dataset(config)
     split = split_clients(config, dataset).train
-    _print_split(split, config.federation.clients_per_round)
+    names = client_names(dataset, split)
+    _print_split(split, config.federation.clients_per_round, names)
     if plot is not None:
         counts = split.short_table()
         shown = "" if len(counts) == split.num_clients else f", first {len(counts)} of {split.num_clients} clients"
         title = f"{config.partition.name}, seed {config.split_seed}{shown}"
-        picture = label_map_svg(counts, class_names=dataset.class_names, title=title)
+        picture = label_map_svg(counts, class_names=dataset.class_names, client_names=names, title=title)
         typer.echo(str(write_file(plot, picture)))
     if save is not None:
         # The file includes the clients' test samples: a run that reads the file holds them out again.
@@ -70,14 +72,14 @@ def _check_files(plot: Path | None, save: Path | None, *, compare: bool) -> None
             raise Misconfigured(f"{option} is for one split, but --compare shows several. Leave one of them out.")
 
 
-def _print_split(split: "Parts", cohort: int) -> None:
+def _print_split(split: "Parts", cohort: int, names: Sequence[str] | None) -> None:
     """Print the table of clients, a sentence on all clients, and what the split means for cohorts of this size."""
     from rich.console import Console
 
     from fedblade.partitions import LACKS, hardness
 
     console = Console()
-    console.print(_table(split))
+    console.print(_table(split, names))
     counts = split.short_table()
     console.print(_summary(split, (counts > 0).sum(axis=1).tolist()), highlight=False)
     measured = hardness(split, cohort)
@@ -93,14 +95,17 @@ def _summary(split: "Parts", classes: list[int]) -> str:
     counted = "" if len(classes) == split.num_clients else f" (the first {len(classes)} clients)"
     how = "drawn when asked for, clients overlap" if split.on_demand else plural(split.draws, "draw")
     return (
-        f"{split.num_clients} clients, {sizes.min()} to {sizes.max()} samples each, "
+        f"{plural(split.num_clients, 'client')}, {sizes.min()} to {sizes.max()} samples each, "
         f"{min(classes)} to {max(classes)} of {split.num_classes} classes each{counted}, {how}"
     )
 
 
-def _table(split: "Parts") -> "Table":
+def _table(split: "Parts", names: Sequence[str] | None) -> "Table":
     """Samples per client and class; a long table is cut, and its caption says so."""
+    from rich.markup import escape
     from rich.table import Table
+
+    from fedblade.core.untrusted_text import SHOWN_CHARACTERS, printable
 
     table = Table(show_edge=False, pad_edge=False, caption=_caption(split))
     shown = min(split.num_classes, _MOST_CLASSES)
@@ -108,7 +113,8 @@ def _table(split: "Parts") -> "Table":
         table.add_column(heading, justify="right")
     for client in range(min(split.num_clients, _MOST_CLIENTS)):
         counts = split.counts(client, 0)
-        table.add_row(str(client), str(counts.sum()), *(str(n) if n else "·" for n in counts[:shown]))
+        name = str(client) if names is None else escape(printable(names[client], SHOWN_CHARACTERS))
+        table.add_row(name, str(counts.sum()), *(str(n) if n else "·" for n in counts[:shown]))
     return table
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedblade.data import Expected
     from fedblade.runs import TrainedModel
 
 _BATCH = 256
@@ -16,7 +17,7 @@ _BATCH = 256
 def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of one finished run.")],
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Pictures, .npy or .npz arrays, or folders of them.")
+        list[Path], typer.Argument(metavar="FILE...", help="Pictures, .npy or .npz arrays, tables, or folders of them.")
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a list of objects, with the probabilities of all classes.")
@@ -42,28 +43,32 @@ def predict(
 
 def _predictions(model: "TrainedModel", paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """A row for each input, in the order of the files; a part of a file at a time goes through the model."""
-    from fedblade.data import Expected, given_files, read_given
+    from fedblade.data import INPUT_ENDINGS, TABLE_ENDINGS, Expected, given_files
     from fedblade.exports import class_names, require_global_model
 
     run = model.read_record()
     require_global_model(run)
     expected, labels = Expected.of(model.facts, run.config.get("dataset", {})), class_names(model.facts)
-    for file in given_files(paths):
-        inputs, names = read_given(file, expected)
-        for start in range(0, len(inputs), _BATCH):
-            chances = _probabilities(model, inputs[start : start + _BATCH], file)
-            for name, chance in zip(names[start:], chances, strict=False):
-                best = max(range(len(chance)), key=chance.__getitem__)
-                by_class = dict(zip(labels, chance, strict=True))
-                yield {"file": name, "label": labels[best], "probability": chance[best], "probabilities": by_class}
+    for file in given_files(paths, TABLE_ENDINGS if model.facts.get("encoding") else INPUT_ENDINGS):
+        for name, chance in _probabilities(model, file, expected):
+            best = max(range(len(chance)), key=chance.__getitem__)
+            by_class = dict(zip(labels, chance, strict=True))
+            yield {"file": name, "label": labels[best], "probability": chance[best], "probabilities": by_class}
 
 
-def _probabilities(model: "TrainedModel", inputs: Any, file: Path) -> list[list[float]]:
-    """The probabilities of all classes; a refused input is named with its file."""
+def _probabilities(model: "TrainedModel", file: Path, expected: "Expected") -> Iterator[tuple[str, list[float]]]:
+    """A name and the probabilities of all classes for each input of a file; an error names the file."""
     from fedblade.core.errors import Misconfigured
+    from fedblade.data import read_given
 
-    try:
-        chances: list[list[float]] = model.probabilities(inputs).tolist()
-    except Misconfigured as error:
-        raise Misconfigured(f"'{file}': {error}") from error
-    return chances
+    if model.facts.get("encoding"):
+        chances = model.probabilities(file).tolist()  # the rows of a table are encoded as those of training
+        yield from ((f"{file}[{row}]", chance) for row, chance in enumerate(chances))
+        return
+    inputs, names = read_given(file, expected)
+    for start in range(0, len(inputs), _BATCH):
+        try:
+            chances = model.probabilities(inputs[start : start + _BATCH]).tolist()
+        except Misconfigured as error:
+            raise Misconfigured(f"'{file}': {error}") from error
+        yield from zip(names[start:], chances, strict=False)

@@ -57,8 +57,8 @@ def run(
             result = job.execute()
     if not quiet and result.profile is not None:
         typer.echo(result.profile.report())
+    typer.echo(result_sentence(result.summary))
     if not quiet:
-        typer.echo(result_sentence(result.summary))
         typer.echo(f"report: {report_command(folder)}")
     typer.echo(str(folder))
 

@@ -1,28 +1,38 @@
 """Short keys on the command line and in Python: `rounds=12`, `alpha=0.05`, `method=fedprox`, `local.epochs=1`."""
 
 import copy
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from fedblade.config.aliases import ALIASES, key_of
+from fedblade.config.hints import SEARCH, is_method_knob, meant
+from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_knobs
 from fedblade.config.validation import unknown_knob
 from fedblade.core.errors import Misconfigured, nearest
+from fedblade.core.registry import methods
+
+_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
+"""A number with a point. TOML reads those with digits on both sides of the point."""
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Read `key=value` with a TOML value. A value that is not TOML is a string, so `method=fedavg` needs no quotes."""
+    """Read `key=value` with a TOML value, or a number such as `.02` or `2.`, which TOML does not allow.
+
+    Any other value that is not TOML is a string, so `method=fedavg` needs no quotes.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise Misconfigured(f"'{text}' is not an assignment; expected key=value, such as --set rounds=12.")
     try:
         return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        return key.strip(), float(value) if _NUMBER.fullmatch(value.strip()) else value.strip()
 
 
 def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
@@ -33,22 +43,25 @@ def apply_overrides(tables: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     config: Raw = copy.deepcopy(dict(tables))
     per_method = config.pop("methods", {})
     others = dict(overrides)
+    clients = clients_from_python(others)
     for kind in NAMED:
-        names = [others.pop(key) for key in _name_keys(kind) if key in others]
+        names = [others.pop(key) for key in name_keys(kind) if key in others]
         if names:
             _choose_part(config, kind, names[-1], per_method)
-    if "method" in config and not any(key in overrides for key in _name_keys("method")):
+    if "method" in config and not any(key in overrides for key in name_keys("method")):
         preset = per_method.get(config["method"].get("name"), {})
         config["method"] = merge({**preset, "name": config["method"].get("name")}, config["method"])
     paths = {full_key(config, key): value for key, value in others.items()}
     for path, value in paths.items():
-        _set(config, path, value)
+        _set(config, path, "none" if value is None else value)
     _refuse_unused_epochs(config, paths)
+    named = {kind for kind in NAMED if any(key in overrides for key in name_keys(kind))}
+    settle_population(tables, config, paths.keys() | named, clients)
     return config
 
 
-def _name_keys(kind: str) -> tuple[str, ...]:
-    """The keys that name a part."""
+def name_keys(kind: str) -> tuple[str, ...]:
+    """The keys that name the part of a section: `method`, `method.name` and aliases."""
     return (kind, f"{kind}.name", *ALIASES.get(kind, ()))
 
 
@@ -100,30 +113,51 @@ def _single_match(config: Mapping[str, Any], key: str, matches: list[str], known
 
 
 def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
-    """The error for an unknown key. If no setting has a similar name, the key is taken for a knob of the method."""
+    """The error for an unknown key: what it was meant to be, or the nearest key, or the knobs of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")
     if method and dot and section == "method":
         return unknown_knob(key, method, (path.removeprefix("method.") for path, _ in _method_paths(config)))
+    known_elsewhere = meant(key)
     in_section = [path for path in known if dot and path.startswith(f"{section}.")]
-    if not method or in_section or get_close_matches(key, known):
-        return f"unknown key '{key}'.{nearest(key, set(in_section or known))}"
-    return unknown_knob(key, method, knob_tables(method))
+    if not method or (known_elsewhere and not is_method_knob(key)):
+        return f"unknown key '{key}'{known_elsewhere or '.' + nearest(key, set(in_section or known))}"
+    if known_elsewhere:
+        return unknown_knob(key, method, knob_tables(method))
+    if in_section:
+        return f"unknown key '{key}'.{nearest(key, in_section)}"
+    close = get_close_matches(key, known)
+    if close:
+        where = _where(config, close[0])
+        return f"unknown key '{key}'. Did you mean '{close[0]}'{where}?{f' {SEARCH}.' if where else ''}"
+    return f"{unknown_knob(key, method, knob_tables(method))} {SEARCH}."
+
+
+def _where(config: Mapping[str, Any], key: str) -> str:
+    """The section of a short key, in brackets; empty if the key has none or is written with it."""
+    paths = [path for path, last in (*_fixed_paths(config), *_method_paths(config)) if last == key and path != key]
+    return f" ({' or '.join(paths)})" if paths else ""
 
 
 def _choose_part(config: Raw, kind: str, name: Any, per_method: Mapping[str, Any]) -> None:
     """Set the name of a part: settings of the section stay, knobs of the old part go, a preset's knobs are added."""
-    if callable(name) and kind == "participation":
-        raise Misconfigured(
-            f"{kind} = {name!r} is a function; expected a name. Write it into a file and give "
-            f"{kind}='file.py:function', or register it with fedblade.api.register_participation('my_name')(function) "
-            f"and give {kind}='my_name'."
-        )
-    if not isinstance(name, str):
-        raise Misconfigured(f"{kind} = {name!r} is not a name. `fedblade list {kind}s` shows what there is.")
+    name = _name_of(kind, name)
     settings = without_knobs(kind, config.get(kind, {}))
     preset = copy.deepcopy(per_method.get(name, {})) if kind == "method" else {}
     config[kind] = {"name": name, **settings, **preset}
+
+
+def _name_of(kind: str, given: Any) -> str:
+    """The name of a part. A function of the user stands for the name that it was registered with."""
+    registry = methods if kind == "method" else REGISTRIES[kind]
+    name = registry.name_of(given) if callable(given) else given
+    if isinstance(name, str):
+        return name
+    raise Misconfigured(
+        f"{kind} = {given!r:.80} is not a name. `fedblade list {kind}s` shows what there is. A {kind} of your own is a "
+        f"function: write it into a file and give {kind}='file.py:function', or register it with "
+        f"fedblade.api.register_{kind}('my_name')(function) and give {kind}='my_name'."
+    )
 
 
 def _fixed_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

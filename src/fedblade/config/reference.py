@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedblade.config.aliases import ALIASES
 from fedblade.config.knob_words import MEANINGS
 from fedblade.config.literals import literal
-from fedblade.config.run_config import UNIFORM
+from fedblade.config.run_config import UNIFORM, RunConfig
 from fedblade.config.schema import FIXED, NAMED, ORDER, General, Section
 from fedblade.config.settings import REGISTRIES
 from fedblade.config.validation import plain
@@ -74,6 +74,15 @@ def knob_settings() -> list[Setting]:
         for entry in registry.entries() if registry else ():
             settings += _of_part(kind, entry, kind)
     for entry in regularisers.entries():
+        settings += _of_part("method", entry, f"method.{entry.name}")
+    return settings
+
+
+def settings_of(config: RunConfig) -> list[Setting]:
+    """The knobs of the parts of one configuration, those of users' own parts among them."""
+    entries = {kind: getattr(config, kind).entry for kind in REGISTRIES} | {"method": config.method.base}
+    settings = [setting for kind, entry in entries.items() if entry for setting in _of_part(kind, entry, kind)]
+    for entry in config.method.added:
         settings += _of_part("method", entry, f"method.{entry.name}")
     return settings
 

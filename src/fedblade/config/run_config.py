@@ -25,7 +25,7 @@ from fedblade.config.schema import (
     Section,
     Stop,
 )
-from fedblade.config.settings import REGISTRIES
+from fedblade.config.settings import NOTES, REGISTRIES, Notes
 from fedblade.config.validation import check_keys, knob_model, plain, unknown_knob, validate
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Method
@@ -66,7 +66,7 @@ class ChosenPart:
                 f"this run got its {self.kind} from Python as an object. "
                 f"To go on, pass the object to fedblade.run again."
             )
-        return self.entry.make(*args, **self.knobs)
+        return self.entry.build(*args, **self.knobs)
 
     @property
     def is_own(self) -> bool:
@@ -76,7 +76,7 @@ class ChosenPart:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that determines the result of a run, except the data."""
+    """Everything that determines the result of a run, except the data; and `notes` for the user."""
 
     general: General
     dataset: ChosenPart
@@ -95,6 +95,7 @@ class RunConfig:
     stop: Stop
     checkpoint: Checkpoint
     distributed: Distributed
+    notes: tuple[str, ...] = ()
 
     def build_method(self) -> Method:
         """The method with its knobs."""
@@ -130,6 +131,8 @@ class RunConfig:
 
 def complete_config(tables: Mapping[str, Any]) -> RunConfig:
     """Check nested tables (of a file, a preset or a run folder) and fill in every default."""
+    if isinstance(notes := tables.get(NOTES), Notes):
+        return replace(complete_config({key: tables[key] for key in tables if key != NOTES}), notes=tuple(notes))
     check_keys("", tables, (*General.model_fields, *ORDER))
     check_tables(tables)
     general = validate(General, {key: value for key, value in tables.items() if key in General.model_fields}, "")

@@ -98,7 +98,7 @@ class Federation(Section):
     num_clients: Positive = 20
     """How many clients there are."""
     clients_per_round: Positive = 10
-    """How many clients train in a round."""
+    """How many clients train in a round. It is lowered if there are fewer clients and nobody asked for so many."""
     rounds: Positive = 40
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
@@ -109,6 +109,11 @@ class Federation(Section):
     """In a simulation, the probability that a client finishes only some of its local steps in a round."""
     unseen: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of the clients that never train and are only evaluated."""
+
+
+def unseen_clients(share: float, clients: int) -> int:
+    """How many of so many clients `federation.unseen` keeps from training: its share, and at least one client."""
+    return max(1, round(share * clients)) if share else 0
 
 
 class Local(Section):

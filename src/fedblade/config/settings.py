@@ -13,6 +13,9 @@ REGISTRIES: dict[str, Registry] = {
     "dataset": datasets, "partition": partitions, "participation": participations, "model": models,
 }  # fmt: skip
 
+NOTES = "notes"
+"""The key of `Notes` in tables."""
+
 LEVELS = {
     "dirichlet": "alpha",
     "dirichlet_clients": "alpha",
@@ -23,6 +26,10 @@ LEVELS = {
     "stochastic_removal": "shards_per_client",
 }
 """The knob of a partition that sets its skew: the column `level` of published results."""
+
+
+class Notes(tuple[str, ...]):
+    """Lines for the user on settings that the library has changed; in tables, but in no file."""
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Raw:

@@ -11,26 +11,29 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from fedblade.config.hints import owners, unknown_key
 from fedblade.config.literals import literal
 from fedblade.core.errors import Misconfigured, nearest
 
 M = TypeVar("M", bound=BaseModel)
+_MOST_EXACT = 2**53
+"""Up to here every whole number is a float of its own."""
 
 
 def check_keys(path: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Refuse unknown keys, and name the nearest valid key."""
+    """Refuse unknown keys, and say what was meant."""
     valid = list(allowed)
     for key in table:
         if key not in valid:
-            where = f"{path}.{key}" if path else key
-            raise Misconfigured(f"unknown key '{where}'.{nearest(key, valid)}")
+            raise Misconfigured(unknown_key(f"{path}.{key}" if path else key, valid))
 
 
 def unknown_knob(key: str, method: str, knobs: Iterable[str]) -> str:
-    """The error for a key that is no knob of the method. It names the nearest knob, or says that there is none."""
+    """The error for a key that is no knob of the method: the method's knobs, and parts that have such a knob."""
     knob, valid = key.removeprefix("method."), list(knobs)
     end = f".{nearest(knob, valid)}" if valid else "; it has none."
-    return f"unknown key '{key}': method '{method}' has no knob '{knob}'{end}"
+    elsewhere = owners(knob).removeprefix(":")
+    return f"unknown key '{key}': method '{method}' has no knob '{knob}'{end}{elsewhere}"
 
 
 def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
@@ -38,9 +41,26 @@ def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
     check_keys(path, table, model.model_fields)
     complete = {key: _with_defaults(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
     try:
-        return model.model_validate_json(json.dumps(plain(complete)), strict=True)
+        try:
+            return _checked(model, complete)
+        except ValidationError as error:
+            return _checked(model, _with_whole_numbers(error, complete))
     except ValidationError as error:
         raise Misconfigured(_explain(error, path, complete)) from error
+
+
+def _checked(model: type[M], table: Mapping[str, Any]) -> M:
+    return model.model_validate_json(json.dumps(plain(table)), strict=True)
+
+
+def _with_whole_numbers(error: ValidationError, table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table with `1e3` as 1000 where a whole number was expected. The error is raised again if nothing changes."""
+    floats = [key for key, value in table.items() if isinstance(value, float) and value.is_integer()]
+    expected = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["type"] == "int_type"}
+    whole = {key: int(table[key]) for key in floats if key in expected and abs(table[key]) <= _MOST_EXACT}
+    if not whole:
+        raise error
+    return {**table, **whole}
 
 
 def knob_model(name: str, knobs: Mapping[str, inspect.Parameter]) -> type[BaseModel]:

@@ -51,14 +51,13 @@ _MOST_OPTIONS = 12
 
 
 def nearest(given: str, options: Iterable[str], first: Sequence[str] = ()) -> str:
-    """A hint ` Did you mean 'x'?` with the closest option, or a few options if none is close.
+    """A hint ` Did you mean 'x'? Choose from: x, y.` with the closest option and all options.
 
-    The options of `first` come before the others.
+    Of many options it has the closest one, or a few if none is close. The options of `first` come before the others.
     """
     names = [*first, *sorted(set(options).difference(first))]
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    meant = f" Did you mean '{close[0]}'?" if close else ""
     if len(names) > _MOST_OPTIONS:
-        return f" Choose from: {', '.join(names[:_MOST_OPTIONS])}, …"
-    return f" Choose from: {', '.join(names)}." if names else ""
+        return meant or f" Choose from: {', '.join(names[:_MOST_OPTIONS])}, …"
+    return f"{meant} Choose from: {', '.join(names)}." if len(names) > len(close) else meant

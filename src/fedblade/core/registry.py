@@ -13,13 +13,14 @@ import pkgutil
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedblade.core.errors import FedbladeError, Misconfigured, nearest
 from fedblade.core.fixed_source import source_spec
+from fedblade.core.machine import memory_ran_out
 
 F = TypeVar("F", bound=Callable[..., Any])
 Revision = int | Callable[[Mapping[str, Any]], int]
@@ -32,17 +33,41 @@ class Entry:
 
     `revision` counts the changes of the part's results, rounding aside. A run stores the revisions of its parts, so
     that results of an older revision are never taken for results of this one. If a change concerns only some values of
-    the knobs, `revision` is a function of the knobs.
+    the knobs, `revision` is a function of the knobs. `tune` has values to try, by knob: what `fedblade sweep --tune`
+    combines. `clients` gives the names of the clients, from the knobs, if a data set comes divided among them.
     """
 
     name: str
     make: Callable[..., Any]
     info: Mapping[str, str] = field(default_factory=dict)
     revision: Revision = 0
+    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    clients: Callable[..., Sequence[str]] | None = None
 
     def revision_for(self, knobs: Mapping[str, Any]) -> int:
         """The revision of the part with these knobs."""
         return self.revision if isinstance(self.revision, int) else self.revision(knobs)
+
+    def build(self, *args: Any, **knobs: Any) -> Any:
+        """Make the part. What goes wrong in a function that the user refers to is the user's to mend."""
+        if ":" not in self.name:
+            return self.make(*args, **knobs)
+        try:
+            inspect.signature(self.make).bind(*args, **knobs)
+        except (TypeError, ValueError) as error:
+            given = f"{len(args)} argument{'' if len(args) == 1 else 's'}" if args else "no arguments"
+            raise Misconfigured(
+                f"'{self.name}' cannot be called with {given}: {error}. Expected a function that takes {given} and has "
+                f"defaults for all others; its defaults are settings."
+            ) from error
+        try:
+            return self.make(*args, **knobs)
+        except Exception as error:
+            if isinstance(error, FedbladeError | OSError) or memory_ran_out(error):
+                raise
+            raise Misconfigured(
+                f"'{self.name}' fails: {type(error).__name__}: {error}. Correct the function; --debug shows where."
+            ) from error
 
     @property
     def summary(self) -> str:
@@ -64,10 +89,19 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._loaded = False
 
-    def register(self, name: str | None = None, *, revision: Revision = 0, **info: str) -> Callable[[F], F]:
+    def register(
+        self,
+        name: str | None = None,
+        *,
+        revision: Revision = 0,
+        tune: Mapping[str, tuple[Any, ...]] | None = None,
+        clients: Callable[..., Sequence[str]] | None = None,
+        **info: str,
+    ) -> Callable[[F], F]:
         """Decorator that registers a function under its own name, or under `name`.
 
-        Raise `revision` by one with every change of the part's results; see `Entry`.
+        Raise `revision` by one with every change of the part's results, and give knobs with values to try in `tune`;
+        see `Entry`.
         """
 
         def add(make: F) -> F:
@@ -78,7 +112,7 @@ class Registry:
                     f"{self.kind} '{key}' is registered twice: by {known.make.__module__} and by {make.__module__}. "
                     f"Give one of them another name."
                 )
-            self._entries[key] = Entry(key, make, info, revision)
+            self._entries[key] = Entry(key, make, info, revision, tune or {}, clients)
             return make
 
         return add
@@ -90,7 +124,16 @@ class Registry:
             return self._entries[name]
         if ":" in name:
             return self._by_reference(name)
-        raise Misconfigured(f"unknown {self.kind} '{name}'.{nearest(name, self._entries)}")
+        kinds = f"{self.kind}es" if self.kind.endswith("s") else f"{self.kind}s"
+        raise Misconfigured(
+            f"unknown {self.kind} '{name}'.{nearest(name, self._entries)} `fedblade list {kinds}` explains all "
+            f"{len(self._entries)}."
+        )
+
+    def name_of(self, make: Callable[..., Any]) -> str | None:
+        """The name that this function was registered with, None if it was not."""
+        self._load()
+        return next((name for name, entry in self._entries.items() if entry.make is make), None)
 
     def names(self) -> list[str]:
         """Every name, sorted."""
@@ -122,7 +165,8 @@ class Registry:
         if not callable(make):
             functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
             raise Misconfigured(f"'{source}' has no {self.kind} '{attribute}'.{nearest(attribute, functions)}")
-        return Entry(reference, make)
+        registered = next((entry for entry in self._entries.values() if entry.make is make), None)
+        return Entry(reference, make, tune=registered.tune if registered else {})
 
 
 def _origin(make: Callable[..., Any]) -> tuple[str, str]:

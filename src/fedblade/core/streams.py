@@ -23,6 +23,8 @@ class Stream(StrEnum):
 
     PARTITION = "partition"
     """Which client holds which samples."""
+    CLIENT_TESTS = "client_tests"
+    """The samples that are held out for tests where a client gives no test samples."""
     HARDNESS = "hardness"
     """Cohorts that the hardness of a split is estimated from."""
     EVALUATION_ORDER = "eval"

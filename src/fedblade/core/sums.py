@@ -52,11 +52,16 @@ class DataPass:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a server knows of a payload: the client's weight and effective steps by the plan, and the sums it sent."""
+    """What a server knows of a payload: the client's weight and effective steps by the plan, and the sums it sent.
+
+    `counts` are the client's samples per class [classes], `anchor` the parameters that the client received.
+    """
 
     weight: float
     effective_steps: float
     sums: Mapping[str, Tree]
+    counts: Tensor
+    anchor: Tree
 
 
 @dataclass(frozen=True)

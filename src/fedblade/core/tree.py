@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 Tree: TypeAlias = dict[str, Tensor]
+"""Tensors by name."""
 State: TypeAlias = dict[str, Tree]
 """Named trees, such as a client's control variates and momentum."""
 

@@ -45,6 +45,11 @@ def pick(path: Path, what: str, given: str, columns: Sequence[str], usual: Seque
             return name
     if len(columns) == 1:
         return columns[0]
+    if not columns and what == "image":
+        raise Misconfigured(
+            f"'{path}' has no column of pictures; expected encoded pictures. A table of numbers and text is read by "
+            f"--set dataset=files --set dataset.path={path}."
+        )
     listed = f"candidates are {', '.join(columns)}" if columns else "no column fits"
     raise Misconfigured(f"'{path}' does not say which column is the {what}: {listed}. Set dataset.{what}.")
 

@@ -13,6 +13,7 @@ from fedblade.core.samples import Augment, Reader, Samples
 from fedblade.data.table_encoding import TableEncoding
 
 Array = npt.NDArray[Any]
+"""A NumPy array of any type and shape."""
 _PIECE = 4096
 
 

@@ -1,6 +1,6 @@
 """Files that a user wants predictions for, pictures and arrays, as inputs [n, …] of a trained model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from fedblade.data._pictures import ENDINGS, Fit, Picture, decode, picture_shape
 from fedblade.data._source import Array
 
 ARRAY_ENDINGS = (".npy", ".npz")
+INPUT_ENDINGS = frozenset({*ENDINGS, *ARRAY_ENDINGS})
+"""Files in a folder that a model of arrays or pictures reads."""
+TABLE_ENDINGS = frozenset({".csv", ".tsv", ".parquet"})
+"""Files in a folder that a model of a table reads."""
 _NAMES_IN_NPZ = ("x", "inputs", "x_test")
 _BYTES = 255.0
 _GREY = ("1", "L")
@@ -42,15 +46,16 @@ class Expected:
         return Expected(shape, facts.get("dtype", "uint8"), facts["unit"], None if given is None else tuple(given), fit)
 
 
-def given_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that are named, and the pictures and arrays in the folders that are named, in order."""
+def given_files(paths: Sequence[Path], endings: Collection[str] = INPUT_ENDINGS) -> list[Path]:
+    """The files that are named, and those with these endings in the folders that are named, in order."""
     files: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise Misconfigured(f"'{path}' does not exist; expected a picture, an array (.npy, .npz) or a folder.")
-        found = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_known(file))
+            raise Misconfigured(f"'{path}' does not exist; expected a file or a folder. Check the path.")
+        below = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        found = [file for file in below if path.is_file() or file.suffix.lower() in endings]
         if not found:
-            raise Misconfigured(f"the folder '{path}' holds no pictures and no arrays (.npy, .npz). Check the folder.")
+            raise Misconfigured(f"the folder '{path}' holds no file that this model reads ({_listed(endings)}).")
         files += found
     return files
 
@@ -70,8 +75,8 @@ def read_given(file: Path, expected: Expected) -> tuple[Array, list[str]]:
     return array, [f"{file}[{row}]" for row in range(len(array))]
 
 
-def _is_known(file: Path) -> bool:
-    return file.is_file() and file.suffix.lower() in {*ENDINGS, *ARRAY_ENDINGS}
+def _listed(endings: Collection[str]) -> str:
+    return ", ".join(sorted(endings))
 
 
 def _read_array(file: Path) -> Array:

@@ -23,6 +23,12 @@ class ReadSettings:
     categories: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(label: str, missing: Literal["refuse", "fill"], drop: str, categories: str) -> "ReadSettings":
+        """The settings as a configuration has them: names with commas between them."""
+        lists = (tuple(name.strip() for name in text.split(",") if name.strip()) for text in (drop, categories))
+        return ReadSettings(label, missing, *lists)
+
     def is_input(self, column: str) -> bool:
         """Whether a column of a table is read as an input."""
         wanted = not self.only or column in self.only

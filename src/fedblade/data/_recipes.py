@@ -100,6 +100,7 @@ RECIPES: Mapping[str, Mapping[str, Recipe]] = {
     "feddr_plus_cutout": {"cifar10": _cutout(_FEDDR_CIFAR10), "cifar100": _cutout(_FEDDR_CIFAR100)},
 }
 RECIPE_NAMES = ("none", "crop_flip", *RECIPES)
+"""The values of `dataset.augment`."""
 
 
 def apply_recipe(dataset: Dataset, name: str) -> tuple[Dataset, Augment | None]:

@@ -13,6 +13,7 @@ from fedblade.data._source import Source
 
 Format = Callable[[Path], Source | None]
 VARIABLE = "FEDBLADE_DATA"
+"""The environment variable with a folder in which data sets are looked for, each in a folder with its name."""
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 

@@ -13,7 +13,11 @@ def check_settings(file: str, header: Sequence[str], settings: ReadSettings) -> 
     """Refuse settings that name columns which a file lacks."""
     _check_present(file, "label", [settings.label] if settings.label else [], header)
     _check_present(file, "drop", settings.drop, header)
-    _check_present(file, "categories", [*settings.categories, *settings.only], header)
+    lacking = [name for name in settings.only if name not in header]
+    if lacking:
+        hint = nearest(lacking[0], header)
+        raise Misconfigured(f"'{file}' has no column '{lacking[0]}'; expected the columns of training. Add it.{hint}")
+    _check_present(file, "categories", settings.categories, header)
     if settings.label in settings.drop:
         raise Misconfigured(f"dataset.drop names the label column '{settings.label}'. Name another column.")
 

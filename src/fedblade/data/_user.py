@@ -1,10 +1,11 @@
-"""What a user passes from Python as a `Dataset`: arrays, torch datasets, Hugging Face data sets."""
+"""What a user passes from Python as a `Dataset`: arrays, data frames, torch datasets, Hugging Face data sets."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset
+from fedblade.data._frames import read_frames
 from fedblade.data._hub_datasets import read_hub
 from fedblade.data._user_arrays import NAMES, arrays_dataset, as_array
 from fedblade.data._user_datasets import Items, read_items
@@ -15,8 +16,8 @@ from fedblade.data.own_files import dataset_of
 def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
     """A user's data as a `Dataset`.
 
-    `given` is a `Dataset`, four arrays (x, y, x_test, y_test), two torch datasets (train, test), or a Hugging Face
-    `Dataset` or `DatasetDict`.
+    `given` is a `Dataset`, four arrays (x, y, x_test, y_test), of which x may be data frames, two torch datasets
+    (train, test), or a Hugging Face `Dataset` or `DatasetDict`.
 
     Unsigned bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by 255. Other
     inputs, also tables of bytes, are used as they are. Pictures may have their channels last. Labels that are not
@@ -26,9 +27,9 @@ def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = numb
     """
     if isinstance(given, Dataset):
         return given
-    hub = read_hub(given)
-    if hub is not None:
-        return dataset_of(hub, number)
+    read = read_hub(given) or read_frames(given)
+    if read is not None:
+        return dataset_of(read, number)
     arrays, items = _four_arrays(given)
     return arrays_dataset(arrays, number, items)
 

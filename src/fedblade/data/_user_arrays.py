@@ -12,6 +12,7 @@ from fedblade.data._user_inputs import input_layout
 from fedblade.data._user_labels import Numbering, number_labels
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
+"""The names of the arrays in an .npz file."""
 LABELS = NAMES[1::2]
 IN_NPZ = "arrays in an .npz file"
 """The `source` of a data set that was read from an .npz file."""

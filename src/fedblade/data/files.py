@@ -33,13 +33,8 @@ def files(
     """
     if not path:
         raise Misconfigured(f"dataset 'files' needs a file: --set dataset.path=FILE ({', '.join(ENDINGS)}).")
-    settings = ReadSettings(label, missing, _names(drop), _names(categories))
+    settings = ReadSettings.of(label, missing, drop, categories)
     samples = read_own_file(path, settings)
     if test_path:
         samples = with_test(samples, read_own_file(test_path, settings))
     return replace(dataset_of(samples), name="files")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
 from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array, Dataset
+from fedblade.data._hold_out import hold_out_test
 from fedblade.data._own_samples import OwnSamples, ReadSettings
 from fedblade.data._read_csv import read_csv
 from fedblade.data._read_npz import read_npz
@@ -37,10 +36,6 @@ __all__ = [
     "read_own_file",
     "with_test",
 ]
-
-TEST_SHARE = 0.2
-"""The share of samples that is held out where no test samples are given."""
-_SPLIT_SEED = 2024
 
 
 @dataclass(frozen=True)
@@ -83,36 +78,12 @@ def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> Own
     return known.read(file, settings or ReadSettings())
 
 
-def hold_out_test(samples: OwnSamples, share: float = TEST_SHARE) -> OwnSamples:
-    """The samples with a test part: as given, else a share of the training samples, drawn always in the same way."""
-    if samples.x_test is not None:
-        return samples
-    count = len(samples.y)
-    if count < 2:
-        raise Misconfigured(
-            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
-            f"expected at least 2. Add samples, or give test samples."
-        )
-    order = np.random.default_rng(_SPLIT_SEED).permutation(count)
-    cut = min(max(1, round(share * count)), count - 1)
-    test, train = np.sort(order[:cut]), np.sort(order[cut:])
-    note = f"test: none given, so {cut:,} of {count:,} samples are held out, drawn at random and always the same"
-    return replace(
-        samples,
-        x=samples.x[train],
-        y=samples.y[train],
-        x_test=samples.x[test],
-        y_test=samples.y[test],
-        notes=(*samples.notes, note),
-    )
-
-
 def with_test(samples: OwnSamples, test: OwnSamples) -> OwnSamples:
     """Samples whose test part is what another file holds for training."""
     if samples.x_test is not None or test.x_test is not None:
         raise Misconfigured(
             f"{samples.source}: the file has test samples of its own, or the test file has; expected one place. Leave "
-            f"dataset.test_path out, or give files without x_test."
+            f"the test file out (dataset.test_path), or give files without x_test."
         )
     return replace(samples, x_test=test.x, y_test=test.y, notes=(*samples.notes, *test.notes))
 
@@ -143,11 +114,23 @@ def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
     return replace(samples, x=x, x_test=x_test, encoding=encoding, notes=(*samples.notes, *unknown))
 
 
-def dataset_of(samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
-    """The data set of one file or one client alone; without a test part, a share of the samples becomes one."""
-    (whole,) = encoded([hold_out_test(samples)])
+def dataset_of(
+    samples: OwnSamples, number: Callable[[Array, Array], Numbering] = number_labels, key: tuple[int, int] = (0, 0)
+) -> Dataset:
+    """The data set of one file or one client alone; without a test part, a fifth of the samples becomes one.
+
+    `key` is the seed and the number of the client that draw the fifth.
+    """
+    count, given = len(samples.y), samples.x_test is not None
+    if not given and count < 2:
+        raise Misconfigured(
+            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
+            f"expected at least 2. Add samples, or give test samples."
+        )
+    (whole,) = encoded([hold_out_test(samples, key)])
     if samples.class_names is not None and number is number_labels:
         number = partial(number_by_names, samples.class_names)
-    arrays = cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test))
-    dataset = arrays_dataset(arrays, number)
-    return replace(dataset, source=whole.source, encoding=whole.encoding, notes=(*dataset.notes, *whole.notes))
+    dataset = arrays_dataset(cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test)), number)
+    held = f"test: none given, so {len(dataset.test):,} of {count:,} samples are held out, in the mix of their labels"
+    notes = (*dataset.notes, *whole.notes, *(() if given else (held,)))
+    return replace(dataset, source=whole.source, encoding=whole.encoding, notes=notes)

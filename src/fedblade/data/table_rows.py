@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data._frames import is_frame
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
 from fedblade.data.own_files import ReadSettings, read_own_file
@@ -32,7 +33,7 @@ def encode_rows(encoding: TableEncoding, rows: Any) -> Array:
 
 def _columns(rows: Any) -> Mapping[str, Sequence[Any]]:
     """Cells by name of the column."""
-    if hasattr(rows, "columns") and hasattr(rows, "iloc"):
+    if is_frame(rows):
         return {str(name): rows[name].tolist() for name in rows.columns}
     if isinstance(rows, Mapping):
         single = not any(map(_has_cells, rows.values()))

@@ -14,7 +14,10 @@ KEY = "fedblade"
 
 
 def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[str, Any]:
-    """The description. `inside` says that the preprocessing is a part of the exported model."""
+    """The description. `inside` says that the preprocessing is a part of the exported model.
+
+    The encoding of a table's columns is never inside: `preprocessing.table` says how a program makes inputs of rows.
+    """
     facts = network.facts
     given = facts.get("given_shape")
     return {
@@ -31,6 +34,7 @@ def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[s
             "unit": facts["unit"],
             "mean": list(facts["mean"]),
             "std": list(facts["std"]),
+            "table": facts.get("encoding"),
         },
         "output": {"name": "logits", "shape": ["batch", facts["num_classes"]], "probabilities": "softmax(logits)"},
         "class_names": network.class_names,

@@ -29,12 +29,13 @@ def spread_over_seeds(run: RunRecord) -> str | None:
 
 def _same_settings(run: RunRecord) -> tuple[RunRecord, ...]:
     """This run and, in the folder of a comparison, those of other seeds."""
-    name, separator, _ = run.path.name.rpartition(_SEED)
-    if not separator or not run.path.is_dir():
+    here = run.path.resolve()
+    name, separator, _ = here.name.rpartition(_SEED)
+    if not separator or not here.is_dir():
         return ()
-    beside = [folder for folder in run_folders(run.path.parent) if folder.name.startswith(f"{name}{_SEED}")]
+    beside = [folder for folder in run_folders(here.parent) if folder.name.startswith(f"{name}{_SEED}")]
     groups = group_runs(read_runs(beside))
-    return next((group.runs for group in groups if any(other.path == run.path for other in group.runs)), ())
+    return next((group.runs for group in groups if any(other.path == here for other in group.runs)), ())
 
 
 def spread_over_clients(run: RunRecord) -> str | None:

@@ -6,10 +6,10 @@ It answers 404 to everything else.
 """
 
 import asyncio
+import contextlib
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedblade.flower import certificates
@@ -39,6 +40,8 @@ _FLOWER_HEADERS = "flwr-"
 _MAX_BODY = 16 * 2**20
 """Flower sends arrays in pieces of 5 MiB; the largest other piece is the text of a reply's facts."""
 _BODY_SECONDS = _ANSWER_SECONDS = 60.0
+_MAX_UNREAD, _UNREAD_SECONDS = 2 * _MAX_BODY, 5.0
+"""How much of the body of a refused call is read and thrown away, and for how long."""
 _KEPT_SECONDS = 2.0
 """How long a free connection to the SuperLink is kept; the SuperLink closes it after 5 seconds."""
 _FIRST_REQUEST_SECONDS = 20.0
@@ -71,7 +74,7 @@ class Front:
         app.router.redirect_slashes = False
         return app
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         trust = True if self._authority is None else ssl.create_default_context(cafile=str(self._authority))
         limits = httpx.Limits(max_connections=None, keepalive_expiry=_KEPT_SECONDS)
@@ -83,9 +86,9 @@ class Front:
         async def handle(request: Request) -> Response:
             async with self._limits.turn(request.client.host if request.client else "") as may_pass:
                 if not may_pass:
-                    return _refused(503, "too many requests")
+                    return _Refusal(503, "too many requests")
                 if self._authority is not None and not is_signed(request.headers, self._is_admitted):
-                    return _refused(401, _NO_KEY)
+                    return _Refusal(401, _NO_KEY)
                 return await self._pass_on(call, request)
 
         return handle
@@ -97,7 +100,7 @@ class Front:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await _read(request)
         except _TooLarge:
-            return _refused(413, f"a call has at most {_MAX_BODY} bytes")
+            return _Refusal(413, f"a call has at most {_MAX_BODY} bytes")
         except (TimeoutError, ClientDisconnect):
             return _refused(408, f"the call did not arrive within {_BODY_SECONDS:.0f} seconds")
         if call == _PUSH_MESSAGES and not is_from_one_node(body):
@@ -128,12 +131,33 @@ def _flower_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refused(status: int, text: str) -> Response:
-    # The connection is closed, because the rest of the body may still be on its way.
+    """The refusal of a call whose body is read, or does not arrive."""
     return PlainTextResponse(f"{text}\n", status, {"connection": "close"})
 
 
+class _Refusal(Response):
+    """The refusal of a call whose body may still be on its way: what comes is thrown away, then the connection ends.
+
+    If a connection is closed while bytes are unread, the caller's system throws the answer away too.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{text}\n", status, {"connection": "close"}, "text/plain")
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer at once, and end the answer after the body of the call."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        unread = _MAX_UNREAD
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_UNREAD_SECONDS):
+                while unread > 0 and (piece := await receive()).get("more_body"):
+                    unread -= len(piece["body"])
+        await send({"type": "http.response.body", "body": b""})
+
+
 async def _not_found(_request: Request, _error: Exception) -> Response:
-    return _refused(404, "not found")
+    return _Refusal(404, "not found")
 
 
 class _Connection(H11Protocol):

@@ -23,22 +23,31 @@ DATA = "data"
 installed module. Without it, every client uses its share."""
 
 
-def own_dataset(source: str, num_classes: int) -> Dataset:
+def own_dataset(source: str, num_classes: int, key: tuple[int, int] = (0, 0)) -> Dataset:
     """The samples of a node from its `data` (see `DATA`); labels are the run's classes below `num_classes`.
+
+    Of a file without test samples a fifth is held out, as a run on one machine does: `key` is the seed of the split and
+    the number of the client.
 
     A function has no parameters and returns what `fedblade.run` accepts as a data set. The current folder of the node's
     process plays no part.
     """
     if is_own_file(source):
-        return _from_file(source, num_classes)
+        return _from_file(source, num_classes, key)
     with _hiding_error_texts(source):
         return _as_dataset(_call(source), num_classes)
 
 
-def _from_file(path: str, num_classes: int) -> Dataset:
+def _from_file(path: str, num_classes: int, key: tuple[int, int]) -> Dataset:
     """The samples of a file. An error that repeats values of the file stays on the node."""
     try:
-        return dataset_of(read_own_file(path), partial(_number, num_classes))
+        samples = read_own_file(path)
+        if not isinstance(samples.x, np.ndarray):
+            raise Misconfigured(
+                f"{DATA} = '{path}' holds a table, and a node does not know the means, deviations and categories of "
+                f"all nodes; expected arrays. Encode the columns alike on all nodes, and write them to an .npz file."
+            )
+        return dataset_of(samples, partial(_number, num_classes), key)
     except QuotesData as error:
         raise Misconfigured(f"{DATA} = '{path}' cannot be used as it is. The node's log says why.") from error
 
@@ -78,6 +87,11 @@ def _number(num_classes: int, labels: Array, test_labels: Array) -> Numbering:
 
 
 def _check_classes(given: Array, num_classes: int) -> NDArray[np.int64]:
+    if given.dtype.kind == "U":
+        raise Misconfigured(
+            f"labels are names, and a node does not know the names of all nodes; expected the run's classes 0 to "
+            f"{num_classes - 1} (flower.num_classes). Number the labels as all nodes do."
+        )
     labels = as_labels(given)
     wrong = labels[(labels < 0) | (labels >= num_classes)]
     if len(wrong):

@@ -57,7 +57,8 @@ def node_setup(config: str, num_classes: int, data: OwnData | None, device: str)
     # The node knows only this client, so it cannot draw a cohort of several.
     table["federation"] = table["federation"] | {"clients_per_round": 1}
     with failing_with("data"):
-        dataset = own_dataset(data.source, num_classes)
+        split_seed = complete_config(table | local).split_seed
+        dataset = own_dataset(data.source, num_classes, (split_seed, data.client))
     for note in dataset.notes:
         _log.warning(note)
     clients = own_clients(dataset, data.client, table["federation"]["num_clients"])

@@ -73,7 +73,8 @@ def admit_at(superlink: SuperLink | None, app: AppFolder, key: Path, clients: Se
 def revoke(app: AppFolder, client: int) -> Admission:
     """Revoke the key of a client: its node is cut off at once, and the key never comes back.
 
-    If the coordinator is down, Flower learns of it at the next start. The front asks the file of admissions alone.
+    The front and the run's server ask the file of admissions alone, so the file comes first. If the coordinator is
+    down, Flower learns of it at the next start.
     """
     with _locked(app):
         admissions = _read(app.admissions) or []
@@ -84,13 +85,10 @@ def revoke(app: AppFolder, client: int) -> Admission:
                 f"no key is admitted for client {client}; there are keys for {held or 'no client'}. Give --client one "
                 f"of these."
             )
-        if coordinator_is_up(app):
-            with SuperLink(app) as superlink:
-                # The SuperLink has cut the node off already if an earlier revocation was interrupted.
-                if superlink.nodes().get(admission.node_id, UNREGISTERED) != UNREGISTERED:
-                    superlink.unregister(admission.node_id)
         revoked = replace(admission, revoked_at=_now())
         _write(app.admissions, [revoked if each is admission else each for each in admissions])
+        if coordinator_is_up(app):
+            _unregister(app, admission)
         return revoked
 
 
@@ -187,6 +185,19 @@ def _register(app: AppFolder, key: Path, public_key: PublicKey, superlink: Super
         if not found:
             raise
         return found[0]
+
+
+def _unregister(app: AppFolder, admission: Admission) -> None:
+    """Have the SuperLink cut off a node whose key is revoked, unless it has done so already."""
+    try:
+        with SuperLink(app) as superlink:
+            if superlink.nodes().get(admission.node_id, UNREGISTERED) != UNREGISTERED:
+                superlink.unregister(admission.node_id)
+    except RunFailed as error:
+        raise RunFailed(
+            f"the key {admission.fingerprint} is revoked, and its node is refused from now on; but the SuperLink could "
+            f"not be told, and learns of it when the coordinator starts again: {error}"
+        ) from error
 
 
 def _register_kept(app: AppFolder, admission: Admission, superlink: SuperLink) -> str:

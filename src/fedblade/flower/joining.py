@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data.own_files import ENDINGS, is_own_file
 from fedblade.flower._public_keys import read_public_key
 from fedblade.flower._x509 import load_certificate
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, check_settings, make_node
@@ -39,12 +40,13 @@ def data_source(given: str) -> str:
 
     A function of a module in the current folder is named by the file of the module.
     """
-    if given.endswith(".npz"):
+    if is_own_file(given):
         return str(_existing("--data", Path(given)))
     module, colon, function = given.rpartition(":")
     if not colon or not function.isidentifier():
         raise Misconfigured(
-            f"--data {given} is neither an .npz file nor FILE.py:function nor module:function. Give one of them."
+            f"--data {given} is neither an {' or '.join(ENDINGS)} file nor FILE.py:function nor module:function. Give "
+            f"one of them."
         )
     file = Path(module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
     if module.endswith(".py") or file.is_file():

@@ -104,7 +104,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
         raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
     config, deployment = app_config(source, overrides)
     check_deployable(config, deployment)
-    tables, user_files = _with_user_files(config.table())
+    tables, user_files = _with_user_files(_with_whole_path(config.table()))
     facts = {
         "name": _project_name(config.method.name),
         "method": tables["method"]["name"],
@@ -143,6 +143,13 @@ def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunCon
     raw = apply_overrides(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
     raw.pop("seeds", None)
     return split_tables(raw | {TABLE: {**terms, **changes}})
+
+
+def _with_whole_path(table: dict[str, Any]) -> dict[str, Any]:
+    """The tables with the absolute path of the data: processes of a local federation have other current folders."""
+    dataset = table["dataset"]
+    given = Path(str(dataset.get("path", ""))).expanduser()
+    return table | {"dataset": dataset | {"path": str(given.resolve())}} if dataset.get("path") else table
 
 
 def _with_user_files(table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:

@@ -13,6 +13,9 @@ from fedblade.personal import FINE_TUNING_REVISION, finetuned
 TUNED = "-ft"
 """Suffix of a method whose clients fine-tune the final model before they are measured."""
 
+LEARNING_RATES = (0.003, 0.01, 0.03, 0.1)
+"""What a method without knobs to tune tries."""
+
 
 @dataclass(frozen=True)
 class Composition:
@@ -26,6 +29,12 @@ class Composition:
     added: tuple[Entry, ...]
     tuned: bool = False
 
+    @property
+    def search_space(self) -> dict[str, tuple[Any, ...]]:
+        """Values to try, by key: of the added regularisers, else of the base; the learning rate if neither has any."""
+        added = {f"{entry.name}.{key}": values for entry in self.added for key, values in entry.tune.items()}
+        return added or dict(self.base.tune) or {"lr": LEARNING_RATES}
+
     def revisions(self, knobs: Mapping[str, Any]) -> dict[str, int]:
         """The revision of every part of the name, for checked knobs."""
         added = {f"regulariser {entry.name}": entry.revision_for(knobs.get(entry.name, {})) for entry in self.added}
@@ -35,7 +44,7 @@ class Composition:
     def build(self, knobs: Mapping[str, Any]) -> Method:
         """The method value for checked knobs."""
         tables = {entry.name for entry in self.added}
-        method: Any = self.base.make(**{key: value for key, value in knobs.items() if key not in tables})
+        method: Any = self.base.build(**{key: value for key, value in knobs.items() if key not in tables})
         if not isinstance(method, Method):
             raise Misconfigured(
                 f"method '{self.base.name}' returned a {type(method).__name__}; expected a fedblade.core.method.Method."

@@ -31,7 +31,7 @@ def _moments(view: EndView) -> Tree:
     return view.passes["class_moments"]
 
 
-@methods.register(paper="arXiv:2106.05001")
+@methods.register(paper="arXiv:2106.05001", tune={"samples_per_class": (10, 50, 200)})
 def ccvr(samples_per_class: int = 10, epochs: int = 100, lr: float = 0.01, batch_size: int = 128) -> Method:
     """Train as FedAvg, then retrain the classifier on features drawn from one Gaussian per class.
 

@@ -8,7 +8,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.decorrelation import decov as add_decov
 
 
-@methods.register(paper="arXiv:1511.06068")
+@methods.register(paper="arXiv:1511.06068", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def decov(lambda_decorr: float = 0.1, normalize: bool = True, balance: float | Literal["none"] = "none") -> Method:
     """Penalise the covariances between the features of FedAvg.
 

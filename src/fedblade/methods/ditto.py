@@ -15,7 +15,11 @@ Variant = Literal["ditto", "fedbabu"]
 
 
 # The anchor of `fedbabu` is a trained copy of the global model since revision 1.
-@methods.register(revision=lambda knobs: int(knobs["variant"] == "fedbabu"), paper="arXiv:2012.04221")
+@methods.register(
+    revision=lambda knobs: int(knobs["variant"] == "fedbabu"),
+    paper="arXiv:2012.04221",
+    tune={"lambda_ditto": (0.001, 0.01, 0.1, 0.75)},
+)
 def ditto(lambda_ditto: float = 0.1, variant: Variant = "ditto") -> Method:
     """Train a personal model beside FedAvg's global model and pull it towards the received model.
 

@@ -33,7 +33,7 @@ class FineTuning:
 TUNED_BY_DOTREG = FineTuning("dotreg")
 
 
-@methods.register(paper="arXiv:2203.09081")
+@methods.register(paper="arXiv:2203.09081", tune={"lr": (0.1, 0.35, 1.0, 5.0)})
 def dotreg(ft: FineTuning = TUNED_BY_DOTREG) -> Method:
     """Pull every feature to its class vector of a fixed simplex classifier.
 

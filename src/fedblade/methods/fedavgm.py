@@ -14,7 +14,7 @@ from fedblade.server import momentum
 VARIANTS = ("heavy_ball", "ema")
 
 
-@methods.register(paper="arXiv:1909.06335")
+@methods.register(paper="arXiv:1909.06335", tune={"rho": (0.1, 0.5, 0.9)})
 def fedavgm(variant: Literal["heavy_ball", "ema"] = "heavy_ball", rho: float = 0.9, eta_s: float = 1.0) -> Method:
     """Average locally trained models with momentum on the server.
 

@@ -38,7 +38,9 @@ class Proto:
     carry_over: bool = True
 
 
-@methods.register(paper="FedBlade (Eq. 11-17)")
+@methods.register(
+    paper="FedBlade (Eq. 11-17)", tune={"gamma_pba": (0.1, 1.0, 5.0), "decorr.balance": ("none", 0.1, 0.3)}
+)
 def fedblade(
     lambda_decorr: float = 0.005,
     gamma_pba: float = 1.0,

@@ -7,7 +7,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.decorrelation import feddecorr as add_feddecorr
 
 
-@methods.register(paper="arXiv:2210.00226")
+@methods.register(paper="arXiv:2210.00226", tune={"lambda_decorr": (0.01, 0.05, 0.1, 0.3)})
 def feddecorr(lambda_decorr: float = 0.1, decorr: Decorr = Decorr(kind="feddecorr")) -> Method:
     """Decorrelate the features of FedAvg.
 

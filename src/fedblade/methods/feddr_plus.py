@@ -12,7 +12,7 @@ from fedblade.regularisers.distillation import fd
 TUNED_BY_FEDDR_PLUS = FineTuning("feddr_plus")
 
 
-@methods.register(paper="arXiv:2406.02355")
+@methods.register(paper="arXiv:2406.02355", tune={"beta": (0.5, 0.9, 0.99), "lr": (0.1, 0.35, 1.0)})
 def feddr_plus(
     beta: float = 0.9, teacher_norm: Literal["eval", "batch"] = "eval", ft: FineTuning = TUNED_BY_FEDDR_PLUS
 ) -> Method:

@@ -29,7 +29,7 @@ class Dynamic(GradientTerm):
         return tree_map(lambda h: -h, view.client["h"])
 
 
-@methods.register(paper="arXiv:2111.04263")
+@methods.register(paper="arXiv:2111.04263", tune={"alpha_dyn": (0.001, 0.01, 0.1)})
 def feddyn(alpha_dyn: float = 0.01) -> Method:
     """Make the stationary points of clients and server agree.
 

@@ -12,7 +12,11 @@ from fedblade.server import average, scale_of
 
 
 # Since revision 1, fine-tuning as in the authors' code stays in training mode.
-@methods.register(revision=lambda knobs: int(knobs["ft"].variant == "release"), paper="arXiv:2303.10058")
+@methods.register(
+    revision=lambda knobs: int(knobs["ft"].variant == "release"),
+    paper="arXiv:2303.10058",
+    tune={"gamma_bal": (0.0, 0.5, 1.0)},
+)
 def fedetf(
     gamma_bal: float = 1.0,
     count_floor: int = 1,

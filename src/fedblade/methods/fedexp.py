@@ -74,7 +74,7 @@ def _with_midpoint(method: Method) -> Method:
     return replace(method, server=server, server_state=kept, evaluated=_midpoint)
 
 
-@methods.register(paper="arXiv:2301.09604")
+@methods.register(paper="arXiv:2301.09604", tune={"eps": (0.0001, 0.001, 0.01, 0.1)})
 def fedexp(eps: float = 1e-3, eval_average_last2: bool = False, rule: Rule = "paper") -> Method:
     """Lengthen the averaged update, the more the clients disagree.
 

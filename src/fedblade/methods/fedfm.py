@@ -13,7 +13,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.server import average_with_prototypes, no_prototypes, num_prototypes, update_prototypes
 
 
-@methods.register(paper="arXiv:2210.07615")
+@methods.register(paper="arXiv:2210.07615", tune={"lambda_fm": (1.0, 10.0, 50.0)})
 def fedfm(
     lambda_fm: float = 1.0,
     tau: float = 0.1,

@@ -7,7 +7,7 @@ from fedblade.core.registry import methods
 from fedblade.methods.fedgela import SoftmaxClasses, adapted, etf_head
 
 
-@methods.register(paper="arXiv:2405.18972")
+@methods.register(paper="arXiv:2405.18972", tune={"E_W": (1e4, 1e5, 1e6, 1e7)})
 def fedge(
     E_W: float = 1e4,
     normalize: bool = True,

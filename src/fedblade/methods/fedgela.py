@@ -90,7 +90,7 @@ def _set_reference(state: ServerState, sums: Sums) -> ServerState:
     return state.replace(extra={**state.extra, "phi": {"reference": (shared["q"] / shared["samples"]).to(old)}})
 
 
-@methods.register(paper="arXiv:2405.18972")
+@methods.register(paper="arXiv:2405.18972", tune={"E_W": (1e4, 1e5, 1e6, 1e7)})
 def fedgela(
     E_W: float = 1e4,
     phi: Phi = "identity",

@@ -6,11 +6,12 @@ from typing import Literal
 
 import torch
 
+from fedblade import payloads
 from fedblade.core.errors import Misconfigured
 from fedblade.core.method import Exchange, InitView, Method
 from fedblade.core.registry import methods
 from fedblade.core.state import ServerState
-from fedblade.core.sums import Sum, Sums
+from fedblade.core.sums import Sent, Sum, Sums
 from fedblade.core.terms import check_weight
 from fedblade.core.tree import Tree
 from fedblade.core.views import EndView
@@ -25,6 +26,14 @@ def _counts(view: EndView) -> Tree:
 
 def _head(view: EndView) -> Tree:
     return {"weight": view.params["head.weight"], "bias": view.params["head.bias"], "counts": view.counts}
+
+
+def _implied_head(sent: Sent) -> Tree:
+    """The head as the client received it, changed as the client's update says, and the client's class counts."""
+    delta = sent.sums[payloads.delta.name]
+    changes = {leaf: delta[f"head.{leaf}"] / sent.weight for leaf in ("weight", "bias")}
+    head = {leaf: sent.anchor[f"head.{leaf}"].to(change) + change for leaf, change in changes.items()}
+    return {**head, "counts": sent.counts}
 
 
 def _no_labels(view: InitView) -> Tree:
@@ -65,7 +74,7 @@ def _guided(base: Method, terms: tuple[Generated, GeneratedMatch], train_generat
     return replace(
         base,
         losses=(*base.losses, *terms),
-        sums=(*base.sums, Sum("heads", _head, bound=1e6, reduce="each")),
+        sums=(*base.sums, Sum("heads", _head, bound=1e6, reduce="each", implied=_implied_head)),
         server=server,
         noise=terms[0].draws_per_sample,
         server_state={
@@ -79,7 +88,7 @@ def _guided(base: Method, terms: tuple[Generated, GeneratedMatch], train_generat
     )
 
 
-@methods.register(paper="arXiv:2105.10056")
+@methods.register(paper="arXiv:2105.10056", tune={"alpha_0": (1.0, 10.0), "beta_0": (1.0, 10.0)})
 def fedgen(
     alpha_0: float = 10.0,
     beta_0: float = 10.0,

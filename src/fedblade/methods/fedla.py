@@ -8,7 +8,7 @@ from fedblade.heads import LinearHead
 from fedblade.methods.fedgela import Phi, SoftmaxClasses, adapted
 
 
-@methods.register(paper="arXiv:2405.18972")
+@methods.register(paper="arXiv:2405.18972", tune={"phi": ("identity", "exp", "sqrt")})
 def fedla(
     phi: Phi = "identity",
     normalize: bool = True,

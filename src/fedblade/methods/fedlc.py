@@ -9,7 +9,7 @@ from fedblade.losses import CalibratedCrossEntropy
 from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="arXiv:2209.00189")
+@methods.register(paper="arXiv:2209.00189", tune={"tau_lc": (0.1, 0.5, 1.0, 10.0)})
 def fedlc(tau_lc: float = 1.0, denominator: Literal["standard", "exclude_true"] = "standard") -> Method:
     """Demand wider margins for the classes that are rare on the client.
 

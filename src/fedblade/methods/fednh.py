@@ -26,7 +26,7 @@ def _directions(view: EndView) -> Tree:
     return {"sum": total["count"][:, None] * normalise(total["sum"]), "count": total["count"]}
 
 
-@methods.register(paper="arXiv:2212.02758")
+@methods.register(paper="arXiv:2212.02758", tune={"rho": (0.5, 0.9, 0.99)})
 def fednh(rho: float = 0.9, scale: Scale = Scale(), fix_scale: bool = False) -> Method:
     """Spread class prototypes evenly, classify by them and smooth them on the server.
 

@@ -11,7 +11,7 @@ from fedblade.losses import CrossEntropy, NotTrueDistillation
 from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="arXiv:2106.03097")
+@methods.register(paper="arXiv:2106.03097", tune={"beta_ntd": (0.3, 1.0, 3.0)})
 def fedntd(beta_ntd: float = 1.0, tau: float = 3.0, teacher_norm: Literal["eval", "batch"] = "eval") -> Method:
     """Keep the received model's predictions for the classes that a sample does not belong to.
 

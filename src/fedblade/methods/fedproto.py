@@ -24,7 +24,7 @@ def _nearest_prototype(view: StepView) -> Tensor:
     return torch.where(has.any(), torch.where(has, -distances, -torch.inf), view.logits)
 
 
-@methods.register(paper="arXiv:2105.00243")
+@methods.register(paper="arXiv:2105.00243", tune={"lambda_proto": (0.1, 1.0, 10.0)})
 def fedproto(
     lambda_proto: float = 1.0,
     share_weights: bool = True,

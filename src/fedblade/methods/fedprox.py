@@ -9,7 +9,7 @@ from fedblade.losses import CrossEntropy, Proximal
 from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="arXiv:1812.06127")
+@methods.register(paper="arXiv:1812.06127", tune={"mu": (0.0001, 0.001, 0.01, 0.1)})
 def fedprox(mu: float = 0.01) -> Method:
     """Keep local weights near the global ones.
 

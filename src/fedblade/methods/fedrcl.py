@@ -9,7 +9,7 @@ from fedblade.losses import CrossEntropy, RelaxedContrastive
 from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="arXiv:2401.04928")
+@methods.register(paper="arXiv:2401.04928", tune={"beta_rcl": (0.7, 1.0), "tau": (0.05, 0.1)})
 def fedrcl(
     beta_rcl: float = 1.0,
     lambda_rcl: float = 0.7,

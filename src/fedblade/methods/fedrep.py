@@ -20,7 +20,7 @@ def _epochs(name: str, value: Epochs) -> int | None:
     return value
 
 
-@methods.register(paper="arXiv:2102.07078")
+@methods.register(paper="arXiv:2102.07078", tune={"E_h": (1, "auto"), "E_b": (1, "auto")})
 def fedrep(
     E_h: Epochs = "auto",
     E_b: Epochs = "auto",

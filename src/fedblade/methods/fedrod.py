@@ -19,7 +19,7 @@ def _personal_logits(view: StepView) -> Tensor:
     return _HEAD.personal_logits(view.params, view.features)
 
 
-@methods.register(paper="arXiv:2107.00778")
+@methods.register(paper="arXiv:2107.00778", tune={"gamma_bal": (0.5, 1.0, 2.0)})
 def fedrod(gamma_bal: float = 1.0, count_floor: int = 1) -> Method:
     """Train a generic head on a balanced loss and a personal head that corrects it.
 

@@ -9,7 +9,7 @@ from fedblade.losses import RestrictedCrossEntropy
 from fedblade.methods.fedavg import fedavg
 
 
-@methods.register(paper="doi:10.1145/3447548.3467254")
+@methods.register(paper="doi:10.1145/3447548.3467254", tune={"alpha_rs": (0.1, 0.5, 0.9)})
 def fedrs(alpha_rs: float = 0.5, weights: Literal["paper", "authors"] = "paper") -> Method:
     """Slow down the classifier vectors of classes that the client lacks.
 

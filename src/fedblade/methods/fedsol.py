@@ -39,7 +39,7 @@ def _moved(leaf: Tensor, start: Tensor) -> Tensor:
     return torch.where(length > 0, gap / length, 0.0)
 
 
-@methods.register(paper="arXiv:2308.12532")
+@methods.register(paper="arXiv:2308.12532", tune={"rho": (0.5, 1.0, 2.0)})
 def fedsol(
     rho: float = 2.0,
     tau: float = 3.0,

@@ -22,7 +22,7 @@ class ScaledVariance(Term):
         return TermValue(view.logits.shape[1] / 4 * prediction_variance(view.logits, mask=view.mask))
 
 
-@methods.register(revision=1, paper="arXiv:2402.18372")
+@methods.register(revision=1, paper="arXiv:2402.18372", tune={"mu_u": (0.1, 0.5, 1.0)})
 def feduv(lambda_v: float | Literal["auto"] = "auto", mu_u: float = 0.5) -> Method:
     """Keep the predictions of a batch varied and its features spread, as with independent data.
 

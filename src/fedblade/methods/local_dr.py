@@ -7,7 +7,7 @@ from fedblade.losses import DotRegression
 from fedblade.methods.local_ce import alone
 
 
-@methods.register(paper="arXiv:2406.02355")
+@methods.register(paper="arXiv:2406.02355", tune={"lr": (0.1, 0.35, 1.0, 5.0)})
 def local_dr() -> Method:
     """Train every client alone, towards the vectors of a fixed simplex classifier.
 

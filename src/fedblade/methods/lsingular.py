@@ -8,7 +8,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.decorrelation import lsingular as add_lsingular
 
 
-@methods.register(paper="arXiv:2210.00226")
+@methods.register(paper="arXiv:2210.00226", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def lsingular(lambda_decorr: float = 0.1, balance: float | Literal["none"] = "none") -> Method:
     """Pull the singular values of FedAvg's feature covariance towards each other.
 

@@ -13,7 +13,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.moon import contrast, remembering
 
 
-@methods.register(revision=1, paper="arXiv:2103.16257")
+@methods.register(revision=1, paper="arXiv:2103.16257", tune={"mu": (0.1, 1.0, 5.0, 10.0)})
 def moon(
     mu: float = 1.0,
     tau: float = 0.5,

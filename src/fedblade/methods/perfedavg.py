@@ -24,7 +24,7 @@ def _equally_weighted(payload: Sum) -> Sum:
     return replace(payload, of=equal, bound=1.0) if payload.name == "weight" else replace(payload, of=equal)
 
 
-@methods.register(paper="arXiv:2002.07948")
+@methods.register(paper="arXiv:2002.07948", tune={"beta_out": (0.001, 0.003, 0.01, 0.03)})
 def perfedavg(
     alpha_in: float | Literal["auto"] = "auto", beta_out: float = 0.001, carry_momentum: bool = False
 ) -> Method:

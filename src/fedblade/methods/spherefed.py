@@ -39,7 +39,7 @@ _SUMS = (
 )
 
 
-@methods.register(paper="arXiv:2207.09413")
+@methods.register(paper="arXiv:2207.09413", tune={"lr": (0.1, 0.55, 1.0, 6.5)})
 def spherefed(calibrate: bool = False, ridge: float = 1e-4) -> Method:
     """Pull unit features to fixed class vectors that are orthogonal to each other.
 

@@ -8,7 +8,7 @@ from fedblade.methods.fedavg import fedavg
 from fedblade.regularisers.decorrelation import stdecov as add_stdecov
 
 
-@methods.register(paper="doi:10.1109/ICDM.2016.0063")
+@methods.register(paper="doi:10.1109/ICDM.2016.0063", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def stdecov(
     lambda_decorr: float = 0.1,
     groups: int = 16,

@@ -25,9 +25,9 @@ def chosen_clients(name: str, given: Any, view: ParticipationView) -> Ints:
     if len(unknown):
         named = ", ".join(map(str, unknown[:_MOST_NAMED])) + (", …" if len(unknown) > _MOST_NAMED else "")
         raise Misconfigured(
-            f"{where} {named}, which cannot take part. Choose among the {len(view.clients)} clients of `view.clients`, "
-            f"whose ids are {view.clients[0]} to {view.clients[-1]}; clients without samples and those of "
-            f"federation.unseen are not among them."
+            f"{where} the ids {named}, which cannot take part. Choose among the {len(view.clients)} clients of "
+            f"`view.clients`, whose ids are {view.clients[0]} to {view.clients[-1]}; clients without samples and those "
+            f"of federation.unseen are not among them."
         )
     return ids
 

@@ -17,7 +17,8 @@ def power_of_choice(view: ParticipationView, candidates: int | Literal["auto"] =
     This is π_pow-d of the paper, with d = `candidates` and m = `federation.clients_per_round`. "auto" is 2m, or all
     clients if there are fewer. Where the losses come from: before the round every candidate receives the current global
     model and reports its mean cross-entropy over all its training samples, without augmentation. The bytes of these
-    messages count in the round. Of equal losses the smaller id goes first; in the paper a draw decides.
+    messages count in the round. Of equal losses the smaller id goes first; in the paper a draw decides. The paper
+    averages the chosen clients with equal weights, which is `federation.weighting = "uniform"`.
     """
     most = int(np.count_nonzero(view.sizes))
     number = min(2 * view.per_round, most) if candidates == "auto" else candidates

@@ -2,11 +2,11 @@
 
 The functions `iid`, `dirichlet`, `dirichlet_clients`, `dirichlet_groups`, `labels`, `pathological` and `shards` give a
 split in one call, as a list with one array of sample indices per client. The partitioners behind them (and `Domain`,
-`Drawn`, `File`, `Natural`, `StochasticRemoval`) are frozen values whose fields are the knobs of a configuration. Their
-method `split` gives `Parts` with class counts, removed classes and a digest: a `Split` holds two flat arrays, a
-`DrawnSplit` draws the samples of a client when they are asked for. `split_test` divides the test set in the same way,
-`save_split` writes a split to a file that the partition `file` reads, and `hardness` measures what a split means for
-training.
+`Drawn`, `File`, `Given`, `Natural`, `StochasticRemoval`) are frozen values whose fields are the knobs of a
+configuration. Their method `split` gives `Parts` with class counts, removed classes and a digest: a `Split` holds two
+flat arrays, a `DrawnSplit` draws the samples of a client when they are asked for. `split_test` divides the test set in
+the same way, `save_split` writes a split to a file that the partition `file` reads, and `hardness` measures what a
+split means for training.
 """
 
 from fedblade.hardness import LACKS, Hardness
@@ -24,7 +24,7 @@ from fedblade.partitions._functions import (
     pathological,
     shards,
 )
-from fedblade.partitions._groups import Domain, Natural
+from fedblade.partitions._groups import Domain, Given, Natural
 from fedblade.partitions._iid import IID
 from fedblade.partitions._pathological import Labels, Pathological
 from fedblade.partitions._reported import Reported
@@ -45,6 +45,7 @@ __all__ = [
     "Drawn",
     "DrawnSplit",
     "File",
+    "Given",
     "Hardness",
     "Labels",
     "Natural",

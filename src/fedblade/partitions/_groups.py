@@ -1,4 +1,4 @@
-"""Splits by the groups of a data set: domains, writers, roles, centres."""
+"""Splits by the groups of a data set: domains, writers, roles, centres, and clients that the data come with."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +28,7 @@ class Domain(Partitioner):
 
     def divide(self, request: Request) -> Split:
         names, group_of, group_sizes = _group(request, "domain")
-        if request.num_clients != len(names):
-            raise Misconfigured(
-                f"num_clients={request.num_clients} does not match the {len(names)} domains of the data. "
-                f"Use num_clients={len(names)}."
-            )
+        _refuse_other_number(request, len(names), "domains")
         smallest = int(group_sizes.min())
         # The small addition undoes binary rounding: 0.29 · 100 is a little below 29.
         size = int(self.fraction * smallest + 1e-9)
@@ -64,6 +60,25 @@ class Natural(Partitioner):
         client_of = np.full(len(names), NOBODY, dtype=np.int64)
         client_of[chosen] = np.arange(request.num_clients)
         return request.by_owner(client_of[group_of], groups=names[chosen])
+
+
+@partitions.register("given")
+@dataclass(frozen=True)
+class Given(Partitioner):
+    """The clients that the data come with, all of them, in their order: `clients={…}`, or a file for each client."""
+
+    def divide(self, request: Request) -> Split:
+        names, group_of, _ = _group(request, "given")
+        _refuse_other_number(request, len(names), "clients")
+        return request.by_owner(group_of, groups=names)
+
+
+def _refuse_other_number(request: Request, number: int, what: str) -> None:
+    if request.num_clients != number:
+        raise Misconfigured(
+            f"num_clients={request.num_clients} does not match the {number} {what} of the data. "
+            f"Use num_clients={number}."
+        )
 
 
 def _group(request: Request, partition: str) -> tuple[NDArray[Any], Ints, Ints]:

@@ -14,7 +14,9 @@ from fedblade.hardness import Hardness, measure
 from fedblade.partitions._checks import Floats, Ints
 
 # First sub-key of the stream: one per purpose, so that no draw shifts another.
-TABLE, DEAL, TEST, REMOVAL, VALIDATION = range(5)
+TABLE, DEAL, TEST, REMOVAL = range(4)
+VALIDATION = 4
+"""The purpose of samples that `hold_out` takes out for validation."""
 NOBODY = -1
 MOST_DRAWN = 1_000
 """Of a `DrawnSplit`, tables show at most so many clients; a population may have millions."""

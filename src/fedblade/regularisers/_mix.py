@@ -13,6 +13,8 @@ from fedblade.core.terms import AnyTerm
 
 BETA = 0.9
 """Default share of the base."""
+BETAS = (0.5, 0.9, 0.99)
+"""What tuning tries."""
 
 Terms = tuple[AnyTerm, ...]
 

@@ -10,7 +10,7 @@ from fedblade.losses import Decorr, DeCov, Singular, StructuredDeCov
 from fedblade.regularisers._mix import added
 
 
-@regularisers.register(paper="arXiv:1511.06068")
+@regularisers.register(paper="arXiv:1511.06068", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def decov(
     lambda_decorr: float = 0.1, normalize: bool = True, balance: float | Literal["none"] = "none"
 ) -> Callable[[Method], Method]:
@@ -19,28 +19,28 @@ def decov(
     return added(DeCov(weight=lambda_decorr, balance=_share(balance), normalize=normalize))
 
 
-@regularisers.register(paper="arXiv:2210.00226")
+@regularisers.register(paper="arXiv:2210.00226", tune={"lambda_decorr": (0.01, 0.05, 0.1, 0.3)})
 def feddecorr(lambda_decorr: float = 0.1, decorr: Decorr = Decorr(kind="feddecorr")) -> Callable[[Method], Method]:
     """Penalise correlation between feature dimensions: + λ·L_FD(z)."""
     check_weight("lambda_decorr", lambda_decorr)
     return added(decorr.term(lambda_decorr))
 
 
-@regularisers.register()
+@regularisers.register(tune={"lambda_decorr": (0.001, 0.005, 0.01, 0.05)})
 def lddecorr(lambda_decorr: float = 0.005, decorr: Decorr = Decorr(kind="logdet")) -> Callable[[Method], Method]:
     """Keep the spectrum of the feature correlation open: − λ·log det(K̂ + εI)."""
     check_weight("lambda_decorr", lambda_decorr)
     return added(decorr.term(lambda_decorr))
 
 
-@regularisers.register(paper="arXiv:2210.00226")
+@regularisers.register(paper="arXiv:2210.00226", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def lsingular(lambda_decorr: float = 0.1, balance: float | Literal["none"] = "none") -> Callable[[Method], Method]:
     """Penalise unequal singular values of the feature covariance: + λ·(1/d)Σ_i(λ_i − λ̄)²."""
     check_weight("lambda_decorr", lambda_decorr)
     return added(Singular(weight=lambda_decorr, balance=_share(balance)))
 
 
-@regularisers.register(paper="doi:10.1109/ICDM.2016.0063")
+@regularisers.register(paper="doi:10.1109/ICDM.2016.0063", tune={"lambda_decorr": (0.01, 0.1, 1.0)})
 def stdecov(
     lambda_decorr: float = 0.1,
     groups: int = 16,

@@ -7,16 +7,16 @@ from fedblade.core.method import Method
 from fedblade.core.registry import regularisers
 from fedblade.core.views import Teacher
 from fedblade.losses import FeatureDistillation, KnowledgeDistillation, LogitDistillation, NotTrueDistillation
-from fedblade.regularisers._mix import BETA, mixed
+from fedblade.regularisers._mix import BETA, BETAS, mixed
 
 
-@regularisers.register(paper="FedDr+, Sec. 3.2")
+@regularisers.register(paper="FedDr+, Sec. 3.2", tune={"beta": BETAS})
 def fd(beta: float = BETA, teacher_norm: Literal["eval", "batch"] = "eval") -> Callable[[Method], Method]:
     """Stay near the received model's features: β·L + (1−β)·‖z − z^g‖²/d."""
     return mixed(beta, FeatureDistillation(teacher=Teacher(norm=teacher_norm)))
 
 
-@regularisers.register(paper="arXiv:1503.02531")
+@regularisers.register(paper="arXiv:1503.02531", tune={"beta": BETAS})
 def kd(
     beta: float = BETA, tau: float = 3.0, teacher_norm: Literal["eval", "batch"] = "eval"
 ) -> Callable[[Method], Method]:
@@ -24,13 +24,13 @@ def kd(
     return mixed(beta, KnowledgeDistillation(tau=tau, teacher=Teacher(norm=teacher_norm)))
 
 
-@regularisers.register(paper="arXiv:2105.08919")
+@regularisers.register(paper="arXiv:2105.08919", tune={"beta": BETAS})
 def ld(beta: float = BETA, teacher_norm: Literal["eval", "batch"] = "eval") -> Callable[[Method], Method]:
     """Stay near the received model's logits: β·L + (1−β)·‖ℓ − ℓ^g‖²/C."""
     return mixed(beta, LogitDistillation(teacher=Teacher(norm=teacher_norm)))
 
 
-@regularisers.register(paper="arXiv:2106.03097")
+@regularisers.register(paper="arXiv:2106.03097", tune={"beta": BETAS})
 def ntd(
     beta: float = BETA, tau: float = 3.0, teacher_norm: Literal["eval", "batch"] = "eval"
 ) -> Callable[[Method], Method]:

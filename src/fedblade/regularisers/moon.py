@@ -10,7 +10,7 @@ from fedblade.core.registry import regularisers
 from fedblade.core.views import Teacher
 from fedblade.losses import ModelContrastive
 from fedblade.personal import local_model
-from fedblade.regularisers._mix import BETA, mixed
+from fedblade.regularisers._mix import BETA, BETAS, mixed
 
 PREVIOUS = "previous"
 """The client state with the client's model after its last local training."""
@@ -37,7 +37,7 @@ def remembering(method: Method) -> Method:
     )
 
 
-@regularisers.register(revision=1, paper="arXiv:2103.16257")
+@regularisers.register(revision=1, paper="arXiv:2103.16257", tune={"beta": BETAS})
 def moon(
     beta: float = BETA, tau: float = 0.5, teacher_norm: Literal["eval", "batch"] = "eval"
 ) -> Callable[[Method], Method]:

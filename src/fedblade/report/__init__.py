@@ -52,11 +52,19 @@ def write_report(
     return write_file(target, page(groups, compare(groups, level), title, note))
 
 
-def label_map_svg(counts: Any, *, class_names: Sequence[str] | None = None, title: str | None = None) -> str:
+def label_map_svg(
+    counts: Any,
+    *,
+    class_names: Sequence[str] | None = None,
+    client_names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> str:
     """A label map of `counts [clients][classes]` (nested sequences or an array) as the content of an SVG file."""
     table = check_counts(counts, "the label map's table")
     if class_names is not None and len(class_names) != len(table[0]):
         raise Misconfigured(
             f"{len(class_names)} class names were given for {len(table[0])} classes. Give one name per class."
         )
-    return draw_label_map(table, WIDE, name="label-map", class_names=class_names, title=title, alone=True)
+    return draw_label_map(
+        table, WIDE, name="label-map", class_names=class_names, client_names=client_names, title=title, alone=True
+    )

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
-from fedblade.results import MISSING, Contribution, Group, RunRecord, contributions
+from fedblade.results import MISSING, Contribution, Group, RunRecord, client_name, contributions
 
 _MOST_CLIENTS = 50
 """Clients of a run that are listed: those that are missing most often, then those with the longest updates."""
@@ -37,7 +37,7 @@ def _table(group: Group, run: RunRecord, clients: Sequence[Contribution]) -> Tab
     listed = sorted(first, key=lambda found: found.client)
     every = tuple(length for found in clients for length in found.lengths)
     total = Contribution(-1, sum(found.asked for found in clients), sum(found.added for found in clients), every)
-    rows = [_cells(str(found.client), found) for found in listed]
+    rows = [_cells(client_name(run, found.client), found) for found in listed]
     rows.append(_cells(f"all {len(clients)}", total))
     return TableBlock(f"Contributions to {_name(group, run)}", columns(_HEADINGS, ("client",)), rows)
 

@@ -111,8 +111,9 @@ def _clients_text(run: RunRecord) -> str:
     stored = run.config.get("federation")
     if not isinstance(stored, dict) or "num_clients" not in stored:
         return plural(len(run.partition.counts), "client") if run.partition else ""
-    chosen = stored.get("clients_per_round")
-    return f"{stored['num_clients']}" + (f", {chosen} per round" if chosen else "")
+    chosen, unseen = stored.get("clients_per_round"), run.summary.get("unseen_clients")
+    facts = (str(stored["num_clients"]), f"{chosen} per round" if chosen else "", f"{unseen} unseen" if unseen else "")
+    return ", ".join(filter(None, facts))
 
 
 def finding(rows: Sequence[ComparisonRow]) -> str:

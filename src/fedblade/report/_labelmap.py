@@ -18,6 +18,7 @@ def draw_label_map(
     *,
     name: str,
     class_names: Sequence[str] | None = None,
+    client_names: Sequence[str] | None = None,
     title: str | None = None,
     alone: bool = False,
 ) -> str:
@@ -30,7 +31,7 @@ def draw_label_map(
     top = (36 if title else 16) + _BARS + 14
     height = min(24.0, max(_MIN_CELL, 440 / classes))
     frame = Frame(left, top, (width - left - 12) / len(columns), height, len(columns), classes)
-    body = heading + _bars(columns, frame) + _rows(names, frame) + _columns(frame, per_column)
+    body = heading + _bars(columns, frame) + _rows(names, frame) + _columns(frame, per_column, client_names)
     body += marks(columns, frame) + key(columns, frame)
     desc = (
         f"{clients} clients across, {classes} classes down; the mark in a cell grows with the number of samples, "
@@ -81,16 +82,17 @@ def _rows(names: Sequence[str], frame: Frame) -> str:
     return "".join(parts) + upright_title((frame.top + frame.bottom) / 2, "class")
 
 
-def _columns(frame: Frame, per_column: int) -> str:
+def _columns(frame: Frame, per_column: int, names: Sequence[str] | None) -> str:
     middle = (frame.left + frame.right) / 2
     if per_column > 1:
         what, how = "clients, by their most frequent class", f"{per_column} per column, averaged"
         return text(middle, frame.bottom + 18, what, anchor="middle") + text(
             middle, frame.bottom + 34, how, anchor="middle"
         )
-    step = stride(frame.columns, (text_width(str(frame.columns)) + 10) / frame.cell_width)
+    shown = [str(i) for i in range(frame.columns)] if names is None else [shorten(name, _NAME_ROOM) for name in names]
+    step = stride(frame.columns, (max(map(text_width, shown)) + 10) / frame.cell_width)
     labels = [
-        text(frame.left + (i + 0.5) * frame.cell_width, frame.bottom + 16, i, anchor="middle")
+        text(frame.left + (i + 0.5) * frame.cell_width, frame.bottom + 16, shown[i], anchor="middle")
         for i in range(0, frame.columns, step)
     ]
     return "".join(labels) + text(middle, frame.bottom + 34, "client", anchor="middle")

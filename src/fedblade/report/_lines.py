@@ -33,7 +33,7 @@ def draw_lines(
     panel = _thinned(chart.panel, most)
     top, bottom = 12.0, height - _BOTTOM
     series = [line.series for line in panel.lines]
-    y = _y_axis(panel.y, series, top, bottom)
+    y = _y_axis(panel.y, [_drawn_range(line) for line in panel.lines], top, bottom)
     start = _TITLE_ROOM + max(text_width(y.print_tick(tick)) for tick in y.ticks) + 8
     x = _x_axis(panel, series, start, width)
     drawn = "".join(_band(line, x, y) for line in panel.lines)
@@ -99,6 +99,11 @@ def _y_axis(axis: Axis, series: Sequence[Series], top: float, bottom: float) -> 
     return PixelAxis(floor, ceiling, ticks, bottom, top) if floor < ceiling else pixels
 
 
+def _drawn_range(line: Line) -> Series:
+    """The series with the heights that are drawn: without a band those of the line alone."""
+    return line.series if line.band else replace(line.series, low=line.series.y, high=line.series.y)
+
+
 def _axis_titles(panel: LinePanel, x: PixelAxis, y: PixelAxis, bottom: float) -> str:
     label = panel.y.words + (" (log scale)" if y.log else "")
     across = text((x.start + x.end) / 2, bottom + 38, panel.x.words, anchor="middle")
@@ -149,7 +154,7 @@ def _diagonal(x: PixelAxis, y: PixelAxis) -> str:
 
 def _band(line: Line, x: PixelAxis, y: PixelAxis) -> str:
     series = line.series
-    if series.low == series.high:
+    if series.low == series.high or not line.band:
         return ""
     upper, lower = _points(series.x, series.high, x, y), _points(series.x, series.low, x, y)
     outline = path([*upper, *reversed(lower)], closed=True)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from fedblade.core.words import plural
 from fedblade.report._blocks import Block, Cell, Details, Paragraph, Section, TableBlock, columns
-from fedblade.results import Contribution, Group, RunRecord, participation, percent
+from fedblade.report._results import signed
+from fedblade.results import Contribution, Group, RunRecord, client_name, participation, percent
 
 _MOST_CLIENTS = 100
 """Clients that are listed one by one: those that took part most often."""
@@ -26,18 +27,19 @@ _UNSEEN_NOTE = (
 
 def participation_section(groups: Sequence[Group]) -> list[Section]:
     """Who took part how often, once for all runs with the same cohorts; nothing before the first round."""
-    alike: dict[tuple[int, tuple[Contribution, ...]], list[str]] = {}
+    alike: dict[tuple[int, tuple[Contribution, ...], tuple[str, ...]], list[str]] = {}
     for group in groups:
         for run in group.runs:
             found = participation(run)
             if found:
-                alike.setdefault((_population(run, found), tuple(found)), []).append(_name(group, run))
+                clients = tuple(client_name(run, each.client) for each in found)
+                alike.setdefault((_population(run, found), tuple(found), clients), []).append(_name(group, run))
     if not alike:
         return []
-    named = [(_named(names), population, found) for (population, found), names in alike.items()]
-    rows = [_summary(*entry) for entry in named]
+    named = [(_named(names), *cohorts) for cohorts, names in alike.items()]
+    rows = [_summary(name, population, found) for name, population, found, _ in named]
     blocks: list[Block] = [TableBlock("How often clients took part", columns(_SUMMARY, ("runs",)), rows)]
-    blocks += [_clients(name, found) for name, _, found in named[:_MOST_LISTS]]
+    blocks += [_clients(name, found, clients) for name, _, found, clients in named[:_MOST_LISTS]]
     return [Section("participation", "Who took part?", [*blocks, Paragraph(_NOTE), *_unseen(groups)])]
 
 
@@ -70,10 +72,11 @@ def _summary(name: str, population: int, found: Sequence[Contribution]) -> list[
     ]
 
 
-def _clients(name: str, found: Sequence[Contribution]) -> Details:
+def _clients(name: str, found: Sequence[Contribution], names: Sequence[str]) -> Details:
+    known = {client.client: told for client, told in zip(found, names, strict=True)}
     often = sorted(found, key=lambda client: (-client.added, client.client))[:_MOST_CLIENTS]
     rows = [
-        [Cell(str(client.client)), Cell(str(client.asked)), Cell(str(client.added), warning=client.missing > 0)]
+        [Cell(known[client.client]), Cell(str(client.asked)), Cell(str(client.added), warning=client.missing > 0)]
         for client in sorted(often, key=lambda client: client.client)
     ]
     headings = ("client", "rounds chosen", "rounds added")
@@ -88,9 +91,11 @@ def _unseen(groups: Sequence[Group]) -> list[Block]:
     for group in groups:
         for run in group.runs:
             for prefix, what in (("", ""), ("tuned_", ", tuned")):
-                numbers = [run.summary.get(f"{prefix}{key}") for key in _KEYS]
-                if all(isinstance(number, float) for number in numbers):
-                    rows.append([Cell(f"{_name(group, run)}{what}"), *(Cell(percent(number)) for number in numbers)])
+                stored = [run.summary.get(f"{prefix}{key}") for key in _KEYS]
+                numbers = [number for number in stored if isinstance(number, float)]
+                if len(numbers) == len(_KEYS):
+                    texts = (*map(percent, numbers[:2]), signed(numbers[2]))
+                    rows.append([Cell(f"{_name(group, run)}{what}"), *map(Cell, texts)])
     return (
         [TableBlock("Clients never seen", columns(_UNSEEN, ("runs",)), rows), Paragraph(_UNSEEN_NOTE)] if rows else []
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fedblade.charts import MOST_DRAWN, Chart, crowd_name, with_crowd
+from fedblade.charts import MOST_DRAWN, Chart, crowd_name, with_crowd, without_many_bands
 from fedblade.report._svg import swatch
 from fedblade.results import ComparisonRow, Group
 
@@ -55,7 +55,7 @@ class Selection:
     def of(self, charts: Sequence[Chart | None]) -> list[Chart]:
         """The charts as the page shows them: of many groups with the best ones and a band."""
         reduced = [with_crowd(chart, self.drawn) for chart in charts] if self.many else charts
-        return [chart for chart in reduced if chart is not None]
+        return [chart for chart in map(without_many_bands, reduced) if chart is not None]
 
 
 def select(groups: Sequence[Group], rows: Sequence[ComparisonRow]) -> Selection:

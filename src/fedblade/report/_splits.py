@@ -64,7 +64,15 @@ def _maps(mapped: Sequence[tuple[Split, Partition]]) -> list[Block]:
 
 def _label_map(split: Split, partition: Partition, name: str) -> Picture:
     wide, narrow = (
-        trusted(draw_label_map(partition.counts, width, name=f"{name}-{kind}", class_names=partition.class_names))
+        trusted(
+            draw_label_map(
+                partition.counts,
+                width,
+                name=f"{name}-{kind}",
+                class_names=partition.class_names,
+                client_names=partition.client_names,
+            )
+        )
         for width, kind in ((WIDE, "wide"), (NARROW, "narrow"))
     )
     return Picture(f"Who holds which labels: {split.title}", wide, narrow, split.reading, split.seen)

@@ -10,7 +10,7 @@
 - Groups of runs that differ only in their seed: `group_runs`, `Group`; `flat_settings`, `differing_keys`,
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Clients of a run on nodes: `contributions` says in how many rounds each was asked and added, and how long its updates
-  were; `count_contributions` counts rounds alone, and `participation` counts them in any run.
+  were; `count_contributions` counts rounds alone, and `participation` does it in any run; `client_name` names one.
 - Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
   for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it.
@@ -33,7 +33,13 @@ from fedblade.results._comparison_table import (
     latex,
     markdown,
 )
-from fedblade.results._contributions import Contribution, contributions, count_contributions, participation
+from fedblade.results._contributions import (
+    Contribution,
+    client_name,
+    contributions,
+    count_contributions,
+    participation,
+)
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
@@ -75,6 +81,7 @@ from fedblade.results._groups import (
 )
 from fedblade.results._in_memory import record_in_memory
 from fedblade.results._json_files import Lines, read_lines, read_object
+from fedblade.results._method_names import short_names
 from fedblade.results._migrations import is_later_setting
 from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
@@ -138,6 +145,7 @@ __all__ = [
     "built_in_fields",
     "check_counts",
     "check_threshold",
+    "client_name",
     "comma_separated",
     "compare",
     "comparison_rows",
@@ -181,6 +189,7 @@ __all__ = [
     "run_folders",
     "samples_of_personal_models",
     "setting_number",
+    "short_names",
     "size",
     "size_unit",
     "snapshots",

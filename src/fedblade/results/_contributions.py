@@ -23,6 +23,12 @@ class Contribution:
         return self.asked - self.added
 
 
+def client_name(run: RunRecord, client: int) -> str:
+    """The name of a client, or its number."""
+    names = () if run.partition is None else run.partition.client_names or ()
+    return names[client] if client < len(names) else str(client)
+
+
 def count_contributions(rounds: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[Contribution]:
     """Contributions in ascending id, from the clients and the contributors of each round."""
     asked, added = Counter[int](), Counter[int]()

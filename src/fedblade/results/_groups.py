@@ -7,6 +7,7 @@ from typing import Any
 
 from fedblade.core.nested import dotted
 from fedblade.results._group_order import SortKey, sort_key
+from fedblade.results._method_names import short_names
 from fedblade.results._record import RunRecord
 
 # These settings do not change what a run computes, only its seed and how the run is stored.
@@ -22,11 +23,8 @@ class Group:
 
     label: str
     runs: tuple[RunRecord, ...]
-
-    @property
-    def method(self) -> str:
-        """The name of the method."""
-        return self.runs[0].part("method")
+    method: str
+    """The name of the method, without the path of a method of the user's own."""
 
     @property
     def personal(self) -> bool:
@@ -68,7 +66,10 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     for run in runs:
         by_identity.setdefault(_identity(run), []).append(run)
     groups = sorted((tuple(sorted(alike, key=_seed_order)) for alike in by_identity.values()), key=_group_order)
-    return [Group(label, alike) for label, alike in zip(_labels(groups), groups, strict=True)]
+    short = short_names([runs[0].part("method") for runs in groups])
+    methods = [short[runs[0].part("method")] for runs in groups]
+    labels = _labels(groups, methods)
+    return [Group(label, alike, method) for label, alike, method in zip(labels, groups, methods, strict=True)]
 
 
 def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
@@ -124,9 +125,8 @@ def _seed_order(run: RunRecord) -> tuple[bool, int, str]:
     return (run.seed is None, run.seed or 0, str(run.path))
 
 
-def _labels(groups: Sequence[tuple[RunRecord, ...]]) -> list[str]:
+def _labels(groups: Sequence[tuple[RunRecord, ...]], methods: Sequence[str]) -> list[str]:
     """The name of the method, with the settings in which groups of the same method differ."""
-    methods = [runs[0].part("method") for runs in groups]
     settings = [_named_settings(runs[0]) for runs in groups]
     alike: dict[str, list[dict[str, str]]] = {}
     for method, its_settings in zip(methods, settings, strict=True):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedblade.core.files import cannot_write, write_atomic
+from fedblade.core.words import plural
 from fedblade.results._file_names import CLIENTS, DIAGNOSTICS, HISTORY
 from fedblade.results._json_files import read_lines
 from fedblade.results._line_files import add_line, as_line
@@ -83,7 +84,7 @@ class Journal:
         return JournalEntry(file, key, content, self._seal(file, key, content))
 
     def _seal(self, file: object, key: object, content: object) -> str:
-        owner = f"{self._run}, {self._rounds} rounds" if file == CLIENTS else self._run
+        owner = f"{self._run}, {plural(self._rounds, 'round')}" if file == CLIENTS else self._run
         return hashlib.sha256(json.dumps([owner, file, key, content]).encode()).hexdigest()
 
 

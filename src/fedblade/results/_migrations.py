@@ -43,7 +43,7 @@ STEPS = (
             "the digest of their run: `FolderRecord.unmarked` tells which. A file for each state of a client: "
             "`core/old_states.py` puts them into state files. No metrics.json: readers take the built-in "
             "descriptions. No revisions, hardness or pictures in partition.json: every revision is 0, and the hardness "
-            "is measured by the reader."
+            "is measured by the reader. No names of clients in partition.json and clients.jsonl: readers show numbers."
         ),
         settings={
             "": {"tf32": False, "trackers": []},

@@ -188,9 +188,14 @@ def read_partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
     if stored.get("counts") is None:
         return None
     counts = check_counts(stored["counts"], f"'counts' of '{path}'")
-    names = stored.get("class_names")
-    fits = isinstance(names, list) and len(names) == len(counts[0])
-    return Partition(str(stored.get("digest", "")), counts, tuple(map(str, names)) if names and fits else None)
+    classes, clients = _names(stored, "class_names", len(counts[0])), _names(stored, "client_names", len(counts))
+    return Partition(str(stored.get("digest", "")), counts, classes, clients)
+
+
+def _names(stored: Mapping[str, Any], key: str, number: int) -> tuple[str, ...] | None:
+    """Stored names, if there are so many."""
+    names = stored.get(key)
+    return tuple(map(str, names)) if isinstance(names, list) and len(names) == number else None
 
 
 def check_counts(counts: Any, what: str) -> tuple[tuple[float, ...], ...]:

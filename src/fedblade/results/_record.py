@@ -37,11 +37,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Partition:
-    """The numbers of samples per client and class, `counts [clients][classes]`."""
+    """The numbers of samples per client and class, `counts [clients][classes]`; classes and clients may have names."""
 
     digest: str
     counts: tuple[tuple[float, ...], ...]
     class_names: tuple[str, ...] | None
+    client_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from fedblade import protocols
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.core.errors import Misconfigured
 from fedblade.core.nested import dotted
+from fedblade.core.words import plural
 from fedblade.results import CONFIG, RunDirectory, is_later_setting
 from fedblade.runs._checkpoints import Checkpoints
 from fedblade.runs._ending import STOPPED, standing_stop
@@ -137,7 +138,7 @@ def _against_rounds(directory: RunDirectory, config: RunConfig, change: Change) 
     """Why the run cannot have another number of rounds; empty if it can."""
     done = directory.rounds_on_record()
     if change.now <= done:
-        return f"{done} rounds are done already; choose more than {done}."
+        return f"{plural(done, 'round')} {'is' if done == 1 else 'are'} done already; choose more than {done}."
     if config.optimizer.schedule == "step":
         return "The learning rates of optimizer.schedule = 'step' depend on the number of rounds."
     at_end = done >= change.before

@@ -19,9 +19,10 @@ ClientRecord = dict[str, Any]
 
 
 def client_facts(setup: Setup, state: ServerState, client: int) -> ClientRecord:
-    """What every line says of a client. With `federation.unseen` it says whether the client was kept from training."""
+    """What every line says of a client: its number and name, and with `federation.unseen` whether it never trains."""
     counts = setup.clients.train.counts(client, max(state.round - 1, 0))
-    facts = {"client": client, "train_samples": int(counts.sum()), "num_classes": int((counts > 0).sum())}
+    name = {} if setup.client_names is None else {"name": setup.client_names[client]}
+    facts = {"client": client, **name, "train_samples": int(counts.sum()), "num_classes": int((counts > 0).sum())}
     return facts | ({"unseen": bool(client in setup.unseen)} if len(setup.unseen) else {})
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedblade.config.run_config import ChosenPart
+from fedblade.config.schema import unseen_clients
 from fedblade.core.errors import Misconfigured
 from fedblade.core.plan import IntArray
 from fedblade.core.streams import Stream, Streams
@@ -79,7 +80,7 @@ def hold_unseen(streams: Streams, share: float, clients: IntArray) -> IntArray:
     """The clients that never train: a share of the clients with data, at least one of them, drawn from the seed."""
     if not share:
         return clients[:0]
-    number = max(1, round(share * len(clients)))
+    number = unseen_clients(share, len(clients))
     if number >= len(clients):
         raise Misconfigured(
             f"federation.unseen = {share:g} of {len(clients)} clients leaves nobody to train. Lower it."

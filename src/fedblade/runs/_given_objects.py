@@ -7,34 +7,55 @@ from typing import Any
 from torch import nn
 
 from fedblade.config.run_config import FROM_PYTHON, RunConfig
-from fedblade.data import Dataset, as_dataset
+from fedblade.core.errors import Misconfigured
+from fedblade.data import ClientData, Dataset, as_dataset
 from fedblade.models import user_module
 
 
 @dataclass(frozen=True)
 class GivenObjects:
-    """The data set and the model that were passed as objects; None where the configuration names them."""
+    """The data set (or data of clients) and the model that were passed as objects; None where names stand for them."""
 
-    data: Dataset | None = None
+    data: Dataset | ClientData | None = None
     model: nn.Module | None = None
 
     def __bool__(self) -> bool:
         """Whether there is any object, which only this process has."""
         return self.data is not None or self.model is not None
 
-    def dataset(self, config: RunConfig) -> Dataset | None:  # noqa: ARG002
+    def dataset(self, config: RunConfig) -> Dataset | None:
         """The data set of a run with this configuration, None if the configuration names it."""
-        return self.data
+        return self.data.dataset(config.split_seed) if isinstance(self.data, ClientData) else self.data
 
 
 def take_objects(overrides: dict[str, Any]) -> GivenObjects:
-    """The objects among the overrides, converted. In `overrides` they are replaced by `FROM_PYTHON`."""
-    return GivenObjects(_take(overrides, "dataset", as_dataset), _take(overrides, "model", user_module))
+    """The objects among the overrides, converted. In `overrides` they are replaced by `FROM_PYTHON`.
+
+    Of `clients`, their names stay in the overrides.
+    """
+    clients = _take_clients(overrides)
+    data = _take(overrides, "dataset", as_dataset) if clients is None else clients
+    return GivenObjects(data, _take(overrides, "model", user_module))
+
+
+def _take_clients(overrides: dict[str, Any]) -> ClientData | None:
+    given = overrides.get("clients")
+    if given is None:
+        return None
+    if "dataset" in overrides or "dataset.name" in overrides:
+        raise Misconfigured(
+            "clients and dataset were both given; expected one of them. Give clients={…} for data that are divided "
+            "already, and dataset=… for one data set to divide."
+        )
+    data = ClientData.of(given)
+    overrides |= {"clients": data.names, "dataset": FROM_PYTHON}
+    return data
 
 
 def _take(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
     value = overrides.get(key)
-    if value is None or isinstance(value, str | Mapping):
+    # A Hugging Face DatasetDict is a mapping too, but no table of settings.
+    if value is None or isinstance(value, str) or (isinstance(value, Mapping) and not hasattr(value, "column_names")):
         return None
     overrides[key] = FROM_PYTHON
     return convert(value)

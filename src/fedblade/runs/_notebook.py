@@ -24,8 +24,9 @@ def in_notebook() -> bool:
 class NotebookProgress(RunListener):
     """One line for the run under the cell: rounds, accuracy, seconds per round, time left; below it the notes."""
 
-    def __init__(self) -> None:
-        self._title, self._line, self._notes = "", "", list[str]()
+    def __init__(self, label: str = "") -> None:
+        self._title, self._line, self._notes = label, "", list[str]()
+        self._label = label
         self._rounds = 0
         self._pace = Pace()
         self._shown_at = 0.0
@@ -33,7 +34,7 @@ class NotebookProgress(RunListener):
 
     def on_start(self, run: RunOverview, history: list[RoundRecord]) -> None:
         """Show what the run is."""
-        self._title, self._rounds = run.description, run.rounds
+        self._title, self._rounds = ": ".join(filter(None, (self._label, run.description))), run.rounds
         self._line = f"round {len(history)}/{run.rounds}"
         self._pace.start()
         self._show()

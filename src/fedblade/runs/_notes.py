@@ -5,6 +5,7 @@ from typing import Any
 
 from fedblade.core.words import plural
 from fedblade.runs._ending import STOPPED
+from fedblade.runs._own_data_notes import own_data_notes
 from fedblade.runs._setup import Setup
 from fedblade.runs._split import MAX_EVALUATED_CLIENTS
 from fedblade.runs._tuning import tuning_stages
@@ -14,6 +15,7 @@ def start_notes(setup: Setup) -> list[str]:
     """Notes about the data, the model and the engine, and about what takes long in a large population."""
     return [
         *setup.notes,
+        *own_data_notes(setup.config, setup.dataset),
         *_population_notes(setup),
         *_evaluation_notes(setup),
         *_rhythm_notes(setup),

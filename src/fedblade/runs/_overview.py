@@ -20,7 +20,7 @@ def overview_of(config: RunConfig, dataset: str, where: str, clients_per_round: 
     length = plural(local.epochs, "local epoch") if local.steps == "none" else plural(local.steps, "local step")
     description = (
         f"{config.method.name} on {dataset}: {config.model.name}, {config.partition.name} over "
-        f"{federation.num_clients} clients, {federation.clients_per_round} per round, "
+        f"{plural(federation.num_clients, 'client')}, {federation.clients_per_round} per round, "
         f"{plural(federation.rounds, 'round')} of {length}, seed {config.general.seed}, {where}"
     )
     return RunOverview(description, config.method.name, federation.rounds, clients_per_round)

@@ -171,34 +171,38 @@ def progress_listener(console: Console, *, quiet: bool, label: str = "") -> Iter
 
 @contextlib.contextmanager
 def run_listener(
-    progress: Progress, listener: RunListener | None, callbacks: Sequence[Callback], *, speaks: bool
+    progress: Progress, listener: RunListener | None, callbacks: Sequence[Callback], *, speaks: bool, label: str = ""
 ) -> Iterator[RunListener]:
     """The listener of a run from Python: what shows its progress, the user's listener and the callbacks.
 
     If neither the progress nor a listener of the user shows notes, they are logged. A process that does not speak, such
-    as a rank other than 0, shows and logs nothing.
+    as a rank other than 0, shows and logs nothing. The `label` tells the run from others.
     """
-    if progress not in (True, False, "auto"):
-        raise Misconfigured(f"progress = {progress!r} is not allowed; expected True, False or 'auto'.")
     with contextlib.ExitStack() as inside:
-        shown = inside.enter_context(_shown(progress)) if speaks else None
+        shown = inside.enter_context(_shown(progress, label)) if speaks else None
         otherwise = NoteLogger() if speaks else RunListener()
         listeners = [each for each in (shown, listener) if each is not None] or [otherwise]
         yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
 
 
+def progress_console(progress: Progress) -> Console | None:
+    """Where the progress is written, None if it is not shown: the error output, so that output stays clean."""
+    if progress not in (True, False, "auto"):
+        raise Misconfigured(f"progress = {progress!r} is not allowed; expected True, False or 'auto'.")
+    console = Console(stderr=True)
+    shows = progress is True or (progress == "auto" and (console.is_terminal or in_notebook()))
+    return console if shows else None
+
+
 @contextlib.contextmanager
-def _shown(progress: Progress) -> Iterator[RunListener | None]:
-    """What shows the progress, None if nothing does. It is written to the error output, so that output stays clean."""
-    if progress is False:
+def _shown(progress: Progress, label: str) -> Iterator[RunListener | None]:
+    """What shows the progress, None if nothing does."""
+    console = progress_console(progress)
+    if console is None:
         yield None
     elif in_notebook():
-        with contextlib.closing(NotebookProgress()) as notebook:
+        with contextlib.closing(NotebookProgress(label)) as notebook:
             yield notebook
     else:
-        console = Console(stderr=True)
-        if progress == "auto" and not console.is_terminal:
-            yield None
-        else:
-            with progress_listener(console, quiet=False) as listener:
-                yield listener
+        with progress_listener(console, quiet=False, label=label) as listener:
+            yield listener

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply_overrides
+from fedblade.config.overrides import apply_overrides, name_keys
 from fedblade.config.run_config import RunConfig, complete_config
 from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
@@ -125,7 +125,7 @@ def _checked_config(directory: RunDirectory) -> dict[str, Any]:
 
 def _without_named_again(overrides: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides without parts that the run has already: to name a part again must not lose its knobs."""
-    same = {key: stored.get(kind, {}).get("name") for kind in NAMED for key in (kind, f"{kind}.name")}
+    same = {key: stored.get(kind, {}).get("name") for kind in NAMED for key in name_keys(kind)}
     return {key: value for key, value in overrides.items() if key not in same or value != same[key]}
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import NAMED
 from fedblade.core.errors import Misconfigured
-from fedblade.data import Dataset, as_dataset
+from fedblade.data import Dataset
 from fedblade.results import RunDirectory
 from fedblade.runs._revisions import revision_difference
+from fedblade.runs._split import named_dataset
 
 _DO_AGAIN = "Choose another --out, or remove the folder to run it again."
 _log = logging.getLogger("fedblade.runs")
@@ -46,10 +47,13 @@ class ReuseCheck:
     def _present_dataset(self, config: RunConfig) -> Dataset | None:
         if self._dataset is not None:
             return self._dataset
-        key = repr((config.dataset.name, config.dataset.knobs))
+        entry = config.dataset.entry
+        # The seed draws the test samples of clients that have none.
+        drawn_by = None if entry is None or entry.clients is None else config.split_seed
+        key = repr((config.dataset.name, config.dataset.knobs, drawn_by))
         if key not in self._datasets:
             try:
-                self._datasets[key] = as_dataset(config.dataset.make())
+                self._datasets[key] = named_dataset(config)
             except Misconfigured as error:
                 self._datasets[key] = None
                 _log.warning("runs on disk are reused although their data could not be compared: %s", error)

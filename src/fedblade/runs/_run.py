@@ -40,7 +40,7 @@ def run(
     (docs/how-to-own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear
     layer with one output per class becomes the head (docs/how-to-own-models.md). `Result.model.predict` takes inputs in
     the form of the training data and gives labels of the training data.
-
+    Data that are divided already are `clients={"north": (x, y), "south": (x, y, x_test, y_test)}` instead of `dataset`.
     The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
     functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds
     (docs/explain-life-of-a-run.md). `trackers=["tensorboard"]` lets trackers follow the run; `profile=True` says where

@@ -1,6 +1,7 @@
 """From a configuration to everything that a run needs: data, split, network, problem, planner, engine."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from fedblade.core.registry import metrics as metrics_registry
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.streams import Stream, Streams
-from fedblade.data import Dataset, apply_recipe, as_dataset, to_samples
+from fedblade.data import Dataset, apply_recipe, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
 from fedblade.runs._claims import Claims
@@ -29,7 +30,13 @@ from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
 from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
-from fedblade.runs._split import choose_evaluated_clients, hold_out_validation, split_clients
+from fedblade.runs._split import (
+    choose_evaluated_clients,
+    client_names,
+    hold_out_validation,
+    named_dataset,
+    split_clients,
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,11 @@ class Setup:
         """The metric `accuracy`, which every run measures."""
         return self.metrics[0]
 
+    @cached_property
+    def client_names(self) -> tuple[str, ...] | None:
+        """The names of the clients; None if they have only numbers."""
+        return client_names(self.dataset, self.clients.train)
+
     @property
     def personal_test_samples(self) -> Samples:
         """The samples that personal models are measured on: `clients.part(client)` are indices into them."""
@@ -86,11 +98,8 @@ def prepare(
     model: nn.Module | None = None,
     clients: ClientTests | None = None,
 ) -> Setup:
-    """Build a run. `dataset` and `model` are objects that were passed from Python instead of names.
-
-    `clients` is the split if it is known already, such as on a node that has its own data.
-    """
-    dataset = as_dataset(config.dataset.make()) if dataset is None else dataset
+    """Build a run. `dataset` and `model` are objects from Python; a node that has its own data gives its `clients`."""
+    dataset = named_dataset(config) if dataset is None else dataset
     clients = split_clients(config, dataset) if clients is None else clients
     dataset, augment = apply_recipe(dataset, config.dataset_settings.augment)
     device, dtype = find_device(config.general.device), getattr(torch, config.general.dtype)
@@ -118,7 +127,7 @@ def prepare(
         metrics=metrics,
         start=start,
         diagnostics_every=diagnostics_rhythm(config, problem, start, planner, metrics, len(order)),
-        notes=(*dataset.notes, *model_notes, *engine_notes),
+        notes=(*config.notes, *dataset.notes, *model_notes, *engine_notes),
     )
 
 
@@ -138,7 +147,14 @@ def _hold_out_test(
 
 def _make_metrics(config: RunConfig) -> tuple[Metric, ...]:
     """Accuracy first, then the metrics of the configuration, without repetitions."""
-    return tuple(metrics_registry.get(name).make() for name in dict.fromkeys(("accuracy", *config.evaluation.metrics)))
+    names = dict.fromkeys(("accuracy", *config.evaluation.metrics))
+    return tuple(_checked_metric(name, metrics_registry.get(name).build()) for name in names)
+
+
+def _checked_metric(name: str, metric: object) -> Metric:
+    if not isinstance(metric, Metric):
+        raise Misconfigured(f"metric '{name}' returned a {type(metric).__name__}; expected a fedblade.api.Metric.")
+    return metric
 
 
 def _eligible(config: RunConfig, clients: ClientTests, streams: Streams) -> tuple[IntArray, IntArray]:

@@ -6,7 +6,7 @@ from fedblade.config.run_config import RunConfig
 from fedblade.core.errors import Misconfigured
 from fedblade.core.plan import IntArray
 from fedblade.core.streams import Stream, Streams
-from fedblade.data import Dataset
+from fedblade.data import ClientData, Dataset, as_dataset
 from fedblade.partitions import VALIDATION, ClientTests, Partitioner, Parts, hold_out, split_test
 
 MAX_EVALUATED_CLIENTS = 10_000
@@ -14,9 +14,20 @@ MAX_EVALUATED_CLIENTS = 10_000
 _VALIDATION_PERCENT = 10
 
 
+def named_dataset(config: RunConfig) -> Dataset:
+    """The data set that a configuration names. The test samples of clients that have none are drawn by its seed."""
+    made = config.dataset.make()
+    return made.dataset(config.split_seed) if isinstance(made, ClientData) else as_dataset(made)
+
+
 def split_training_data(config: RunConfig, dataset: Dataset) -> Parts:
     """Divide the whole training set among the clients; nothing is held out for tests."""
     partitioner: Partitioner = config.partition.make()
+    if not callable(getattr(partitioner, "split", None)):
+        raise Misconfigured(
+            f"partition '{config.partition.name}' returned a {type(partitioner).__name__}; expected a "
+            f"fedblade.api.Partitioner, which has `split`."
+        )
     return partitioner.split(
         dataset.train.labels,
         config.federation.num_clients,
@@ -47,6 +58,13 @@ def hold_out_validation(config: RunConfig, clients: ClientTests) -> tuple[Client
             f"enough samples. Use fewer clients or evaluation.on = 'test'."
         )
     return held_out, shuffled(config.general.seed, held_out.order)
+
+
+def client_names(dataset: Dataset, split: Parts) -> tuple[str, ...] | None:
+    """The names of the clients, if each client is a group of the data and the groups have names."""
+    if split.groups is None or dataset.group_names is None:
+        return None
+    return tuple(dataset.group_names[group] for group in split.groups)
 
 
 def shuffled(seed: int, indices: IntArray) -> IntArray:

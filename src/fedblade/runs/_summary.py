@@ -183,7 +183,8 @@ def partition_record(setup: Setup, model: nn.Module | None) -> dict[str, Any]:
     facts = {"pictures": setup.dataset.source, "draws": split.draws, "class_names": setup.dataset.class_names}
     facts |= {"hardness": split_hardness.stored()}
     counts = {"counts": split.table().tolist() if small else None}
-    return {"name": setup.config.partition.name} | digests | code | facts | counts
+    names = {"client_names": setup.client_names if small else None}
+    return {"name": setup.config.partition.name} | digests | code | facts | names | counts
 
 
 @cache

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,11 @@ from fedblade.results import CONFIG, MODEL, RunDirectory, RunRecord, read_runs, 
 from fedblade.runs._model_inputs import as_labels, as_trained
 from fedblade.runs._plain_module import plain_module
 from fedblade.runs._stored_network import stored_network
+
+_NOT_TRAINED = (
+    "the model of a result predicts and is not trained. Train the plain module that it gives: "
+    "net = result.model.module().train(). It takes result.model.normalise(inputs)."
+)
 
 
 class TrainedModel(nn.Module):
@@ -42,7 +47,11 @@ class TrainedModel(nn.Module):
             for name, leaf in tree.items():
                 key = f"{kind}_{len(self._names)}_{name.replace('.', '_')}"
                 self._names[key] = (kind, name)
-                self.register_buffer(key, leaf.detach().clone())
+                copied = leaf.detach().clone()
+                if kind == "buffers":
+                    self.register_buffer(key, copied)
+                else:
+                    self.register_parameter(key, nn.Parameter(copied, requires_grad=False))
         example = next(iter(state.params.values()))
         channels = (-1,) + (1,) * (len(facts["input_shape"]) - 1)
         self.register_buffer(
@@ -70,6 +79,12 @@ class TrainedModel(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits [batch, classes] of inputs [batch, …] as the data set stores them."""
         return self._network.output(self._tree("params"), self._tree("fixed"), self.features(inputs)).logits
+
+    def train(self, mode: bool = True) -> Self:
+        """Evaluation mode is the only one; for training there is `module`."""
+        if mode:
+            raise Misconfigured(_NOT_TRAINED)
+        return super().train(mode)
 
     def module(self) -> nn.Module:
         """A new plain module with the trained weights: the user's own, with the names of the user's own layers.

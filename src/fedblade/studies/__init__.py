@@ -14,11 +14,12 @@ from fedblade.studies._python_sweep import Sweep, SweepTrial, sweep
 from fedblade.studies._reproduction import Reproduction, plan_reproduction
 from fedblade.studies._side_by_side import run_side_by_side
 from fedblade.studies._study_display import study_display
-from fedblade.studies._sweep import Trial, parse_axis, plan_sweep, select_best
+from fedblade.studies._sweep import Axis, Trial, parse_axis, plan_sweep, select_best, tuning_axes
 from fedblade.studies._sweep_table import sweep_table, value_text
 from fedblade.studies._train import train_runs
 
 __all__ = [
+    "Axis",
     "Comparison",
     "Estimate",
     "Jobs",
@@ -49,6 +50,7 @@ __all__ = [
     "sweep",
     "sweep_table",
     "train_runs",
+    "tuning_axes",
     "unfinished_runs",
     "value_text",
 ]

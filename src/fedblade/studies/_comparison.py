@@ -12,12 +12,13 @@ from fedblade.studies._planned_run import PlannedRun
 def plan_comparison(
     source: str | Path | None,
     overrides: Mapping[str, Any],
-    methods: Sequence[str],
+    methods: Sequence[Any],
     seeds: Sequence[int] | None,
     out: Path,
 ) -> list[PlannedRun]:
     """The runs of a comparison; all configurations and folders are checked before the first run starts.
 
+    `methods` are names, or functions that were registered.
     Without `seeds`, that of the overrides counts, and otherwise those of the preset.
     """
     refuse_grid(
@@ -28,11 +29,12 @@ def plan_comparison(
     chosen = seeds or ([overrides["seed"]] if "seed" in overrides else None)
     runs: list[PlannedRun] = []
     for method in methods:
-        _, suggested = load_config(source, {**overrides, "method": method})
+        first, suggested = load_config(source, {**overrides, "method": method})
+        name = first.method.name
         for seed in chosen or suggested:
             config, _ = load_config(source, {**overrides, "method": method, "seed": seed})
             config.build_method()
-            run = PlannedRun(f"{method} seed {seed}", out / f"{folder_name(method)}-seed{seed}", config)
+            run = PlannedRun(f"{name} seed {seed}", out / f"{folder_name(name)}-seed{seed}", config)
             check_folder(run.directory, config, resume=True)
             runs.append(run)
     return runs

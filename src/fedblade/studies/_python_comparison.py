@@ -1,16 +1,17 @@
 """A comparison from Python: the same runs, folders and tables as those of the command."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.listener import RunListener
+from fedblade.core.method import Method
 from fedblade.core.words import listing, plural
 from fedblade.results import Table, comparison_table, group_runs, suggest_threshold
 from fedblade.results import compare as compare_groups
-from fedblade.runs import take_objects
+from fedblade.runs import Callback, Progress, take_objects
 from fedblade.studies._comparison import plan_comparison
 from fedblade.studies._study import NumJobs, Study, Trainer, records_of, seed_list, study_folder
 
@@ -20,7 +21,7 @@ class Comparison(Study):
     """Methods compared over seeds. A notebook shows it as a table with means ± the deviation over seeds, and curves."""
 
     def _title(self) -> str:
-        methods = list(dict.fromkeys(run.part("method") for run in self.runs))
+        methods = list(dict.fromkeys(group.method for group in group_runs(self.runs)))
         data = list(dict.fromkeys(run.part("dataset") for run in self.runs))
         seeds = {run.seed for run in self.runs}
         return f"Comparison of {listing(methods)} on {listing(data)}, {plural(len(seeds), 'seed')}"
@@ -33,16 +34,19 @@ class Comparison(Study):
 def compare(
     config: str | Path | None = None,
     *,
-    methods: Sequence[str],
+    methods: Sequence[str | Callable[..., Method]],
     seeds: Sequence[int] | None = None,
     out: str | Path | None = None,
     jobs: NumJobs = 1,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     **overrides: Any,
 ) -> Comparison:
     """Train every method with every seed: `compare(methods=["fedavg", "fedblade"], seeds=[1, 2, 3], rounds=30)`.
 
-    All other arguments are those of `fedblade.run`, `dataset` and `model` as objects included. Without `seeds`, those
+    A method of your own is a function that you have registered (`fedblade.api.register_method`). All other arguments
+    are those of `fedblade.run`, `dataset` and `model` as objects included. Without `seeds`, those
     of the preset are used. With `out` every run has a folder there: finished runs are skipped, and runs that were cut
     short go on, so the same call can be repeated. Without `out` nothing stays on disk.
 
@@ -52,7 +56,7 @@ def compare(
     """
     if isinstance(methods, str) or not methods:
         raise Misconfigured(f"methods = {methods!r}; expected a list of names, such as methods=['fedavg', 'fedblade'].")
-    trainer = Trainer(take_objects(overrides), listener, jobs)
+    trainer = Trainer(take_objects(overrides), listener, jobs, progress, callbacks)
     with study_folder(out) as folder:
         runs = plan_comparison(config, overrides, methods, seed_list(seeds), folder)
         failed = trainer.train(runs)

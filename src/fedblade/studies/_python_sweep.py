@@ -10,10 +10,10 @@ from fedblade.core.listener import RunListener
 from fedblade.core.words import listing, plural
 from fedblade.display import data_frame, summary_row
 from fedblade.results import Table
-from fedblade.runs import Result, take_objects
+from fedblade.runs import Callback, Progress, Result, take_objects
 from fedblade.studies._measures import Measurement
 from fedblade.studies._study import NumJobs, Study, Trainer, records_of, seed_list, study_folder
-from fedblade.studies._sweep import Axis, Trial, plan_sweep, select_best
+from fedblade.studies._sweep import Axis, Trial, plan_sweep, select_best, tuning_axes
 from fedblade.studies._sweep_table import sweep_table
 
 if TYPE_CHECKING:
@@ -77,26 +77,33 @@ class Sweep(Study):
 def sweep(
     config: str | Path | None = None,
     *,
-    grid: Mapping[str, Sequence[Any]],
+    grid: Mapping[str, Sequence[Any]] | None = None,
     seeds: Sequence[int] | None = None,
     validation: bool = False,
+    tune: bool = False,
     uneven: bool = False,
     out: str | Path | None = None,
     jobs: NumJobs = 1,
     listener: RunListener | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = "auto",
     **overrides: Any,
 ) -> Sweep:
     """Train every combination of values: `sweep(grid={"lr": [0.01, 0.1], "method": ["fedavg", "fedprox"]})`.
 
     The key `"fedprox:mu"` is for one method alone. Every method must get the same number of trials, unless `uneven`.
     With `validation` trials are compared on samples held out of the clients' training data, and the best trial of every
-    method is trained again on all of them and tested; without it the test set chooses, which is optimistic. All other
-    arguments are those of `fedblade.compare`.
+    method is trained again on all of them and tested; without it the test set chooses, which is optimistic. With `tune`
+    the search space of every method is added to the grid, and `validation` is on. All other arguments are those of
+    `fedblade.compare`.
     """
+    validation = validation or tune
     changes = overrides | ({"evaluation.on": "validation"} if validation else {})
-    trainer = Trainer(take_objects(changes), listener, jobs)
+    axes = _axes(grid or {})
+    axes = tuning_axes(config, (), changes, axes) if tune else axes
+    trainer = Trainer(take_objects(changes), listener, jobs, progress, callbacks)
     with study_folder(out) as folder:
-        trials = plan_sweep(config, _axes(grid), folder, overrides=changes, seeds=seed_list(seeds), uneven=uneven)
+        trials = plan_sweep(config, axes, folder, overrides=changes, seeds=seed_list(seeds), uneven=uneven)
         return _trained(trainer, trials, None if out is None else Path(out), validation=validation)
 
 

@@ -4,17 +4,29 @@ import contextlib
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedblade.core.errors import Misconfigured, RunFailed
-from fedblade.core.listener import RunListener
+from fedblade.core.listener import ListenerGroup, RunListener
 from fedblade.display import Display, data_frame, summary_row
 from fedblade.results import SUMMARY, RunRecord, Table, read_runs, text_table
-from fedblade.runs import GivenObjects, NoteLogger, Result, stored_result
+from fedblade.runs import (
+    Callback,
+    GivenObjects,
+    NoteLogger,
+    Progress,
+    Result,
+    progress_console,
+    run_listener,
+    stored_result,
+)
 from fedblade.studies._jobs import AUTO, plan_jobs
 from fedblade.studies._planned_run import PlannedRun
+from fedblade.studies._side_by_side import Listen
+from fedblade.studies._study_display import study_display
 from fedblade.studies._train import train_runs
 
 if TYPE_CHECKING:
@@ -78,18 +90,33 @@ class Trainer:
     given: GivenObjects
     listener: RunListener | None = None
     jobs: NumJobs = 1
+    progress: Progress = "auto"
+    callbacks: Sequence[Callback] = ()
 
     def train(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
         """Do the runs that are not finished; returns by label why a run failed."""
-        listener = self.listener or NoteLogger()
-        failed = train_runs(
-            runs,
-            plan_jobs(str(self._num_jobs()), "", runs),
-            lambda _label: contextlib.nullcontext(listener),
-            lambda _runs: contextlib.nullcontext(lambda _label: contextlib.nullcontext(listener)),
-            self.given,
-        )
+        jobs = plan_jobs(str(self._num_jobs()), "", runs)
+        failed = train_runs(runs, jobs, self._listen, self._display, self.given)
         return {run.label: failed[run.folder] for run in runs if run.folder in failed}
+
+    def _listen(self, label: str) -> AbstractContextManager[RunListener]:
+        """The listener of a run in this process."""
+        return run_listener(self.progress, self.listener, self.callbacks, speaks=True, label=label)
+
+    @contextlib.contextmanager
+    def _display(self, num_runs: int) -> Iterator[Listen]:
+        """The listeners of runs side by side."""
+        console = progress_console(self.progress)
+        if console is None:
+            yield lambda _label: contextlib.nullcontext(self.listener or NoteLogger())
+            return
+        with study_display(console, num_runs, quiet=False) as listen:
+            yield lambda label: self._with_listener(listen(label))
+
+    @contextlib.contextmanager
+    def _with_listener(self, shown: AbstractContextManager[RunListener]) -> Iterator[RunListener]:
+        with shown as listener:
+            yield listener if self.listener is None else ListenerGroup((listener, self.listener))
 
     def results(self, run: PlannedRun, *, kept: bool) -> list[Result]:
         """The result of a run if the run has finished. If its folder is not `kept`, everything is read now."""
@@ -99,13 +126,14 @@ class Trainer:
         return [result if kept else result.with_all_in_memory()]
 
     def _num_jobs(self) -> NumJobs:
-        """One run at a time where only this process has the data or the model."""
-        if not self.given:
+        """One run at a time where only this process has the data, the model or the callbacks."""
+        if not self.given and not self.callbacks:
             return self.jobs
         if self.jobs not in (1, AUTO):
             raise Misconfigured(
-                f"jobs = {self.jobs} trains in other processes, which do not have the data set or the model that were "
-                f"passed as objects. Leave jobs out, or name them as functions in a file: dataset='file.py:function'."
+                f"jobs = {self.jobs} trains in other processes, which do not have the data set, the model or the "
+                f"callbacks that were passed as objects. Leave jobs out, or name data and model as functions in a "
+                f"file: dataset='file.py:function'."
             )
         return 1
 

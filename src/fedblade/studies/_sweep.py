@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedblade.config.overrides import apply_overrides, parse_assignment
+from fedblade.config.overrides import apply_overrides, name_keys, parse_assignment
 from fedblade.config.run_config import complete_config
 from fedblade.config.settings import show
 from fedblade.core.errors import Misconfigured
+from fedblade.methods import compose
 from fedblade.presets.catalogue import read_config
 from fedblade.runs import check_folder, folder_name
 from fedblade.studies._measures import Measurement, over_seeds, read_finished
@@ -93,6 +94,22 @@ def plan_sweep(
     return trials
 
 
+def tuning_axes(source: str | Path | None, where: Sequence[str], changes: Values, axes: Sequence[Axis]) -> list[Axis]:
+    """The axes, and the search space of every method of the sweep. An axis that is given goes before the space's."""
+    tables = apply_overrides(
+        read_config(source, where), {key: changes[key] for key in name_keys("method") & changes.keys()}
+    )
+    named = [value for axis in axes if axis.key in name_keys("method") for value in axis.values]
+    own = [axis.method for axis in axes if axis.method is not None]
+    methods: Sequence[str | None] = list(dict.fromkeys(named or own)) or [None]
+    spaces = []
+    for method in methods:
+        given = {axis.key.removeprefix("method.") for axis in axes if axis.method in (None, method)}
+        space = compose(tables["method"]["name"] if method is None else method).search_space
+        spaces += [Axis(key, values, method) for key, values in space.items() if key not in given]
+    return [*axes, *spaces]
+
+
 def select_best(trials: Sequence[Trial]) -> dict[str, Trial]:
     """By method, the trial with the highest mean accuracy; of equal trials the earlier one."""
     best: dict[str, tuple[float, Trial]] = {}
@@ -115,7 +132,7 @@ def _combinations(axes: Sequence[Axis]) -> list[Values]:
         raise Misconfigured("nothing to sweep: expected at least one --grid key=v1,v2.")
     if any(axis.key in ("seed", "seeds") for axis in axes):
         raise Misconfigured("seeds are no axis: every trial runs with every seed. Use --seeds 5,6.")
-    named = [axis for axis in axes if axis.key in ("method", "method.name")]
+    named = [axis for axis in axes if axis.key in name_keys("method")]
     with_axes = dict.fromkeys(axis.method for axis in axes if axis.method is not None)
     methods: Sequence[Any] = named[0].values if named else tuple(with_axes) or (None,)
     unnamed = [method for method in with_axes if method not in methods]

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -62,7 +63,7 @@ def main() -> None:
 def _train(request: Message, output: "Output") -> None:
     """Train one run and say how it ended. A run that fails does not end the worker."""
     try:
-        config = complete_config(request["config"])
+        config = replace(complete_config(request["config"]), notes=tuple(request["notes"]))
         execute(config, out=Path(request["folder"]), resume=True, listener=Relay(output))
     except RunFailed as error:
         output.send("failed", text=str(error))

@@ -47,7 +47,7 @@ class Worker:
 
     def train(self, run: PlannedRun) -> None:
         """Train a run; messages say how it goes on and how it ends."""
-        self._send({"folder": str(run.folder), "config": run.config.table()})
+        self._send({"folder": str(run.folder), "config": run.config.table(), "notes": list(run.config.notes)})
 
     def end(self, *, at_once: bool = False) -> None:
         """Tell the process to end. A run that is in training stops and can go on later.

@@ -6,7 +6,17 @@ from rich.text import Text
 
 from fedblade.charts import partition_text
 from fedblade.core.words import plural
-from fedblade.results import HISTORY, IN_PROGRESS, RunRecord, duration, last_rounds_of_run, participation, percent, size
+from fedblade.results import (
+    HISTORY,
+    IN_PROGRESS,
+    RunRecord,
+    client_name,
+    duration,
+    last_rounds_of_run,
+    participation,
+    percent,
+    size,
+)
 from fedblade.watch._draw import (
     BLUE,
     GREEN,
@@ -167,8 +177,16 @@ def _traffic(run: RunRecord, width: int) -> Text:
     """The bytes so far and, if there is room, how many clients took part."""
     up, down = (sum(series(run, key).values) for key in ("bytes_up", "bytes_down"))
     traffic = Text.assemble(("traffic ", STRONG), f"up {size(up)} · down {size(down)}")
-    took_part = _took_part(run)
-    return traffic.append(took_part) if traffic.cell_len + len(took_part) <= width else traffic
+    told = (_took_part(run) + _by_name(run), _took_part(run), "")
+    return traffic.append(next(text for text in told if not text or traffic.cell_len + len(text) <= width))
+
+
+def _by_name(run: RunRecord) -> str:
+    """The rounds of each client that has a name."""
+    if run.partition is None or run.partition.client_names is None:
+        return ""
+    told = [f"{terminal_safe(client_name(run, found.client))} {found.added}" for found in participation(run)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _took_part(run: RunRecord) -> str:

@@ -175,6 +175,8 @@ def test_personal_models_are_measured_on_as_many_samples_as_there_are(tmp_path):
         ("fednova", {"optimizer.momentum": 0.9}, "sums/steps/", lambda leaf: leaf * 1.001),
         ("fedexp", {}, "sums/squared_norm/", lambda leaf: leaf * 100),
         ("fedexp", {"method.rule": "released"}, "sums/norm/clients", lambda leaf: leaf * 0.01),
+        ("fedgen", {}, "sums/heads/weight", lambda leaf: leaf + 0.1),
+        ("fedgen", {}, "sums/heads/counts", lambda leaf: leaf * 10),
     ],
 )
 def test_sums_that_follow_from_the_plan_are_checked_exactly(method, knobs, name, change, tmp_path):

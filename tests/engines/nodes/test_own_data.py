@@ -15,7 +15,7 @@ from fedblade.flower.new_app import app_config
 from fedblade.runs import prepare
 from fedblade.runs._model_inputs import model_facts
 from fedblade.runs._summary import summarise
-from support.node_runs import Far, config_of, digest, trained
+from support.node_runs import Far, alone, config_of, config_of_clients, digest, trained
 from support.three_wards import APART, CHANGES, apart, at_one_place, saved, together, ward
 
 
@@ -170,7 +170,7 @@ def source(text):
         (source("gone.npz"), "'gone.npz' does not exist"),
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
         (source("json:samples"), "has no attribute 'samples'"),
-        (source("samples"), "neither an .npz file nor FILE.py:function"),
+        (source("samples"), "neither an .npz or"),
         (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
     ],
 )
@@ -281,3 +281,31 @@ def test_a_node_knows_of_its_own_client_alone(tmp_path):
     assert clients.train.counts(1, 5).tolist() == np.bincount(dataset.train.labels, minlength=10).tolist()
     with pytest.raises(Misconfigured, match="client 0 are not on this machine"):
         clients.train.part(0)
+
+
+def test_files_of_a_folder_of_clients_are_those_that_nodes_read(tmp_path):
+    """Also where test samples are held out: the seed of the run and the client's number draw them on both sides."""
+    folder = tmp_path / "wards"
+    folder.mkdir()
+    for k in range(3):
+        x, y, x_test, y_test = ward(k)
+        test = {"x_test": x_test, "y_test": y_test} if k == 1 else {}
+        np.savez(folder / f"{k}.npz", x_train=x, y_train=y, **test)
+    changes = {key: value for key, value in CHANGES.items() if key != "num_clients"}
+    data = {"dataset": "clients", "dataset.path": str(folder), "partition.seed": "auto"}
+    near = alone(config_of_clients("fedper", **data, **changes))
+    far = apart(tmp_path, [str(folder / f"{k}.npz") for k in range(3)], config=config_of("fedper", **CHANGES)).trained()
+    assert digest(far) == digest(near)
+    assert [record["test_samples"] for record in far.clients] == [record["test_samples"] for record in near.clients]
+    assert [record["accuracy"] for record in far.clients] == [record["accuracy"] for record in near.clients]
+    assert [record["name"] for record in near.clients] == ["0", "1", "2"]
+
+
+def test_a_local_federation_shares_a_folder_of_clients(tmp_path):
+    folder = tmp_path / "wards"
+    folder.mkdir()
+    for k in range(3):
+        np.savez(folder / f"{k}.npz", **dict(zip(("x_train", "y_train", "x_test", "y_test"), ward(k), strict=True)))
+    data = {"dataset": "clients", "dataset.path": str(folder), "clients_per_round": 2}
+    config = config_of_clients("fedavg", **data)
+    assert digest(Far(config, tmp_path).trained()) == digest(alone(config))

@@ -14,6 +14,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from fedblade.flower._processes import MARK, end_all, free_ports
 from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
+from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to-operate-a-federation.md").read_text(encoding="utf-8")
@@ -40,7 +41,7 @@ def test_the_commands_work_as_written(tmp_path: Path):
             start_new_session=True,
         )
         try:
-            status = process.wait(500)
+            status = process.wait(HUNG_SECONDS)
         finally:
             nodes = [NodeFolder(tmp_path / name) for name in ("hospital-0", "hospital-1", "hospital-1-new")]
             for place in (AppFolder(tmp_path / "app"), *nodes, AppFolder(tmp_path)):

@@ -1,4 +1,4 @@
-"""The README's commands for more than one machine, in their order, and the model that all of them give."""
+"""The commands for more than one machine, in their order, and the model that all of them give."""
 
 import os
 import re
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra flower")
+from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to-scale.md").read_text(encoding="utf-8")
 TINY = {
     "num_clients": 2, "clients_per_round": 2, "rounds": 1, "epochs": 1, "model": "mlp", "hidden": [16], "dim": 12,
     "device": "cpu", "method": "fedblade", "metrics": "accuracy",
@@ -23,7 +24,7 @@ SETTINGS = [part for key, value in TINY.items() for part in ("--set", f"{key}={v
 
 def section() -> list[str]:
     """The commands under the heading, without comments."""
-    (text,) = re.findall(r"^## Beyond one machine\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^## Beyond one machine\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
     (block,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return [line.partition("#")[0].strip() for line in block.splitlines()]
 
@@ -44,12 +45,20 @@ def smaller(command: str) -> list[str]:
             return words
 
 
+def plant(folder: Path) -> None:
+    """Modules in the folder where the commands are given; no process of a federation may import one."""
+    for name in ("flwr", "fedblade", "torch"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'has run')!r}, 'w').close()\nraise SystemExit\n")
+
+
 def test_they_give_the_model_of_one_process(tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
     def call(words: list[str]) -> str:
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HUNG_SECONDS
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -58,7 +67,9 @@ def test_they_give_the_model_of_one_process(tmp_path):
         f"fedblade flower {name}" for name in ("init", "up", "run", "down")
     ]
     try:
-        printed = [call(smaller(command)) for command in commands]
+        printed = [call(smaller(commands[0]))]
+        plant(tmp_path)
+        printed += [call(smaller(command)) for command in commands[1:]]
     finally:
         subprocess.run(["fedblade", "flower", "down", "app"], cwd=tmp_path, env=environment, capture_output=True)
     assert printed[3].splitlines()[-1] == "deployed"
@@ -67,3 +78,4 @@ def test_they_give_the_model_of_one_process(tmp_path):
     alone, deployed, shared = (file.read_bytes() for file in files)
     assert deployed == alone
     assert shared == alone
+    assert not (tmp_path / "has run").exists()

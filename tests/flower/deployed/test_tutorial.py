@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs the extra flower")
 from fedblade.flower._processes import end_all, free_ports
 from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
+from support.processes import HUNG_SECONDS
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[3] / "docs" / "tutorial-hospitals.md").read_text(encoding="utf-8")
@@ -36,7 +37,7 @@ def test_the_commands_work_as_written(tmp_path: Path):
             start_new_session=True,
         )
         try:
-            status = process.wait(500)
+            status = process.wait(HUNG_SECONDS)
         finally:
             for place in (*(NodeFolder(tmp_path / f"node-{number}") for number in range(3)), *map(AppFolder, apps)):
                 end_all(place, 5.0)

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedblade
@@ -42,6 +43,21 @@ def test_files_are_those_of_one_process(torchrun, job, tmp_path):
     done = torchrun(2, *command(keys, "shared", order="fixed")).done()
     assert done.out.splitlines()[-1] == "shared"
     assert done.out.count("\nshared\n") == 1
+    fedblade.run("quickstart", out=tmp_path / "alone", engine="sequential", **keys)
+    assert files_of(tmp_path / "shared") == files_of(tmp_path / "alone")
+
+
+def test_a_folder_of_clients_gives_the_files_of_one_process(torchrun, job, tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "wards").mkdir()
+    for k, samples in enumerate((40, 25, 9, 31)):
+        x, y = rng.random((samples, 6), dtype=np.float32), rng.integers(0, 3, samples)
+        np.savez(tmp_path / "wards" / f"ward{k}.npz", x_train=x, y_train=y)
+    keys = job(**{"dataset": "clients", "dataset.path": str(tmp_path / "wards"), "method": "fedper", "rounds": 2})
+    del keys["num_clients"], keys["clients_per_round"]
+    done = torchrun(2, *command(keys, "shared", order="fixed")).done()
+    assert done.out.count("is lowered from 10 to 4") == 1
+    assert done.out.count("a fifth of the client's samples is held out") == 1
     fedblade.run("quickstart", out=tmp_path / "alone", engine="sequential", **keys)
     assert files_of(tmp_path / "shared") == files_of(tmp_path / "alone")
 

@@ -39,7 +39,8 @@ class Template:
     """What an honest reply looks like: names, shapes and types of its tensors.
 
     `declared` are its sums by name, or `passes` if the client only measures a model. `expected_work` gives what a
-    client was asked to do, and `lengths` limits the sums with the shape of the model.
+    client was asked to do, and `lengths` limits the sums with the shape of the model. `anchor` are the parameters that
+    the client received.
     """
 
     tensors: Tree
@@ -49,6 +50,7 @@ class Template:
     passes: Mapping[str, DataPass] = field(default_factory=dict)
     expected_work: Callable[[int], ExpectedWork] | None = None
     lengths: LengthLimit = field(default_factory=LengthLimit)
+    anchor: Tree = field(default_factory=dict)
 
     @staticmethod
     def of(outcome: RoundOutcome, declared: Iterable[Sum], passes: Iterable[DataPass] = ()) -> "Template":
@@ -164,7 +166,7 @@ class Template:
     def _wrong_implied(self, trees: Mapping[str, Tree], work: ExpectedWork, weight: float) -> str | None:
         """Compute what follows from the plan and from the client's other sums, and compare."""
         sums = {key.partition("/")[2]: tree for key, tree in trees.items() if key.startswith("sums/")}
-        sent = Sent(weight, work.effective_steps, sums)
+        sent = Sent(weight, work.effective_steps, sums, work.counts, self.anchor)
         for name, tree in sums.items():
             implied = self.declared[name].implied
             if implied is not None and (violation := implied_violation(f"sums/{name}", tree, implied(sent))):

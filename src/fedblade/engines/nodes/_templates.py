@@ -113,7 +113,7 @@ class Templates:
         )
         terms, model_length = self._terms, max(1.0, float(tree_norm(server.params)))
         lengths = LengthLimit(like_model, model_length, terms.max_norm, terms.setting("max_norm"))
-        return replace(template, expected_work=partial(self._work, tasks), lengths=lengths)
+        return replace(template, expected_work=partial(self._work, tasks), lengths=lengths, anchor=server.params)
 
     def _work(self, tasks: Cohort, client: int) -> ExpectedWork:
         """What a client has to do, with the effect of momentum on its steps."""

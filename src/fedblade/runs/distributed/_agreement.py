@@ -44,7 +44,7 @@ def agreed_config(ranks: Ranks | None, request: RunRequest) -> RunConfig:
         config: RunConfig | None = None
         differences: list[tuple[str, Any, Any]] = []
         try:
-            config = complete_config(made["table"])
+            config = replace(complete_config(made["table"]), notes=tuple(made["notes"]))
             if not ranks.is_rank_0:
                 differences, device = _differences(request, made)
                 config = replace(config, general=config.general.model_copy(update={_DEVICE: device}))
@@ -116,8 +116,10 @@ def _agree_on_versions(ranks: Ranks) -> list[str]:
 
 
 def _described(request: RunRequest) -> dict[str, Any]:
-    """What rank 0 was asked for: the configuration, the options of the command, and the settings as they were given."""
-    return {"table": request.config().table(), "options": request.options(), "given": request.as_given()}
+    """What rank 0 was asked for: configuration with notes, options of the command, and settings as they were given."""
+    config = request.config()
+    own = {"options": request.options(), "given": request.as_given()}
+    return {"table": config.table(), "notes": list(config.notes)} | own
 
 
 def _differences(request: RunRequest, made: Mapping[str, Any]) -> tuple[list[tuple[str, Any, Any]], str]:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedblade.flower._processes import LOOPBACK, free_ports
 from fedblade.flower._record import FederationRecord, read_record
 from fedblade.flower.app_folder import AppFolder, find_app
 from fedblade.flower.node_folder import NodeFolder
+from support.processes import HUNG_SECONDS, wait_for
 
 TINY = {
     "method": "fedavg", "model": "mlp", "num_clients": 1, "clients_per_round": 1, "rounds": 1, "epochs": 1,
@@ -91,7 +91,7 @@ def call(*arguments: str, cwd: Path) -> str:
     """Give a command of `fedblade flower` and wait for it: what it printed."""
     done = subprocess.run(
         [str(Path(sys.executable).parent / "fedblade"), "flower", *arguments],
-        cwd=cwd, env=_environment(), capture_output=True, text=True, timeout=200,
+        cwd=cwd, env=_environment(), capture_output=True, text=True, timeout=HUNG_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -99,11 +99,8 @@ def call(*arguments: str, cwd: Path) -> str:
 
 def wait_for_status(app: Path, cwd: Path) -> None:
     """Wait until a run could start."""
-    deadline = time.monotonic() + 60
     command = [str(Path(sys.executable).parent / "fedblade"), "flower", "status", str(app)]
-    while subprocess.run(command, cwd=cwd, env=_environment(), capture_output=True).returncode:
-        assert time.monotonic() < deadline, "the coordinator did not start"
-        time.sleep(0.5)
+    wait_for(lambda: not subprocess.run(command, cwd=cwd, env=_environment(), capture_output=True).returncode)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr")
-from fedblade.flower import _processes
+from fedblade.flower import _arguments, _processes
 from fedblade.flower._record import FederationRecord, read_record
+from fedblade.flower._supervisor import NODE
 from fedblade.flower.app_folder import AppFolder, find_app
+from fedblade.flower.node_folder import NodeFolder
 from support.patched_processes import patching
+from support.processes import HUNG_SECONDS, wait_for
 
 CLIENTS = 3
 _GATES = """\
@@ -47,14 +50,6 @@ def wait_at_gates(module):
 PATCHES = {{"fedblade.flower._node": wait_at_gates}}
 """
 """Before a client trains it says so, and it waits while the test tells it to."""
-
-
-def wait_for(what: Callable[[], object], seconds: float) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.2)
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ class Federation:
 
     def ended(self, process: subprocess.Popen[str], status: int = 0) -> str:
         """What a command printed, or its error if it was to fail."""
-        printed, error = process.communicate(timeout=400)
+        printed, error = process.communicate(timeout=HUNG_SECONDS)
         assert process.returncode == status, "\n".join((printed, error, *self.events()))
         return printed if status == 0 else error
 
@@ -111,8 +106,15 @@ class Federation:
         (self.gates / f"hold-client-{client}-round-{round_}").touch()
 
     def reached(self, client: int, round_: int) -> None:
-        """Wait until a client is about to train in a round."""
-        wait_for((self.gates / f"reached-client-{client}-round-{round_}").is_file, 180)
+        """Wait until a client is about to train in a round; the run must not end before."""
+        gate = self.gates / f"reached-client-{client}-round-{round_}"
+        wait_for(lambda: gate.is_file() or self._has_ended())
+        assert gate.is_file(), self.events()
+
+    def _has_ended(self) -> bool:
+        """Whether the run of this federation has ended."""
+        last = self.events()[-1:]
+        return bool(last) and json.loads(last[0])["event"] in ("finished", "failed", "stopped")
 
     def let_go(self) -> None:
         """Let all clients go on."""
@@ -139,12 +141,25 @@ class Federation:
         process.communicate(timeout=60)
         return process.returncode == 0
 
-    def kill_node(self, number: int) -> None:
-        """End a node, and all it has started, as if its machine lost power."""
+    def kill_node(self, number: int, signal_: signal.Signals = signal.SIGKILL) -> None:
+        """End a node, and all it has started, as if its machine lost power; with SIGTERM, as its operator does."""
         home = f"FLWR_HOME={self.app.node(number) / 'home'}".encode()
         for process in _processes.running(self.app):
-            if home in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
-                os.kill(process, signal.SIGKILL)
+            with suppress(OSError):  # it has ended meanwhile
+                if home in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
+                    os.kill(process, signal_)
+
+    @contextmanager
+    def running_node(self, folder: NodeFolder) -> Iterator[None]:
+        """Have the node in a folder run, with a supervisor of its own."""
+        arguments = _arguments.module("_supervisor", NODE, str(folder.path))
+        process = _processes.start(self.app, arguments, "another.log", self.app.home)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+            _processes.end_all(folder, 10.0)
 
     def kill_supervisor(self) -> None:
         """From now on nothing is started again."""

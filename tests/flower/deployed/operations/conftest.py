@@ -15,6 +15,7 @@ pytest.importorskip("flwr")
 from fedblade.flower import _processes
 from fedblade.flower.app_folder import AppFolder, find_app
 from support.patched_processes import patching
+from support.processes import HUNG_SECONDS
 
 _APPS = """\
 import json
@@ -101,14 +102,14 @@ class LocalFederation:
     def call(self, *arguments: str, status: int = 0) -> str:
         """Give a command and wait for it: what it printed, or its error if it was to fail."""
         process = self.start(*arguments)
-        printed, error = process.communicate(timeout=240)
+        printed, error = process.communicate(timeout=HUNG_SECONDS)
         assert process.returncode == status, f"{arguments}: {printed}{error}"
         return printed if status == 0 else error
 
     def status(self) -> tuple[int, dict[str, Any]]:
         """The exit status of `status`, and what it says."""
         process = self.start("status", "--json")
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=HUNG_SECONDS)
         return process.returncode, json.loads(printed)
 
     def up(self, nodes: int, *options: str) -> None:

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +16,9 @@ from fedblade.flower._record import read_record
 from fedblade.flower._superlink import SuperLink, write_connection
 from fedblade.flower.app_folder import AppFolder
 from fedblade.flower.node_folder import NodeFolder
+from support.processes import HUNG_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
-
-
-def wait_for(what: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.2)
 
 
 def stranger(app: AppFolder, authority: Path, key: Path) -> tuple[int, str]:
@@ -38,7 +30,7 @@ def stranger(app: AppFolder, authority: Path, key: Path) -> tuple[int, str]:
         "--root-certificates", str(authority), "--auth-supernode-private-key", str(key),
         "--port", str(free_ports(1)[0]), "--max-retries", "1",
     ]  # fmt: skip
-    status = _processes.start(app, arguments, "stranger.log", app.local / "stranger").wait(60)
+    status = _processes.start(app, arguments, "stranger.log", app.local / "stranger").wait(HUNG_SECONDS)
     said = (app.logs / "stranger.log").read_text()
     (app.logs / "stranger.log").unlink()
     return status, said
@@ -76,8 +68,8 @@ def test_a_killed_node_comes_back(federation):
     """Flower refuses a node until its old heartbeat has lapsed; the supervisor tries until then."""
     federation.up(2)
     os.kill(read_record(federation.app).nodes[0].pid, signal.SIGKILL)
-    wait_for(lambda: read_record(federation.app).nodes[0].restarts > 0, 20)
-    wait_for(lambda: federation.status()[0] == 0, 120)
+    wait_for(lambda: read_record(federation.app).nodes[0].restarts > 0)
+    wait_for(lambda: federation.status()[0] == 0)
     federation.call("run", "--out", str(federation.runs / "after"), "--quiet")
     federation.call("down")
     assert federation.processes == []
@@ -87,8 +79,8 @@ def test_a_killed_superlink_comes_back_with_its_nodes(federation):
     federation.up(2)
     before = read_record(federation.app)
     os.kill(before.superlink.pid, signal.SIGKILL)
-    wait_for(lambda: read_record(federation.app).superlink.restarts == 1, 20)
-    wait_for(lambda: federation.status()[0] == 0, 60)
+    wait_for(lambda: read_record(federation.app).superlink.restarts == 1)
+    wait_for(lambda: federation.status()[0] == 0)
     assert read_record(federation.app).superlink.port == before.superlink.port
     federation.call("run", "--out", str(federation.runs / "after"), "--quiet")
 
@@ -105,9 +97,9 @@ def test_an_interrupted_run_is_stopped_and_goes_on(federation):
     federation.up(1)
     out = federation.runs / "endless"
     process = federation.start("run", "--out", str(out))
-    wait_for((out / "began").is_file, 60)
+    wait_for((out / "began").is_file)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=HUNG_SECONDS)
     assert process.returncode == 130
     assert error.rstrip().endswith("--resume")
     assert federation.status()[1]["runs"][0]["status"] == "finished:stopped"
@@ -125,7 +117,7 @@ def test_flower_itself_can_start_the_app(federation):
     environment = _processes.environment(federation.app.home) | federation.environment
     command = [_processes.command("flwr"), "run", str(federation.folder)]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-    wait_for((federation.folder / "runs" / "flower" / "summary.json").is_file, 60)
+    wait_for((federation.folder / "runs" / "flower" / "summary.json").is_file)
 
 
 def test_what_is_up_is_not_started_twice(federation):
@@ -169,9 +161,9 @@ def test_what_cannot_start_leaves_nothing_behind(federation, tmp_path):
 
 def test_an_interrupted_start_leaves_nothing_behind(federation):
     process = federation.start("up", "--nodes", "2")
-    wait_for(lambda: federation.app.record.is_file(), 30)
+    wait_for(lambda: federation.app.record.is_file())
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HUNG_SECONDS)
     assert process.returncode == 130
     assert federation.processes == []
 

@@ -1,0 +1,124 @@
+"""What a person gives for one client: arrays, torch datasets, or a `Dataset`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedblade.core.errors import Misconfigured
+from fedblade.data._dataset import Array, Dataset
+from fedblade.data._hub_datasets import read_hub
+from fedblade.data._own_samples import OwnSamples
+from fedblade.data._user_arrays import NAMES, as_array
+
+_EXPECTED = (
+    "(x, y), (x, y, x_test, y_test), a torch dataset, two torch datasets (train, test), a Hugging Face Dataset or "
+    "DatasetDict, or a fedblade.data.Dataset"
+)
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, eq=False)
+class TorchSamples:
+    """The torch datasets of a client; `test` is None if the client gives no test samples."""
+
+    train: Any
+    test: Any = None
+
+
+ClientValue = OwnSamples | TorchSamples | Dataset
+
+
+def client_values(given: object) -> dict[str, ClientValue]:
+    """The data of all clients by name, checked one by one: each has samples, and a label for each of them."""
+    if not isinstance(given, Mapping):
+        raise Misconfigured(
+            f"clients has type {type(given).__name__}; expected a dict from the name of each client to its data: "
+            f"clients={{'north': (x, y), 'south': (x, y)}}."
+        )
+    for name in given:
+        _check_name(name)
+    if len(given) < 2:
+        raise Misconfigured(
+            f"clients has {len(given)} clients ({', '.join(map(repr, given)) or 'an empty dict'}); expected at least "
+            f"two. Give one data set as dataset=(x, y, x_test, y_test), to be divided among clients."
+        )
+    values: dict[str, ClientValue] = {}
+    for name, value in given.items():
+        with naming(name):
+            values[name] = _client_value(value)
+    return values
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Let an error of the user's data begin with the client whose data they are."""
+    try:
+        yield
+    except Misconfigured as error:
+        raise type(error)(f"client '{name}': {error}") from error
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise Misconfigured(
+            f"clients has {name!r} (type {type(name).__name__}) as the name of a client; expected a string, such as "
+            f"'{name}'."
+        )
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise Misconfigured(
+            f"clients has {name[: _LONGEST_NAME + 1]!r} as the name of a client; expected 1 to {_LONGEST_NAME} "
+            f"printable characters."
+        )
+
+
+def _client_value(value: object) -> ClientValue:
+    """The data of one client in one of three forms; a Hugging Face data set is read."""
+    if isinstance(value, Dataset):
+        return value
+    read = value if isinstance(value, OwnSamples) else read_hub(value)
+    if read is not None:
+        return _checked(read)
+    if _is_torch_dataset(value):
+        return _checked_items(TorchSamples(value))
+    parts: Sequence[Any] = value if isinstance(value, tuple | list) else ()
+    if len(parts) == 2 and all(map(_is_torch_dataset, parts)):
+        return _checked_items(TorchSamples(*parts))
+    if len(parts) not in (2, 4) or any(map(_is_torch_dataset, parts)):
+        form = f"{len(parts)} values" if parts else f"type {type(value).__name__}"
+        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.")
+    x, y, *test = (as_array(name, part) for name, part in zip(NAMES, parts, strict=False))
+    return _checked(OwnSamples(x, y, *(test or (None, None))))
+
+
+def _is_torch_dataset(value: object) -> bool:
+    """Whether a value has items and is neither an array nor a table nor a list."""
+    has_items = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return has_items and not hasattr(value, "__array__") and not isinstance(value, list | tuple | str | bytes | Mapping)
+
+
+def _checked(samples: OwnSamples) -> OwnSamples:
+    """The samples of a client, with as many labels as inputs; an empty test part counts as none."""
+    if samples.x_test is not None and len(samples.x_test) == 0:
+        samples = replace(samples, x_test=None, y_test=None)
+    for kind, x, y in (("", samples.x, samples.y), ("test ", samples.x_test, samples.y_test)):
+        _check_lengths(kind, x, y)
+    if len(samples.x) == 0:
+        raise Misconfigured("it has no samples; expected at least one. Leave the client out, or add samples.")
+    return samples
+
+
+def _check_lengths(kind: str, x: Any, y: Array | None) -> None:
+    if x is None or y is None:
+        return
+    if getattr(x, "ndim", 1) == 0 or y.ndim == 0 or len(x) != len(y):
+        raise Misconfigured(
+            f"it has {kind}inputs of shape {getattr(x, 'shape', (len(x),))} and {kind}labels of shape {y.shape}; "
+            f"expected one label for each input."
+        )
+
+
+def _checked_items(samples: TorchSamples) -> TorchSamples:
+    if len(samples.train) == 0:
+        raise Misconfigured("it has no samples; expected at least one. Leave the client out, or add samples.")
+    return TorchSamples(samples.train) if samples.test is None or len(samples.test) == 0 else samples

@@ -1,0 +1,95 @@
+"""A folder with one file for each client: a federation without a partition."""
+
+from pathlib import Path
+from typing import Literal
+
+from fedblade.core.errors import Misconfigured
+from fedblade.core.registry import datasets
+from fedblade.core.words import plural
+from fedblade.data._client_values import client_values, naming
+from fedblade.data._clients import ClientData
+from fedblade.data._own_samples import OwnSamples
+from fedblade.data.own_files import ENDINGS, ReadSettings, is_own_file, read_own_file, with_test
+
+_EXPECTED = (
+    f"a file for each client ({', '.join(ENDINGS)}), such as north{ENDINGS[-1]}, or a folder for each client with "
+    f"train{ENDINGS[-1]} and, if there are test samples, test{ENDINGS[-1]}"
+)
+
+
+def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
+    """The training file and the test file of each client in a folder, by name in ascending order.
+
+    A client is a file (its name without the ending), or a folder with the files `train` and `test`. Hidden files do not
+    count; any other file is refused.
+    """
+    if not path:
+        raise Misconfigured("dataset 'clients' needs a folder: --set dataset.path=FOLDER.")
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        state = "is a file" if folder.exists() else "does not exist"
+        raise Misconfigured(f"dataset.path '{path}' {state}; expected a folder with {_EXPECTED}.")
+    found: dict[str, tuple[Path, Path | None]] = {}
+    for entry in sorted(folder.iterdir(), key=lambda each: (each.name if each.is_dir() else each.stem, each.name)):
+        if entry.name.startswith("."):
+            continue
+        name = entry.name if entry.is_dir() else entry.stem
+        if name in found:
+            raise Misconfigured(f"'{folder}' has several files for client '{name}'; expected one. Remove the others.")
+        found[name] = _parts_in(entry) if entry.is_dir() else (_checked(folder, entry), None)
+    if len(found) < 2:
+        raise Misconfigured(
+            f"'{folder}' has {plural(len(found), 'client')}; expected at least two: {_EXPECTED}. To divide one file "
+            f"among clients, give it as dataset=arrays."
+        )
+    return found
+
+
+def _checked(folder: Path, file: Path) -> Path:
+    if not is_own_file(file):
+        raise Misconfigured(
+            f"'{folder}' has '{file.name}', which is no file of a client; expected {_EXPECTED}. Move it elsewhere."
+        )
+    return file
+
+
+def _parts_in(folder: Path) -> tuple[Path, Path | None]:
+    """The files `train` and `test` in the folder of a client."""
+    parts = {entry.stem: _checked(folder, entry) for entry in folder.iterdir() if not entry.name.startswith(".")}
+    others = sorted(parts.keys() - {"train", "test"})
+    if "train" not in parts or others:
+        told = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
+        raise Misconfigured(f"'{folder}' {told}; expected {_EXPECTED}.")
+    return parts["train"], parts.get("test")
+
+
+def _names(path: str = "", **_settings: object) -> tuple[str, ...]:
+    """The names of the clients in a folder, whatever the settings of the files are."""
+    return tuple(client_files(path))
+
+
+@datasets.register(clients=_names)
+def clients(
+    path: str = "",
+    label: str = "label",
+    missing: Literal["refuse", "fill"] = "refuse",
+    drop: str = "",
+    categories: str = "",
+) -> ClientData:
+    """A folder with one file for each client: north.csv, south.csv; or south/train.csv and south/test.csv.
+
+    The names of the files are the names of the clients. Of a client without test samples, a fifth is held out. Files
+    and the other settings are those of dataset `files`; tables of all clients are encoded alike, by sums over all of
+    their training samples.
+    """
+    settings, values = ReadSettings.of(label, missing, drop, categories), {}
+    for name, (train, test) in client_files(path).items():
+        with naming(name):
+            samples = read_own_file(train, settings)
+            values[name] = samples if test is None else with_test(samples, read_own_file(test, settings))
+    return ClientData(client_values(values), _source(list(values.values())))
+
+
+def _source(values: list[OwnSamples]) -> str:
+    """What the samples were read from, such as "3 files (arrays in an .npz file)"."""
+    return f"{plural(len(values), 'client')} ({', '.join(dict.fromkeys(samples.source for samples in values))})"
