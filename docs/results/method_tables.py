@@ -91,10 +91,19 @@ def rank_caption(methods: Sequence[Method]) -> str:
     return f"rank by accuracy, {ranks.SHARE} % of draws; seed {seeds}; 1 is the best"
 
 
+def can_rank(methods: Sequence[Method]) -> bool:
+    """Whether there are several seeds: the order within one seed says nothing about another."""
+    return max(len(method.runs) for method in methods) > 1
+
+
 def rank_table(methods: Sequence[Method]) -> str:
-    """The ranks with their intervals."""
+    """The ranks with their intervals, and their figure."""
+    if not can_rank(methods):
+        return "Not ranked yet: there is one seed."
     rows = [[each.label, f"{each.mean:.1f}", f"{each.low} to {each.high}"] for each in ranked(methods)]
-    return table_of(["method", "mean rank", f"{ranks.SHARE} % of draws"], rows)
+    table = table_of(["method", "mean rank", f"{ranks.SHARE} % of draws"], rows)
+    picture = "![Ranks of the methods with their spread](fashion/ranks.svg)"
+    return f"{table}\n\n{picture}\n\nThe numbers are in [ranks.csv](fashion/ranks.csv)."
 
 
 def diagnostics_table(methods: Sequence[Method]) -> str:
@@ -114,8 +123,8 @@ def share_table(balanced: Method) -> str:
             [row["lambda_eff"] for row in run.history if first <= row["round"] <= last and "lambda_eff" in row]
             for first, last in WINDOWS
         ]
-        shares = [100 * BALANCE * PAPER_WEIGHT / statistics.median(each) for each in weights]
-        rows.append([str(run.seed), *(f"{share:.0f} %" for share in shares)])
+        shares = [BALANCE * PAPER_WEIGHT / statistics.median(each) for each in weights]
+        rows.append([str(run.seed), *(f"{share:.1f}" for share in shares)])
     return table_of(["seed", *(f"rounds {first} to {last}" for first, last in WINDOWS)], rows)
 
 

@@ -53,14 +53,15 @@ def of_pages(queue: Path) -> dict[str, dict[str, str]]:
 
 
 def files(queue: Path) -> dict[str, str]:
-    """The contents of the CSV files and of the figure of ranks."""
+    """The contents of the CSV files and, if methods can be ranked, of the figure of ranks."""
     fashion = methods_of(FASHION, queue)
+    made = {"runs.csv": comma_separated(("method", "table", *RUN_COLUMNS), run_rows(queue))}
+    if not method_tables.can_rank(fashion):
+        return made
     found = method_tables.ranked(fashion)
-    ends = [f"{each.mean:.2f}" for each in found]
-    rank_rows = [(each.label, mean, each.low, each.high) for each, mean in zip(found, ends, strict=True)]
-    return {
-        "runs.csv": comma_separated(("method", "table", *RUN_COLUMNS), run_rows(queue)),
-        "fashion/ranks.csv": comma_separated(("method", "mean rank", "from", "to"), rank_rows),
+    rows = [(each.label, f"{each.mean:.2f}", each.low, each.high) for each in found]
+    return made | {
+        "fashion/ranks.csv": comma_separated(("method", "mean rank", "from", "to"), rows),
         "fashion/ranks.svg": ranks.figure(found, method_tables.rank_caption(fashion)),
     }
 

@@ -1,6 +1,8 @@
 """The pages of results: their tables follow from the kept runs, and what they say in words is so."""
 
 import csv
+import importlib.util
+import itertools
 import json
 import os
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -119,6 +122,26 @@ def test_every_file_that_a_page_names_is_there(name):
         assert (RESULTS / target).exists(), target
 
 
+def test_ranks_are_those_of_all_draws():
+    spec = importlib.util.spec_from_file_location("ranks", RESULTS / "ranks.py")
+    ranks = sys.modules["ranks"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ranks)
+    late = np.array([[[70.0, 76], [71, 73]], [[74, 72], [60, 75]], [[50, 51], [52, 53]], [[50, 51], [52, 53]]])
+    exact = [[], [], [], []]
+    for seeds in itertools.product(range(2), repeat=2):
+        for rounds in itertools.product(range(2), repeat=4):
+            when = (rounds[:2], rounds[2:])
+            means = [
+                sum(method[seed, at] for seed, each in zip(seeds, when, strict=True) for at in each) for method in late
+            ]
+            for own, found in zip(means, exact, strict=True):
+                found.append(1 + sum(mean > own for mean in means) + (sum(mean == own for mean in means) - 1) / 2)
+    made = {each.label: each for each in ranks.ranks("abcd", late)}
+    for label, found in zip("abcd", exact, strict=True):
+        assert made[label].mean == pytest.approx(statistics.mean(found), abs=0.02)
+    assert [(each.low, each.high) for each in made.values()] == [(1, 2), (1, 2), (3, 4), (3, 4)]
+
+
 def csv_rows(name):
     with (RESULTS / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -158,8 +181,85 @@ def fedblade_paper(dataset, level, method):
     return paper("FedBlade", "1", dataset, level, method, "accuracy_last10")
 
 
+def seeds_of(run):
+    """The mean over the last ten rounds of 40, for three seeds, as the pages write it."""
+    values = [
+        statistics.mean(
+            float(row["test_accuracy"])
+            for row in FIRST
+            if row["run"] == f"small-{run}-r40-seed{seed}" and int(row["round"]) > 20
+        )
+        for seed in (1024, 2025, 4096)
+    ]
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+
+
+def small(method):
+    """The accuracy on Fashion-MNIST with seed 1024."""
+    return OURS[method, "fashion.toml:ten"]
+
+
+def at_round(method, measure, number):
+    """A diagnostic on Fashion-MNIST with seed 1024."""
+    (folder,) = (
+        row["folder"]
+        for row in csv_rows("runs.csv")
+        if (row["method"], row["table"], row["seed"]) == (method, "fashion.toml:ten", "1024")
+    )
+    rows = (RESULTS / "queue" / folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    return json.loads(rows[number - 1])[measure]
+
+
+STRONGEST = [last_ten(f"cifar10-{method}-r200") for method in ("fedetf", "fedblade", "fedavg", "feddecorr")]
+TINY = [last_ten(f"tiny-{method}-r46") for method in ("fedblade", "feddecorr", "fedavg", "fedetf")]
+MILD = [
+    float(row["mean"])
+    for row in PUBLISHED
+    if (row["paper"], row["table"], row["dataset"], row["level"]) == ("FedBlade", "1", "CIFAR-10", "0.5")
+]
 CLAIMS = {
+    "README": (
+        ("On CIFAR-10 it has {:.1f} %", strong("FedETF")),
+        ("where FedBlade has {:.1f} and", strong("FedBlade")),
+        ("and FedAvg {:.1f}, and", strong("FedAvg")),
+        ("split {:.1f} where", STRONGEST[0]),
+        ("where these have {:.1f} and", STRONGEST[1]),
+        ("and {:.1f}. 3.", STRONGEST[2]),
+        ("FedAvg reaches {:.1f} %", OURS["FedAvg", "queue.toml:c"]),
+        ("lie within {:.1f} points", max(MILD) - min(MILD)),
+        ("weight has {:.1f} % in the last ten of 46", TINY[0]),
+        ("FedDecorr {:.1f}, FedAvg", TINY[1]),
+        ("FedAvg {:.1f}, FedETF", TINY[2]),
+        ("FedETF {:.1f}. Rounds", TINY[3]),
+        ("it has {} % over three seeds", seeds_of("fedblade-balance-0.1")),
+        ("FedETF {} and", seeds_of("fedetf")),
+        ("the paper's weight {}:", seeds_of("fedblade")),
+        ("({:.1f} and 28.4 %)", STRONGEST[3]),
+        ("balanced weight {:.1f} %,", small("FedBlade, balanced")),
+        ("%, FedETF {:.1f}, FedAvg 75.8", small("FedETF")),
+        ("FedAvg {:.1f}, FedBlade with the paper's weight", small("FedAvg")),
+        ("FedBlade with the paper's weight {:.1f} with seed 1024", small("FedBlade")),
+    ),
+    "fashion": (
+        ("are level**, {:.1f} and", small("FedETF")),
+        ("and {:.1f} %, and about ten points", small("FedBlade, balanced")),
+        ("ahead of FedAvg ({:.1f})", small("FedAvg")),
+        ("weight is {:.1f} points behind FedETF**", small("FedETF") - small("FedBlade")),
+        ("and {:.1f} behind FedAvg", small("FedAvg") - small("FedBlade")),
+        ("changes little**: {:.1f} %", small("FedDecorr")),
+        ("{:.1f} points less than FedAvg", small("FedAvg") - small("FedDecorr")),
+        ("FedETF's features have rank {:.1f}", at_round("FedETF", "erank_feature", 100)),
+        ("balanced FedBlade {:.1f}.", at_round("FedBlade, balanced", "erank_feature", 100)),
+        ("ends with {:.1f}, and", at_round("FedBlade", "erank_feature", 100)),
+        ("FedDecorr with {:.1f}, below", at_round("FedDecorr", "erank_feature", 100)),
+        ("below FedAvg's {:.1f}.", at_round("FedAvg", "erank_feature", 100)),
+    ),
     "fedblade": (
+        ("weight FedBlade is {:.1f} points behind FedETF with seed 1024", small("FedETF") - small("FedBlade")),
+        ("weight it is {:.1f} ahead", small("FedBlade, balanced") - small("FedETF")),
+        ("features have rank {:.1f} where", at_round("FedBlade", "erank_feature", 50)),
+        ("where FedETF's have {:.1f},", at_round("FedETF", "erank_feature", 50)),
+        ("is {:.0f} times as long", at_round("FedBlade", "drift_norm", 50) / at_round("FedETF", "drift_norm", 50)),
         ("{:.1f} points behind FedETF in our run", strong("FedETF") - strong("FedBlade")),
         ("{:.1f} points ahead in our run", strong("FedBlade") - strong("FedAvg")),
         ("{:.1f} points ahead in the last ten rounds", last_ten("tiny-fedblade-r46") - last_ten("tiny-fedetf-r46")),
@@ -187,6 +287,8 @@ CLAIMS = {
         ("against {:.0f} on Tiny-ImageNet", window("tiny-fedavg-r46", "erank_feature", 46, 46)),
         ("{:.0f} against", window("cifar10-feddecorr-r200", "erank_feature", 200)),
         ("against {:.0f} on CIFAR-10 (round 200)", window("cifar10-fedavg-r200", "erank_feature", 200)),
+        ("Fashion-MNIST, {:.1f} against", at_round("FedDecorr", "erank_feature", 100)),
+        ("against {:.1f} (round 100, seed 1024)", at_round("FedAvg", "erank_feature", 100)),
         (
             "FedDecorr {:.1f} points ahead of FedAvg on CIFAR-10",
             fedblade_paper("CIFAR-10", "0.05", "FedDecorr") - fedblade_paper("CIFAR-10", "0.05", "FedAvg"),
