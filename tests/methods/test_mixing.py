@@ -9,13 +9,14 @@ import torch
 
 import support.plain_torch as plain
 from fedblade.core.errors import Misconfigured
-from fedblade.core.gradient import prepare_phase, step_gradient
+from fedblade.core.gradient import step_gradient
 from fedblade.core.method import zeros
 from fedblade.core.network import Network
 from fedblade.core.one_client import OneClient, receive
 from fedblade.core.one_client import train_alone as local_train
 from fedblade.core.problem import LocalModel
 from fedblade.core.registry import regularisers as registry
+from fedblade.core.work import prepare_phase
 from fedblade.losses import Decorr
 from fedblade.methods import compose
 from fedblade.methods.fedavg import fedavg

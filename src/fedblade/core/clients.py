@@ -20,8 +20,10 @@ from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass
+from fedblade.core.terms import StepGradient
 from fedblade.core.tree import Tree
 from fedblade.core.views import Tap
+from fedblade.core.work import Work
 
 Trace = list[Mapping[str, Tensor]]
 """What each step logged, in order; tensors stay on the device until the clients have finished."""
@@ -85,6 +87,10 @@ class Clients(ABC):
     @abstractmethod
     def at(self, position: int, received: Received, model: LocalModel) -> tuple[Received, LocalModel]:
         """One of the clients, as a group of its own."""
+
+    @abstractmethod
+    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
+        """The gradient of one step of each client: `step_gradient`, which an engine may have recorded before."""
 
     @abstractmethod
     def train(

@@ -9,70 +9,13 @@ from torch import Tensor
 
 from fedblade.core.clients import Clients, Fields
 from fedblade.core.errors import Misconfigured
-from fedblade.core.phase import Lookahead, MoveView, Phase
+from fedblade.core.phase import Lookahead, MoveView
 from fedblade.core.plan import Batch
-from fedblade.core.problem import LocalModel, LocalSettings, Problem, Received
-from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, active, add_up, differentiate
+from fedblade.core.problem import LocalModel, Received
+from fedblade.core.terms import Added, AnyTerm, GradientTerm, StepGradient, Term, add_up, differentiate
 from fedblade.core.tree import Tree, tree_clone, tree_select
 from fedblade.core.views import HeadOutput, StepView, Tap, Teacher, TeacherOutput
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Settings of SGD for some parameters; `lr` None means the round's learning rate."""
-
-    lr: float | None
-    momentum: float
-    weight_decay: float
-
-
-@dataclass(frozen=True)
-class Work:
-    """A phase made ready: its terms, the names of trained parameters, and their optimiser settings.
-
-    `first` are the terms of a look-ahead's first gradient.
-    """
-
-    phase: Phase
-    terms: tuple[AnyTerm, ...]
-    first: tuple[AnyTerm, ...]
-    trained: frozenset[str]
-    rates: tuple[tuple[tuple[str, ...], Rate], ...]
-
-
-def prepare_phase(problem: Problem, phase: Phase, params: Tree) -> Work:
-    """The work of a phase on a model with these parameters."""
-    terms = active(problem.method.losses if phase.losses is None else phase.losses)
-    look = phase.lookahead
-    trained = problem.network.names_in(phase.trains, params) | frozenset(phase.frees)
-    return Work(
-        phase=phase,
-        terms=terms,
-        first=terms if look is None or look.losses is None else active(look.losses),
-        trained=trained,
-        rates=_rates(problem, phase, [name for name in params if name in trained]),
-    )
-
-
-def _rates(problem: Problem, phase: Phase, names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Rate], ...]:
-    """Parameter names grouped by their optimiser settings, in the order of the parameters."""
-    chosen: dict[Rate, list[str]] = {}
-    special = {
-        name: sgd for group, sgd in phase.group_sgd.items() for name in problem.network.names_in((group,), names)
-    }
-    for name in names:
-        sgd = special.get(name, phase.sgd)
-        rate = _resolve(problem.settings, sgd.lr, sgd.momentum, sgd.weight_decay)
-        chosen.setdefault(rate, []).append(name)
-    return tuple((tuple(group), rate) for rate, group in chosen.items())
-
-
-def _resolve(settings: LocalSettings, lr: float | None, momentum: float | None, weight_decay: float | None) -> Rate:
-    return Rate(
-        lr,
-        settings.momentum if momentum is None else momentum,
-        settings.weight_decay if weight_decay is None else weight_decay,
-    )
+from fedblade.core.work import Work
 
 
 def step_gradient(clients: Clients, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 
 from fedblade.core.clients import Clients, Trace
-from fedblade.core.gradient import Rate, Work, clip_gradient, prepare_phase, step_gradient
+from fedblade.core.gradient import clip_gradient
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
+from fedblade.core.work import Rate, Work, prepare_phase
 
 LOCAL_LOOP_REVISION = 0
 """Raised by one with every change of a client's trained model for the same batches, rounding aside.
@@ -90,7 +91,7 @@ def step(
     received, model = clients.taking_part(received, model, batch)
     for name, leaf in model.params.items():
         leaf.requires_grad_(name in work.trained)
-    result = step_gradient(clients, received, work, batch, model)
+    result = clients.gradient(received, work, batch, model)
     with torch.no_grad():
         clip = clients.problem.settings.clip
         gradient = result.gradient if clip is None else clip_gradient(clients, result.gradient, clip)

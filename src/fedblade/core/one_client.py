@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients, Fields, Trace
+from fedblade.core.gradient import step_gradient
 from fedblade.core.local import train
 from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
 from fedblade.core.phase import Phase
@@ -17,8 +18,10 @@ from fedblade.core.receive import receive_clients, with_batches
 from fedblade.core.samples import Samples
 from fedblade.core.state import ServerState
 from fedblade.core.sums import DataPass
+from fedblade.core.terms import StepGradient
 from fedblade.core.tree import State, Tree, tree_clone, tree_map
 from fedblade.core.views import Tap
+from fedblade.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,10 @@ class OneClient(Clients):
     def at(self, position: int, received: Received, model: LocalModel) -> tuple[Received, LocalModel]:  # noqa: ARG002
         """The client itself."""
         return received, model
+
+    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
+        """The gradient of one step."""
+        return step_gradient(self, received, work, batch, model)
 
     def train(
         self, received: Received, tasks: Sequence[ClientTask], phases: Sequence[Phase] | None = None

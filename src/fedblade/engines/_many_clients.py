@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients, Fields, Trace
+from fedblade.core.gradient import step_gradient
 from fedblade.core.local import train
 from fedblade.core.network import BODY
 from fedblade.core.one_client import OneClient
@@ -19,11 +20,14 @@ from fedblade.core.problem import LocalModel, Received
 from fedblade.core.receive import with_batches
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass
+from fedblade.core.terms import StepGradient
 from fedblade.core.tree import Tree
 from fedblade.core.views import Tap
+from fedblade.core.work import Work
 from fedblade.engines._client_axis import is_repeated, with_client_axis
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._layout import side_by_side
+from fedblade.engines._recordings import Recordings
 from fedblade.engines._slots import SlotTrainer
 from fedblade.engines.layers import StackedBody
 
@@ -32,13 +36,15 @@ from fedblade.engines.layers import StackedBody
 class ManyClients(Clients):
     """Clients side by side. Every tensor has a client axis in front, and no client's loss depends on another client.
 
-    `slots` train where steps are captured and replayed. `passes` and `slots` remember what they have captured.
+    `slots` train where steps are captured and replayed, `recordings` where they are recorded and repeated on a CPU.
+    `passes`, `slots` and `recordings` remember what they have captured or recorded.
     """
 
     axes: ClassVar[int] = 1
     body: StackedBody
     passes: GroupPasses = field(default_factory=GroupPasses)
     slots: SlotTrainer | None = None
+    recordings: Recordings | None = None
 
     def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
         """The function's value for each client, computed at once with `torch.func.vmap`."""
@@ -133,6 +139,12 @@ class ManyClients(Clients):
         """One client of the group, still with a client axis."""
         client = slice(position, position + 1)
         return received.part(client), model.part(client)
+
+    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
+        """The gradient of one step of every client, by a recorded step where there is one."""
+        if self.recordings is None:
+            return step_gradient(self, received, work, batch, model)
+        return self.recordings.gradient(self, received, work, batch, model)
 
     def train(
         self, received: Received, tasks: Sequence[ClientTask], phases: Sequence[Phase] | None = None

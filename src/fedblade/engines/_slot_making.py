@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients
-from fedblade.core.gradient import prepare_phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree, tree_map, tree_zeros
+from fedblade.core.work import prepare_phase
 from fedblade.engines._capture import HIDDEN_ROUND
 from fedblade.engines._client_axis import repeated
 from fedblade.engines._slot_memory import Slots, map_batch, warm_up

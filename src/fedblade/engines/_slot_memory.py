@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients
-from fedblade.core.gradient import Work
 from fedblade.core.local import step
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
 from fedblade.core.tree import Tree
+from fedblade.core.work import Work
 from fedblade.engines._capture import Captures, on_side_stream
 
 

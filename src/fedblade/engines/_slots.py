@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 
 from fedblade.core.clients import Clients, Trace
-from fedblade.core.gradient import prepare_phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
 from fedblade.core.terms import GradientTerm, Term
 from fedblade.core.tree import Tree
+from fedblade.core.work import prepare_phase
 from fedblade.engines._device_memory import shrink_to
 from fedblade.engines._layout import lay_out
 from fedblade.engines._schedule import Schedule, SlotUse, make_schedule, num_slots_for

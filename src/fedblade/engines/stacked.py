@@ -36,6 +36,7 @@ from fedblade.engines._group import groups_of
 from fedblade.engines._loading import load_states, on_device
 from fedblade.engines._many_clients import ManyClients, OneOfMany
 from fedblade.engines._measuring import measure_clients, measure_global
+from fedblade.engines._recordings import Recordings
 from fedblade.engines._slots import SlotTrainer, can_replay
 from fedblade.engines.base import ClientStates, MeasuredClient, OnClient, RoundOutcome
 from fedblade.engines.layers import StackedBody
@@ -57,10 +58,14 @@ class StackedEngine:
         self._problem = problem
         self._group_size = GROUP_SIZE
         on_gpu = problem.samples.labels.is_cuda
-        # A captured step cannot wait for the host to read inputs.
-        replays = on_gpu and problem.samples.reader is None and can_replay(problem)
-        body = StackedBody(problem.network.body, problem.network.stages)
-        self._clients = ManyClients(problem, body, slots=SlotTrainer() if replays else None)
+        # A captured or recorded step cannot wait for the host to read inputs.
+        repeats = problem.samples.reader is None
+        self._clients = ManyClients(
+            problem,
+            StackedBody(problem.network.body, problem.network.stages),
+            slots=SlotTrainer() if repeats and on_gpu and can_replay(problem) else None,
+            recordings=Recordings() if repeats and not on_gpu else None,
+        )
         pass_batch = GPU_BATCH if on_gpu and not problem.network.takes_batch_statistics else PASS_BATCH
         self._global_model = OneOfMany(problem, pass_batch, many=self._clients)
 

@@ -1,0 +1,183 @@
+"""Steps that are recorded once and then repeated without autograd, vmap and the code of layers and terms.
+
+Starting the operations of a step takes longer than computing them where models and batches are small. A recorded step
+starts the same operations in the same order, so that its results are the same bit for bit.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedblade.core.clients import Clients
+from fedblade.core.phase import Phase
+from fedblade.core.plan import Batch
+from fedblade.core.problem import LocalModel, Received
+from fedblade.core.terms import StepGradient
+from fedblade.core.work import Work
+from fedblade.engines._program import Changed, Program, generalised
+from fedblade.engines._recorded_step import Step
+from fedblade.engines._recorder import record
+
+LEAST_STEPS = 4
+"""Steps of a kind before one is recorded, which takes as long as a few steps."""
+MOST_KINDS = 64
+"""The largest number of kinds of steps in a run that are recorded."""
+MOST_BYTES = 2**26
+"""Bytes of the tensors of a step that is recorded. Recording copies them, and in larger steps starting costs little."""
+MOST_CHANGES = 4
+"""How often a kind is recorded anew because a yes or no that Python reads has changed."""
+
+
+class Recordings:
+    """The recorded steps of a run."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, _Kind] = {}
+
+    def gradient(
+        self, clients: Clients, received: Received, work: Work, batch: Batch, model: LocalModel
+    ) -> StepGradient:
+        """The gradient of a step, by a program if there is one of a step of the same kind."""
+        step = Step(clients, received, work, batch, model)
+        leaves, key = step.tensors()
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) == MOST_KINDS:
+                return step.ordinary()
+            kind = self._kinds[key] = _Kind(work.phase)
+        return kind.gradient(step, leaves)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A program that can be run."""
+
+    code: Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]
+    changed: tuple[int, ...]
+
+    @staticmethod
+    def of(program: Program, num_inputs: int) -> "_Recorded":
+        """The program with inputs to put back, if it checks anything."""
+        checks = any(call.check is not None for call in program.calls)
+        return _Recorded(program.code(num_inputs), program.changed if checks else ())
+
+    @torch.no_grad()
+    def run(self, clients: int, leaves: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
+        """The outputs; None, with the inputs as they were, if a yes or no is another one than in the recording."""
+        before = [leaves[number].clone() for number in self.changed]
+        try:
+            return self.code(clients, leaves)
+        except Changed:
+            for number, leaf in zip(self.changed, before, strict=True):
+                leaves[number].copy_(leaf)
+            return None
+
+
+@dataclass
+class _Kind:
+    """Steps that differ in the number of clients alone, and how they are repeated.
+
+    A new program is compared with the next step of as many clients, and `trusted` if it gives the same bits. `general`
+    is the program of any number of clients, made from two of the `programs`.
+    """
+
+    phase: Phase
+    """Kept so that no other phase gets its id."""
+    steps: int = 0
+    changes: int = 0
+    is_refused: bool = False
+    names: tuple[tuple[str, ...], ...] = ()
+    programs: dict[int, Program] = field(default_factory=dict)
+    general: _Recorded | None = None
+    untested: dict[int, _Recorded | None] = field(default_factory=dict)
+    trusted: dict[int, _Recorded] = field(default_factory=dict)
+
+    def gradient(self, step: Step, leaves: Sequence[Tensor]) -> StepGradient:
+        """The gradient of a step of this kind."""
+        clients = len(step.batch.indices)
+        recorded = self.trusted.get(clients)
+        if recorded is not None:
+            outputs = recorded.run(clients, leaves)
+            if outputs is not None:
+                return self._named(outputs)
+            self._forget()
+        self.steps += 1
+        if self.is_refused or self.steps < LEAST_STEPS:
+            return step.ordinary()
+        return self._learn(step, leaves, clients)
+
+    def _named(self, outputs: Sequence[Tensor]) -> StepGradient:
+        remaining = iter(outputs)
+        gradient, values, logs = ({name: next(remaining) for name in names} for names in self.names)
+        return StepGradient(gradient, values, logs)
+
+    def _forget(self) -> None:
+        """Begin anew after a yes or no has changed; give up where it changes often."""
+        self.changes += 1
+        self.is_refused = self.changes > MOST_CHANGES
+        self.general = None
+        for table in (self.programs, self.untested, self.trusted):
+            table.clear()
+
+    def _learn(self, step: Step, leaves: Sequence[Tensor], clients: int) -> StepGradient:
+        """An ordinary step, and beside it, on copies, one that is recorded or compared."""
+        if sum(leaf.nbytes for leaf in leaves) > MOST_BYTES:
+            self.is_refused = True
+            return step.ordinary()
+        copies = [_copy(leaf) for leaf in leaves]
+        recorded = self.untested.get(clients, self.general)
+        if recorded is None:
+            self._record(step, copies, clients)
+            return step.ordinary()
+        result = step.ordinary()
+        outputs = recorded.run(clients, copies)
+        if outputs is not None and _same_bits([*outputs, *copies], [*_outputs(result), *leaves]):
+            self.trusted[clients] = recorded
+        elif recorded is self.general:
+            # This number of clients gets a program of its own.
+            self.untested[clients] = None
+        else:
+            self.is_refused = True
+        return result
+
+    def _record(self, step: Step, copies: Sequence[Tensor], clients: int) -> None:
+        """Record the step. Where two programs make one for any number of clients, no other is needed."""
+
+        def work() -> list[Tensor]:
+            result = step.of(copies).ordinary()
+            self.names = (tuple(result.gradient), tuple(result.values), tuple(result.logs))
+            return [leaf.detach() for leaf in _outputs(result)]
+
+        try:
+            program = record(work, copies)
+        except Exception:
+            # Whatever the code of a term did: it has not been trusted, and the ordinary step will tell.
+            self.is_refused = True
+            return
+        self.untested[clients] = _Recorded.of(program, len(copies))
+        for others, known in self.programs.items() if self.general is None else ():
+            joined = generalised(program, clients, known, others)
+            if joined is not None:
+                self.general = self.untested[clients] = _Recorded.of(joined, len(copies))
+                break
+        self.programs[clients] = program
+
+
+def _outputs(result: StepGradient) -> list[Tensor]:
+    return [leaf for tree in (result.gradient, result.values, result.logs) for leaf in tree.values()]
+
+
+def _same_bits(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _copy(leaf: Tensor) -> Tensor:
+    """A copy with the same strides; what all clients share is never changed and needs none."""
+    leaf = leaf.detach()
+    if any(stride == 0 and size > 1 for size, stride in zip(leaf.shape, leaf.stride(), strict=True)):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype).copy_(leaf)
