@@ -89,8 +89,8 @@ class Clients(ABC):
         """One of the clients, as a group of its own."""
 
     @abstractmethod
-    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
-        """The gradient of one step of each client: `step_gradient`, which an engine may have recorded before."""
+    def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
+        """The gradient of a step as a function of the batch: `step_gradient`, which an engine may have recorded."""
 
     @abstractmethod
     def train(

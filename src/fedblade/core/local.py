@@ -1,8 +1,8 @@
 """The one local loop: mini-batch SGD of one client on its method's terms."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,6 +11,7 @@ from fedblade.core.gradient import clip_gradient
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.problem import LocalModel, Received
+from fedblade.core.terms import StepGradient
 from fedblade.core.tree import Tree, tree_clone, tree_select, tree_zeros
 from fedblade.core.work import Rate, Work, prepare_phase
 
@@ -45,7 +46,7 @@ def train(clients: Clients, received: Received, phases: Sequence[Phase] | None =
             begun.add(phase.track)
             work = prepare_phase(problem, phase, model.params)
             trace.extend(
-                _with_track_name(phase.track, step(clients, received, model, work, batch)) for batch in batches
+                _with_track_name(phase.track, entry) for entry in _steps(clients, received, model, work, batches)
             )
             if phase.track in problem.method.drafts:
                 received = _with_draft(received, phase.track, model)
@@ -84,43 +85,87 @@ def _seeded_layers(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
+def _steps(
+    clients: Clients, received: Received, model: LocalModel, work: Work, batches: Sequence[Batch]
+) -> Iterator[Mapping[str, torch.Tensor]]:
+    """Take a step on every batch; yields what to log."""
+    ready, size = None, -1
+    for batch in batches:
+        if ready is None or len(batch.indices) != size:
+            # With fewer clients than before, if there is a client axis.
+            ready, size = _Ready.of(clients, received, model, work, batch), len(batch.indices)
+        yield ready.step(batch)
+
+
 def step(
     clients: Clients, received: Received, model: LocalModel, work: Work, batch: Batch
 ) -> Mapping[str, torch.Tensor]:
     """Forward, backward and one SGD update of the trained parameters in place; returns what to log."""
-    received, model = clients.taking_part(received, model, batch)
-    for name, leaf in model.params.items():
-        leaf.requires_grad_(name in work.trained)
-    result = clients.gradient(received, work, batch, model)
-    with torch.no_grad():
-        clip = clients.problem.settings.clip
-        gradient = result.gradient if clip is None else clip_gradient(clients, result.gradient, clip)
-        _update(model, work, gradient, received.lr)
-        bounded = clients.problem.network.head.constrain(model.params)
-    return {f"loss_{name}": value for name, value in result.values.items()} | dict(result.logs) | bounded
+    return _Ready.of(clients, received, model, work, batch).step(batch)
 
 
-def _update(model: LocalModel, work: Work, gradient: Tree, lr: float | torch.Tensor) -> None:
+@dataclass(frozen=True)
+class _Ready:
+    """The clients of a batch, ready for steps: all that is the same in each of their steps.
+
+    `groups` has the tensors of each group of optimiser settings: its names, its parameters and their momentum.
+    """
+
+    clients: Clients
+    params: Tree
+    lr: float | torch.Tensor
+    gradient: Callable[[Batch], StepGradient]
+    groups: tuple[tuple[Rate, Sequence[str], list[torch.Tensor], list[torch.Tensor]], ...]
+
+    @staticmethod
+    def of(clients: Clients, received: Received, model: LocalModel, work: Work, batch: Batch) -> "_Ready":
+        """The clients that take part in a batch; marks the parameters that train."""
+        received, model = clients.taking_part(received, model, batch)
+        for name, leaf in model.params.items():
+            leaf.requires_grad_(name in work.trained)
+        groups = tuple(
+            (sgd, names, [model.params[name] for name in names], [model.momentum[name] for name in names])
+            for names, sgd in work.rates
+        )
+        return _Ready(clients, model.params, received.lr, clients.gradients(received, work, model), groups)
+
+    def step(self, batch: Batch) -> Mapping[str, torch.Tensor]:
+        """One step in place; returns what to log."""
+        result, problem = self.gradient(batch), self.clients.problem
+        with torch.no_grad():
+            clip = problem.settings.clip
+            gradient = result.gradient if clip is None else clip_gradient(self.clients, result.gradient, clip)
+            for sgd, names, weights, momentum in self.groups:
+                _update(
+                    weights, [gradient[name] for name in names], momentum, sgd, self.lr if sgd.lr is None else sgd.lr
+                )
+            bounded = problem.network.head.constrain(self.params)
+        return {f"loss_{name}": value for name, value in result.values.items()} | dict(result.logs) | bounded
+
+
+def _update(
+    weights: list[torch.Tensor],
+    gradients: list[torch.Tensor],
+    momentum: list[torch.Tensor],
+    sgd: Rate,
+    lr: float | torch.Tensor,
+) -> None:
     """SGD as PyTorch defines it: g ← g + wd·w, buf ← mom·buf + g, w ← w − lr·buf.
 
     A learning rate that is a tensor can change between replays of a captured step; it costs one more pass over the
     weights.
     """
-    for names, sgd in work.rates:
-        gradients = [gradient[name] for name in names]
-        weights, buffers = ([tree[name] for name in names] for tree in (model.params, model.momentum))
-        if weights and weights[0].is_cuda and weights[0].dtype == torch.float32 and sgd.momentum:
-            _update_in_one_kernel(weights, gradients, buffers, sgd, lr if sgd.lr is None else sgd.lr)
-            continue
-        if sgd.weight_decay:
-            gradients = list(torch._foreach_add(gradients, weights, alpha=sgd.weight_decay))
-        torch._foreach_mul_(buffers, sgd.momentum)
-        torch._foreach_add_(buffers, gradients)
-        rate = lr if sgd.lr is None else sgd.lr
-        if isinstance(rate, torch.Tensor):
-            torch._foreach_sub_(weights, torch._foreach_mul(buffers, rate))
-        else:
-            torch._foreach_add_(weights, buffers, alpha=-rate)
+    if weights and weights[0].is_cuda and weights[0].dtype == torch.float32 and sgd.momentum:
+        _update_in_one_kernel(weights, gradients, momentum, sgd, lr)
+        return
+    if sgd.weight_decay:
+        gradients = list(torch._foreach_add(gradients, weights, alpha=sgd.weight_decay))
+    torch._foreach_mul_(momentum, sgd.momentum)
+    torch._foreach_add_(momentum, gradients)
+    if isinstance(lr, torch.Tensor):
+        torch._foreach_sub_(weights, torch._foreach_mul(momentum, lr))
+    else:
+        torch._foreach_add_(weights, momentum, alpha=-lr)
 
 
 def _update_in_one_kernel(

@@ -84,9 +84,9 @@ class OneClient(Clients):
         """The client itself."""
         return received, model
 
-    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
-        """The gradient of one step."""
-        return step_gradient(self, received, work, batch, model)
+    def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
+        """The gradient of a step as a function of the batch."""
+        return lambda batch: step_gradient(self, received, work, batch, model)
 
     def train(
         self, received: Received, tasks: Sequence[ClientTask], phases: Sequence[Phase] | None = None

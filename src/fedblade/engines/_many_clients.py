@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients, Fields, Trace
-from fedblade.core.gradient import step_gradient
 from fedblade.core.local import train
 from fedblade.core.network import BODY
 from fedblade.core.one_client import OneClient
@@ -27,6 +26,7 @@ from fedblade.core.work import Work
 from fedblade.engines._client_axis import is_repeated, with_client_axis
 from fedblade.engines._group_passes import GroupPasses
 from fedblade.engines._layout import side_by_side
+from fedblade.engines._recorded_step import Steps
 from fedblade.engines._recordings import Recordings
 from fedblade.engines._slots import SlotTrainer
 from fedblade.engines.layers import StackedBody
@@ -140,11 +140,10 @@ class ManyClients(Clients):
         client = slice(position, position + 1)
         return received.part(client), model.part(client)
 
-    def gradient(self, received: Received, work: Work, batch: Batch, model: LocalModel) -> StepGradient:
-        """The gradient of one step of every client, by a recorded step where there is one."""
-        if self.recordings is None:
-            return step_gradient(self, received, work, batch, model)
-        return self.recordings.gradient(self, received, work, batch, model)
+    def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
+        """The gradient of a step of every client as a function of the batch, recorded where that can be."""
+        steps = Steps(self, received, work, model)
+        return steps.gradient if self.recordings is None else self.recordings.gradients(steps)
 
     def train(
         self, received: Received, tasks: Sequence[ClientTask], phases: Sequence[Phase] | None = None

@@ -1,6 +1,6 @@
-"""A local step as a function of tensors, in nested tables: what it is given, and what a program of it depends on."""
+"""Local steps as functions of tensors: what a step is given, and what a program of it depends on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,34 +16,31 @@ from fedblade.engines._capture import HIDDEN_ROUND
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step: what it reads and changes, and what it does with that."""
+class Steps:
+    """What the steps of the same clients have in common: all but the batch."""
 
     clients: Clients
     received: Received
     work: Work
-    batch: Batch
     model: LocalModel
 
-    def ordinary(self) -> StepGradient:
+    def gradient(self, batch: Batch) -> StepGradient:
         """The step as it is written."""
-        return step_gradient(self.clients, self.received, self.work, self.batch, self.model)
+        return step_gradient(self.clients, self.received, self.work, batch, self.model)
 
     def tensors(self) -> tuple[list[Tensor], tuple[Any, ...]]:
-        """All tensors of the step, and what a program of it depends on but the number of clients."""
-        key: list[Any] = [id(self.work.phase)]
+        """All tensors, and what a program depends on but the number of clients."""
+        key: list[Any] = []
         return [*_leaves(self._of_clients(), key, 1), *_leaves(self.received.server, key, 0)], tuple(key)
 
-    def of(self, leaves: Sequence[Tensor]) -> "Step":
-        """The same step of other tensors. Nothing in it can read the round and the learning rate."""
-        remaining = iter(leaves)
-        clients, server = (_with_leaves(table, remaining) for table in (self._of_clients(), self.received.server))
+    def of(self, leaves: Iterator[Tensor]) -> "Steps":
+        """The same steps of other tensors. Nothing in them can read the round and the learning rate."""
+        clients, server = (_with_leaves(table, leaves) for table in (self._of_clients(), self.received.server))
         trained = self.work.trained
         params = {name: leaf.detach().requires_grad_(name in trained) for name, leaf in clients["params"].items()}
         parts = {name: clients[name] for name in ("counts", "anchor", "buffers", "fixed", "client")}
         received = replace(self.received, round=HIDDEN_ROUND, lr=HIDDEN_ROUND, server=server, **parts)
-        model = LocalModel(params, clients["statistics"], clients["momentum"])
-        return replace(self, received=received, batch=_batch(clients["batch"]), model=model)
+        return replace(self, received=received, model=LocalModel(params, clients["statistics"], clients["momentum"]))
 
     def _of_clients(self) -> dict[str, Any]:
         """All tensors with a client axis."""
@@ -51,14 +48,26 @@ class Step:
         return {
             "counts": received.counts, "anchor": received.anchor, "buffers": received.buffers,
             "fixed": received.fixed, "client": received.client, "params": model.params,
-            "statistics": model.buffers, "momentum": model.momentum, "batch": _table(self.batch),
+            "statistics": model.buffers, "momentum": model.momentum,
         }  # fmt: skip
 
 
+def batch_tensors(batch: Batch) -> tuple[list[Tensor], tuple[Any, ...]]:
+    """The tensors of a batch, and what a program depends on.
+
+    They are parts of larger tables, with strides that differ from round to round.
+    """
+    key: list[Any] = []
+    return [leaf.contiguous() for leaf in _leaves(_table(batch), key, 1, strides=False)], tuple(key)
+
+
+def batch_of(batch: Batch, leaves: Iterator[Tensor]) -> Batch:
+    """A batch like the given one, of other tensors."""
+    return _batch(_with_leaves(_table(batch), leaves))
+
+
 def _table(batch: Batch) -> dict[str, Any]:
-    """The tensors of a batch. They are parts of larger tables, with strides that differ from round to round."""
-    parts = {name: getattr(batch, name) for name in ("indices", "draws", "noise", "mask")}
-    table = {name: part if part is None else part.contiguous() for name, part in parts.items()}
+    table = {name: getattr(batch, name) for name in ("indices", "draws", "noise", "mask")}
     return table if batch.then is None else {**table, "then": _table(batch.then)}
 
 
@@ -67,15 +76,15 @@ def _batch(table: dict[str, Any]) -> Batch:
     return Batch(table["indices"], table["draws"], table["noise"], then, table["mask"])
 
 
-def _leaves(value: Any, key: list[Any], axes: int) -> Iterator[Tensor]:
-    """The tensors of nested tables; all that a program depends on but the number of clients is added to the key."""
+def _leaves(value: Any, key: list[Any], axes: int, *, strides: bool = True) -> Iterator[Tensor]:
+    """The tensors of nested tables; names, shapes behind the client axes, strides and types are added to the key."""
     if isinstance(value, Tensor):
-        key.append((value.shape[axes:], value.stride(), value.dtype))
+        key.append((value.shape[axes:], value.stride() if strides else None, value.dtype))
         yield value
     elif isinstance(value, dict):
         for name, part in value.items():
             key.append(name)
-            yield from _leaves(part, key, axes)
+            yield from _leaves(part, key, axes, strides=strides)
 
 
 def _with_leaves(value: Any, leaves: Iterator[Tensor]) -> Any:

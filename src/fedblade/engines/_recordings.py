@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedblade.core.clients import Clients
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
-from fedblade.core.problem import LocalModel, Received
 from fedblade.core.terms import StepGradient
-from fedblade.core.work import Work
 from fedblade.engines._program import Changed, Program, generalised
-from fedblade.engines._recorded_step import Step
+from fedblade.engines._recorded_step import Steps, batch_of, batch_tensors
 from fedblade.engines._recorder import record
 
 LEAST_STEPS = 4
@@ -34,20 +31,26 @@ class Recordings:
     """The recorded steps of a run."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._phases: dict[int, tuple[Phase, _Kinds]] = {}
 
-    def gradient(
-        self, clients: Clients, received: Received, work: Work, batch: Batch, model: LocalModel
-    ) -> StepGradient:
-        """The gradient of a step, by a program if there is one of a step of the same kind."""
-        step = Step(clients, received, work, batch, model)
-        leaves, key = step.tensors()
-        kind = self._kinds.get(key)
-        if kind is None:
-            if len(self._kinds) == MOST_KINDS:
-                return step.ordinary()
-            kind = self._kinds[key] = _Kind(work.phase)
-        return kind.gradient(step, leaves)
+    def gradients(self, steps: Steps) -> Callable[[Batch], StepGradient]:
+        """The gradient of each of these steps, by a program if there is one of a step of the same kind."""
+        phase = steps.work.phase
+        # With the phase, so that no other one gets its id.
+        _, kinds = self._phases.setdefault(id(phase), (phase, {}))
+        leaves, key = steps.tensors()
+        of_batch = kinds.setdefault(key, {})
+
+        def gradient(batch: Batch) -> StepGradient:
+            own, batch_key = batch_tensors(batch)
+            kind = of_batch.get(batch_key)
+            if kind is None:
+                if sum(map(len, kinds.values())) >= MOST_KINDS:
+                    return steps.gradient(batch)
+                kind = of_batch[batch_key] = _Kind()
+            return kind.gradient(steps, batch, [*leaves, *own])
+
+        return gradient
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,6 @@ class _Kind:
     is the program of any number of clients, made from two of the `programs`.
     """
 
-    phase: Phase
-    """Kept so that no other phase gets its id."""
     steps: int = 0
     changes: int = 0
     is_refused: bool = False
@@ -94,9 +95,9 @@ class _Kind:
     untested: dict[int, _Recorded | None] = field(default_factory=dict)
     trusted: dict[int, _Recorded] = field(default_factory=dict)
 
-    def gradient(self, step: Step, leaves: Sequence[Tensor]) -> StepGradient:
+    def gradient(self, steps: Steps, batch: Batch, leaves: Sequence[Tensor]) -> StepGradient:
         """The gradient of a step of this kind."""
-        clients = len(step.batch.indices)
+        clients = len(batch.indices)
         recorded = self.trusted.get(clients)
         if recorded is not None:
             outputs = recorded.run(clients, leaves)
@@ -105,8 +106,8 @@ class _Kind:
             self._forget()
         self.steps += 1
         if self.is_refused or self.steps < LEAST_STEPS:
-            return step.ordinary()
-        return self._learn(step, leaves, clients)
+            return steps.gradient(batch)
+        return self._learn(steps, batch, leaves)
 
     def _named(self, outputs: Sequence[Tensor]) -> StepGradient:
         remaining = iter(outputs)
@@ -121,17 +122,17 @@ class _Kind:
         for table in (self.programs, self.untested, self.trusted):
             table.clear()
 
-    def _learn(self, step: Step, leaves: Sequence[Tensor], clients: int) -> StepGradient:
+    def _learn(self, steps: Steps, batch: Batch, leaves: Sequence[Tensor]) -> StepGradient:
         """An ordinary step, and beside it, on copies, one that is recorded or compared."""
         if sum(leaf.nbytes for leaf in leaves) > MOST_BYTES:
             self.is_refused = True
-            return step.ordinary()
-        copies = [_copy(leaf) for leaf in leaves]
+            return steps.gradient(batch)
+        clients, copies = len(batch.indices), [_copy(leaf) for leaf in leaves]
         recorded = self.untested.get(clients, self.general)
         if recorded is None:
-            self._record(step, copies, clients)
-            return step.ordinary()
-        result = step.ordinary()
+            self._record(steps, batch, copies)
+            return steps.gradient(batch)
+        result = steps.gradient(batch)
         outputs = recorded.run(clients, copies)
         if outputs is not None and _same_bits([*outputs, *copies], [*_outputs(result), *leaves]):
             self.trusted[clients] = recorded
@@ -142,11 +143,12 @@ class _Kind:
             self.is_refused = True
         return result
 
-    def _record(self, step: Step, copies: Sequence[Tensor], clients: int) -> None:
+    def _record(self, steps: Steps, batch: Batch, copies: Sequence[Tensor]) -> None:
         """Record the step. Where two programs make one for any number of clients, no other is needed."""
 
         def work() -> list[Tensor]:
-            result = step.of(copies).ordinary()
+            leaves = iter(copies)
+            result = steps.of(leaves).gradient(batch_of(batch, leaves))
             self.names = (tuple(result.gradient), tuple(result.values), tuple(result.logs))
             return [leaf.detach() for leaf in _outputs(result)]
 
@@ -156,6 +158,7 @@ class _Kind:
             # Whatever the code of a term did: it has not been trusted, and the ordinary step will tell.
             self.is_refused = True
             return
+        clients = len(batch.indices)
         self.untested[clients] = _Recorded.of(program, len(copies))
         for others, known in self.programs.items() if self.general is None else ():
             joined = generalised(program, clients, known, others)
@@ -163,6 +166,10 @@ class _Kind:
                 self.general = self.untested[clients] = _Recorded.of(joined, len(copies))
                 break
         self.programs[clients] = program
+
+
+_Kinds = dict[Hashable, dict[Hashable, _Kind]]
+"""By what the clients and the server have, and by batch."""
 
 
 def _outputs(result: StepGradient) -> list[Tensor]:
