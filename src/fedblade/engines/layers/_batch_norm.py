@@ -116,9 +116,8 @@ class _MaskedNorm(torch.autograd.Function):
         ctx: Any, maps: Tensor, mask: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         real = mask.t().repeat_interleave(maps.shape[1] // len(mask), 1)
-        is_real = _like(real, maps)
         guess = maps[0].flatten(1).mean(1).nan_to_num() if maps.dim() > 2 else maps[0].nan_to_num()
-        centred = torch.where(is_real, maps - _like(guess[None], maps), 0.0)
+        centred = _where_real(maps - _like(guess[None], maps), real)
         count, mean, var = _moments(centred, real)
         inverse = (var + eps).rsqrt()
         scale = inverse if weight is None else inverse * weight
@@ -147,6 +146,15 @@ class _MaskedNorm(torch.autograd.Function):
         gradient.addcmul_(upstream, _like(scale[None], centred))
         wanted = ctx.needs_input_grad
         return gradient, None, along if wanted[2] else None, total if wanted[3] else None, None
+
+
+def _where_real(numbers: Tensor, real: Tensor) -> Tensor:
+    """The numbers of real samples in place, and 0 for padding, whatever it is.
+
+    With bits that are all 1 or all 0, because `torch.where` takes four times as long on a CPU.
+    """
+    bits = torch.int32 if numbers.dtype.itemsize == 4 else torch.int64
+    return numbers.view(bits).bitwise_and_(_like(-real.to(bits), numbers)).view(numbers.dtype)
 
 
 def _moments(centred: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:

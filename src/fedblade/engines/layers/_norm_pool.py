@@ -48,10 +48,11 @@ class NormPool(torch.autograd.Function):
         scale = inverse * weight
         largest, indices = torch.ops.aten.max_pool2d_with_indices(maps, kernel, kernel)
         outputs = torch.addcmul(_channels(bias - mean * scale), largest, _channels(scale))
-        # Outputs are not saved, because a later layer may change them in place.
-        passed = outputs > 0 if relu else None
-        ctx.save_for_backward(maps, largest, indices, passed, mean, inverse, scale)
         outputs = outputs.relu_() if relu else outputs
+        # 1 where the ReLU lets through. Outputs are not saved, because a later layer may change them in place.
+        passed = outputs.sign() if relu else None
+        ctx.save_for_backward(maps, largest, indices, passed, mean, inverse, scale)
+        ctx.kernel = kernel
         count = maps.numel() // maps.shape[1]
         unbiased = var * (count / max(count - 1, 1))
         ctx.mark_non_differentiable(mean, unbiased)
@@ -66,17 +67,12 @@ class NormPool(torch.autograd.Function):
         count = maps.numel() // maps.shape[1]
         factor = -scale * inverse * along / count
         constant = -scale * total / count - factor * mean
-        whole = torch.addcmul(_channels(constant), maps, _channels(factor)).contiguous(
-            memory_format=torch.channels_last
+        whole = torch.addcmul(_channels(constant), maps, _channels(factor))
+        # Windows do not overlap: every number but the largest ones gets an exact zero.
+        at_largest = torch.ops.aten.max_pool2d_with_indices_backward(
+            gradient * _channels(scale), maps, ctx.kernel, ctx.kernel, (0, 0), (1, 1), False, indices
         )
-        _pixels(whole).scatter_add_(1, _pixels(indices), _pixels(gradient * _channels(scale)))
-        return whole, along, total, None, None, None
-
-
-def _pixels(maps: Tensor) -> Tensor:
-    """Maps [batch, channels, height, width], with channels last in memory, as a view [batch, pixels, channels]."""
-    batch, channels = maps.shape[:2]
-    return maps.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).view(batch, -1, channels)
+        return whole.add_(at_largest), along, total, None, None, None
 
 
 def _channels(numbers: Tensor) -> Tensor:
