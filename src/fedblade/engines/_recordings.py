@@ -17,37 +17,39 @@ from fedblade.engines._program import Changed, Program, generalised
 from fedblade.engines._recorded_step import Steps, batch_of, batch_tensors
 from fedblade.engines._recorder import record
 
-LEAST_STEPS = 4
-"""Steps of a kind before one is recorded, which takes as long as a few steps."""
-MOST_KINDS = 64
-"""The largest number of kinds of steps in a run that are recorded."""
+LEAST_STEPS = 10
+"""Steps of a kind before one is recorded, which costs about what ten recorded steps save."""
+MOST_PROGRAMS = 64
+"""The largest number of programs that a run records."""
 MOST_BYTES = 2**26
 """Bytes of the tensors of a step that is recorded. Recording copies them, and in larger steps starting costs little."""
-MOST_CHANGES = 4
-"""How often a kind is recorded anew because a yes or no that Python reads has changed."""
+MOST_FAILURES = 4
+"""How often a kind is recorded anew, because a yes or no that Python reads has changed or bits are not the same."""
+
+
+@dataclass
+class _Room:
+    """How many programs may still be recorded."""
+
+    programs: int = field(default_factory=lambda: MOST_PROGRAMS)
 
 
 class Recordings:
     """The recorded steps of a run."""
 
     def __init__(self) -> None:
-        self._phases: dict[int, tuple[Phase, _Kinds]] = {}
+        self._kinds: dict[Hashable, tuple[Phase, dict[Hashable, _Kind]]] = {}
+        self._room = _Room()
 
     def gradients(self, steps: Steps) -> Callable[[Batch], StepGradient]:
         """The gradient of each of these steps, by a program if there is one of a step of the same kind."""
-        phase = steps.work.phase
-        # With the phase, so that no other one gets its id.
-        _, kinds = self._phases.setdefault(id(phase), (phase, {}))
-        leaves, key = steps.tensors()
-        of_batch = kinds.setdefault(key, {})
+        phase, (leaves, key) = steps.work.phase, steps.tensors()
+        # The phase is kept, so that no other one gets its id.
+        _, of_batch = self._kinds.setdefault((id(phase), key), (phase, {}))
 
         def gradient(batch: Batch) -> StepGradient:
             own, batch_key = batch_tensors(batch)
-            kind = of_batch.get(batch_key)
-            if kind is None:
-                if sum(map(len, kinds.values())) >= MOST_KINDS:
-                    return steps.gradient(batch)
-                kind = of_batch[batch_key] = _Kind()
+            kind = of_batch.get(batch_key) or of_batch.setdefault(batch_key, _Kind(self._room))
             return kind.gradient(steps, batch, [*leaves, *own])
 
         return gradient
@@ -77,6 +79,15 @@ class _Recorded:
                 leaves[number].copy_(leaf)
             return None
 
+    def gives(self, clients: int, leaves: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+        """Whether the outputs, and the inputs afterwards, are the expected ones bit for bit."""
+        try:
+            outputs = self.run(clients, leaves)
+        except Exception:
+            # Such as sizes that do not fit: the program of another number of clients is a guess.
+            return False
+        return outputs is not None and _same_bits([*outputs, *leaves], expected)
+
 
 @dataclass
 class _Kind:
@@ -86,8 +97,9 @@ class _Kind:
     is the program of any number of clients, made from two of the `programs`.
     """
 
+    room: _Room
     steps: int = 0
-    changes: int = 0
+    failures: int = 0
     is_refused: bool = False
     names: tuple[tuple[str, ...], ...] = ()
     programs: dict[int, Program] = field(default_factory=dict)
@@ -115,32 +127,33 @@ class _Kind:
         return StepGradient(gradient, values, logs)
 
     def _forget(self) -> None:
-        """Begin anew after a yes or no has changed; give up where it changes often."""
-        self.changes += 1
-        self.is_refused = self.changes > MOST_CHANGES
+        """Begin anew after a program has failed, as when a yes or no has changed; give up where it happens often."""
+        self.failures += 1
+        self.is_refused = self.failures > MOST_FAILURES
         self.general = None
         for table in (self.programs, self.untested, self.trusted):
             table.clear()
 
     def _learn(self, steps: Steps, batch: Batch, leaves: Sequence[Tensor]) -> StepGradient:
         """An ordinary step, and beside it, on copies, one that is recorded or compared."""
-        if sum(leaf.nbytes for leaf in leaves) > MOST_BYTES:
-            self.is_refused = True
-            return steps.gradient(batch)
-        clients, copies = len(batch.indices), [_copy(leaf) for leaf in leaves]
+        clients = len(batch.indices)
         recorded = self.untested.get(clients, self.general)
+        is_large = sum(leaf.nbytes for leaf in leaves) > MOST_BYTES
+        if is_large or (recorded is None and not self.room.programs):
+            self.is_refused = is_large
+            return steps.gradient(batch)
+        copies = [_copy(leaf) for leaf in leaves]
         if recorded is None:
             self._record(steps, batch, copies)
             return steps.gradient(batch)
         result = steps.gradient(batch)
-        outputs = recorded.run(clients, copies)
-        if outputs is not None and _same_bits([*outputs, *copies], [*_outputs(result), *leaves]):
+        if recorded.gives(clients, copies, [*_outputs(result), *leaves]):
             self.trusted[clients] = recorded
         elif recorded is self.general:
             # This number of clients gets a program of its own.
             self.untested[clients] = None
         else:
-            self.is_refused = True
+            self._forget()
         return result
 
     def _record(self, steps: Steps, batch: Batch, copies: Sequence[Tensor]) -> None:
@@ -152,6 +165,7 @@ class _Kind:
             self.names = (tuple(result.gradient), tuple(result.values), tuple(result.logs))
             return [leaf.detach() for leaf in _outputs(result)]
 
+        self.room.programs -= 1
         try:
             program = record(work, copies)
         except Exception:
@@ -166,10 +180,6 @@ class _Kind:
                 self.general = self.untested[clients] = _Recorded.of(joined, len(copies))
                 break
         self.programs[clients] = program
-
-
-_Kinds = dict[Hashable, dict[Hashable, _Kind]]
-"""By what the clients and the server have, and by batch."""
 
 
 def _outputs(result: StepGradient) -> list[Tensor]:
