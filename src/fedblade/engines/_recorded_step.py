@@ -30,8 +30,10 @@ class Steps:
 
     def tensors(self) -> tuple[list[Tensor], tuple[Any, ...]]:
         """All tensors, and what a program depends on but the number of clients."""
-        key: list[Any] = []
-        return [*_leaves(self._of_clients(), key, 1), *_leaves(self.received.server, key, 0)], tuple(key)
+        leaves, key = list[Tensor](), list[Any]()
+        _collect(self._of_clients(), leaves, key, 1)
+        _collect(self.received.server, leaves, key, 0)
+        return leaves, tuple(key)
 
     def of(self, leaves: Iterator[Tensor]) -> "Steps":
         """The same steps of other tensors. Nothing in them can read the round and the learning rate."""
@@ -55,10 +57,11 @@ class Steps:
 def batch_tensors(batch: Batch) -> tuple[list[Tensor], tuple[Any, ...]]:
     """The tensors of a batch, and what a program depends on.
 
-    They are parts of larger tables, with strides that differ from round to round.
+    They are parts of larger tables, with strides that differ from round to round. Contiguous tensors need no strides.
     """
-    key: list[Any] = []
-    return [leaf.contiguous() for leaf in _leaves(_table(batch), key, 1, strides=False)], tuple(key)
+    leaves, key = list[Tensor](), list[Any]()
+    _collect(_table(batch), leaves, key, 1)
+    return leaves, tuple(part if isinstance(part, str) else (part[0], part[2]) for part in key)
 
 
 def batch_of(batch: Batch, leaves: Iterator[Tensor]) -> Batch:
@@ -67,7 +70,8 @@ def batch_of(batch: Batch, leaves: Iterator[Tensor]) -> Batch:
 
 
 def _table(batch: Batch) -> dict[str, Any]:
-    table = {name: getattr(batch, name) for name in ("indices", "draws", "noise", "mask")}
+    parts = {name: getattr(batch, name) for name in ("indices", "draws", "noise", "mask")}
+    table = {name: None if part is None else part.contiguous() for name, part in parts.items()}
     return table if batch.then is None else {**table, "then": _table(batch.then)}
 
 
@@ -76,15 +80,15 @@ def _batch(table: dict[str, Any]) -> Batch:
     return Batch(table["indices"], table["draws"], table["noise"], then, table["mask"])
 
 
-def _leaves(value: Any, key: list[Any], axes: int, *, strides: bool = True) -> Iterator[Tensor]:
-    """The tensors of nested tables; names, shapes behind the client axes, strides and types are added to the key."""
+def _collect(value: Any, leaves: list[Tensor], key: list[Any], axes: int) -> None:
+    """Add the tensors of nested tables to `leaves`, and names, shapes behind the client axes and types to `key`."""
     if isinstance(value, Tensor):
-        key.append((value.shape[axes:], value.stride() if strides else None, value.dtype))
-        yield value
+        leaves.append(value)
+        key.append((value.shape[axes:], value.stride(), value.dtype))
     elif isinstance(value, dict):
         for name, part in value.items():
             key.append(name)
-            yield from _leaves(part, key, axes, strides=strides)
+            _collect(part, leaves, key, axes)
 
 
 def _with_leaves(value: Any, leaves: Iterator[Tensor]) -> Any:
