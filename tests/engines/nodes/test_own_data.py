@@ -165,7 +165,7 @@ def source(text):
         (broken(lambda x, y, xt, yt: (x, y - 9, xt, yt)), "labels lie outside of the run's classes"),
         (broken(lambda x, y, xt, yt: (x * np.nan, y, xt, yt)), "NaN or infinite"),
         (broken(lambda x, y, xt, yt: (x[:0], y[:0], xt, yt)), "no training samples"),
-        (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected inputs [n, …] and n labels"),
+        (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected one label for each input"),
         (broken(lambda x, y, xt, yt: (x, y.astype(float), xt, yt)), "one integer class per sample"),
         (source("gone.npz"), "'gone.npz' does not exist"),
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
