@@ -296,7 +296,7 @@ def test_inputs_and_labels_of_different_numbers_are_refused():
         ((x, y[:15]), r"inputs of shape \(20, 2\) and labels of shape \(15,\); expected one label for each input"),
         ((x[:15], y), "expected one label for each input"),
         ((x, y, x, y[:3]), r"test inputs of shape \(20, 2\) and test labels of shape \(3,\)"),
-        ((x, y, x), r"a tuple of 3; expected a name, arrays \(x, y\) or"),
+        ((x, y, x), r"tuple with 3 parts; expected a name, arrays \(x, y\) or"),
     ):
         with pytest.raises(Misconfigured, match=words):
             as_dataset(given)

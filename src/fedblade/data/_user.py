@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.words import plural
 from fedblade.data._dataset import Array, Dataset
 from fedblade.data._frames import read_frames
 from fedblade.data._hub_datasets import read_hub
@@ -48,7 +49,7 @@ def _torch_dataset(given: object, number: Callable[[Array, Array], Numbering]) -
     items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
     if len(items) != 2 or not all(hasattr(item, "__len__") and hasattr(item, "__getitem__") for item in items):
         raise Misconfigured(
-            f"dataset is {_form(given)}; expected a name, arrays (x, y) or (x, y, x_test, y_test), two torch datasets "
+            f"dataset is of type {_form(given)}; expected a name, arrays (x, y) or (x, y, x_test, y_test), two torch datasets "
             f"(train, test), a Hugging Face Dataset or DatasetDict, or a fedblade.data.Dataset."
         )
     train, test = (read_items(dataset) for dataset in items)
@@ -58,4 +59,4 @@ def _torch_dataset(given: object, number: Callable[[Array, Array], Numbering]) -
 
 def _form(given: object) -> str:
     name = type(given).__name__
-    return f"a {name} of {len(given)}" if isinstance(given, tuple | list) else f"a {name}"
+    return f"{name} with {plural(len(given), 'part')}" if isinstance(given, tuple | list) else name

@@ -171,7 +171,7 @@ def source(text):
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
         (source("json:samples"), "has no attribute 'samples'"),
         (source("samples"), "neither an .npz or"),
-        (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
+        (source("json:JSONDecoder"), "dataset is of type JSONDecoder"),
     ],
 )
 def test_mistakes_of_a_node_are_for_its_own_log_and_the_server_learns_that_it_made_one(
