@@ -49,8 +49,8 @@ def _torch_dataset(given: object, number: Callable[[Array, Array], Numbering]) -
     items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
     if len(items) != 2 or not all(hasattr(item, "__len__") and hasattr(item, "__getitem__") for item in items):
         raise Misconfigured(
-            f"dataset is of type {_form(given)}; expected a name, arrays (x, y) or (x, y, x_test, y_test), two torch datasets "
-            f"(train, test), a Hugging Face Dataset or DatasetDict, or a fedblade.data.Dataset."
+            f"dataset is of type {_form(given)}; expected a name, arrays (x, y) or (x, y, x_test, y_test), two torch "
+            f"datasets (train, test), a Hugging Face Dataset or DatasetDict, or a fedblade.data.Dataset."
         )
     train, test = (read_items(dataset) for dataset in items)
     x, x_test = (as_array("inputs", part.inputs) for part in (train, test))
