@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from fedblade.flower import _front, _front_limits, certificates
 from fedblade.flower._flwr_internals.signatures import is_signed
-from fedblade.flower._front import Front
+from fedblade.flower._front import Front, web_server
 from fedblade.flower._front_limits import Limits, listen
 
 
@@ -148,6 +148,24 @@ def test_a_body_that_does_not_arrive_ends_the_call(ask, monkeypatch):
     assert ask("POST", "/v1/fleet/push-object", content=stuck()).status_code == 408
 
 
+def served(app, call, **files):
+    """What a caller finds who is given the port of a served app."""
+
+    async def serve_and_call(listener):
+        server = uvicorn.Server(web_server(app, **files))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve([listener]))
+            try:
+                return await asyncio.to_thread(call, listener.getsockname()[1])
+            finally:
+                server.should_exit = True
+
+    (listener,) = listen("127.0.0.1", 0)
+    with listener:
+        listener.listen()
+        return asyncio.run(serve_and_call(listener))
+
+
 def test_a_call_that_is_refused_in_the_middle_of_its_body_gets_the_whole_answer():
     """A server that hangs up on bytes that it has not read has the caller's system forget the answer."""
 
@@ -161,20 +179,7 @@ def test_a_call_that_is_refused_in_the_middle_of_its_body_gets_the_whole_answer(
             caller.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: caller.recv(10_000), b""))
 
-    async def try_it(listener):
-        app = Front("http://127.0.0.1:9", None, lambda _: False).app()
-        server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_level="critical"))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(server.serve([listener]))
-            try:
-                return await asyncio.to_thread(call, listener.getsockname()[1])
-            finally:
-                server.should_exit = True
-
-    (listener,) = listen("127.0.0.1", 0)
-    with listener:
-        listener.listen()
-        answer = asyncio.run(try_it(listener))
+    answer = served(Front("http://127.0.0.1:9", None, lambda _: False).app(), call)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert answer.endswith(b"a call has at most 16777216 bytes\n")
 
@@ -247,3 +252,71 @@ def test_connections_that_never_begin_tls_count_for_the_limit_of_their_address(m
 
     assert asyncio.run(try_connections()) == [False, False, True, False]
     listener.close()
+
+
+def test_the_addresses_of_one_ipv6_network_are_one_caller(monkeypatch):
+    monkeypatch.setattr(_front_limits, "_LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(_front_limits, "_AT_ONCE", 1.0)
+
+    async def passed(*addresses):
+        limits, found = Limits(), []
+        for address in addresses:
+            async with limits.turn(address) as may_pass:
+                found.append(may_pass)
+        return found
+
+    assert asyncio.run(passed("2001:db8::1", "2001:db8::2:3", "2001:db8::4%eth0")) == [True, False, False]
+    assert asyncio.run(passed("2001:db8::1", "2001:db8:0:1::1", "10.0.0.1", "10.0.0.2")) == [True] * 4
+
+
+HELLO = b"POST / HTTP/1.1\r\nhost: front\r\ncontent-length: 0\r\n\r\n"
+
+
+async def friendly(scope, receive, send):
+    """Answers every request, and leaves the connection open."""
+    assert scope["type"] == "http"
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_request_that_comes_byte_by_byte_ends_the_connection(monkeypatch, before):
+    """The first of a connection, and one that comes after others."""
+    monkeypatch.setattr(_front, "_FIRST_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(_front, "_NEXT_REQUEST_SECONDS", 0.3)
+
+    def call(port):
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            for _ in range(before):
+                caller.sendall(HELLO)
+                assert caller.recv(10_000).startswith(b"HTTP/1.1 200 ")
+            for sent, byte in enumerate(HELLO):
+                with contextlib.suppress(ConnectionError):
+                    caller.sendall(bytes([byte]))
+                time.sleep(0.1)
+                if has_ended(caller):
+                    return sent
+        return len(HELLO)
+
+    assert 1 <= served(friendly, call) < 20
+
+
+def test_an_older_tls_than_the_newest_is_refused(tmp_path):
+    certificates.make_certificates(tmp_path / "certs")
+    files = {"ssl_certfile": tmp_path / "certs" / "server.crt", "ssl_keyfile": tmp_path / "certs" / "server.key"}
+
+    def version(newest):
+        def call(port):
+            context = ssl.create_default_context(cafile=tmp_path / "certs" / "ca.crt")
+            context.maximum_version = newest
+            plain = socket.create_connection(("127.0.0.1", port))
+            with plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as secure:
+                return secure.version()
+
+        return served(friendly, call, **{name: str(file) for name, file in files.items()})
+
+    assert version(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises(ExceptionGroup) as refused:
+        version(ssl.TLSVersion.TLSv1_2)
+    assert refused.group_contains(ssl.SSLError)
