@@ -124,7 +124,7 @@ def test_any_change_of_the_contents_changes_the_digest(part, what):
         ((X.astype(str), Y, X, Y), ["<U"]),
         ((X.astype(complex), Y, X, Y), ["complex128"]),
         ((PIXELS, Y, PIXELS / 255.0, Y), ["uint8", "float64"]),
-        (([[1.0], [1.0, 2.0]], [0, 1], [[1.0]], [0]), ["shape"]),
+        (([[1.0], [1.0, 2.0]], [0, 1], [[1.0]], [0]), ["x_train", "rows of 1 to 2 values"]),
     ],
     ids=["number", "three", "no-datasets", "float-labels", "2d-labels", "lengths", "1d", "negative", "one-class",
          "empty", "empty-test", "nan", "inf", "shapes", "objects", "text", "complex", "two-types", "ragged"],
