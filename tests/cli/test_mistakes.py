@@ -130,7 +130,7 @@ LABELS = np.arange(60) % 3
         ({"y_train": LABELS[:50]}, ["50 labels", "(60, 8)"]),
         ({"x_test": np.zeros((30, 9), dtype=np.float32)}, ["(8,)", "(9,)"]),
         ({"x_train": np.full((60, 8), np.nan, dtype=np.float32)}, ["NaN"]),
-        ({"x_train": np.full((60, 8), "a")}, ["x_train"]),
+        ({"x_train": np.full((60, 8), "a")}, ["training inputs", "<U1"]),
         ({"x_train": np.zeros((60, 8), dtype=np.uint8)}, ["uint8", "float32"]),
         ({"x_train": np.zeros((0, 8), dtype=np.float32), "y_train": LABELS[:0]}, ["no training samples"]),
     ],

@@ -124,6 +124,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         wait_for_status(app.path, folder)
         call("admit", "node/node.key.pub", "app", "--client", "0", cwd=folder)
         services.append(_service(folder, ["node", "node"]))
+        wait_for_status(app.path, folder)
         yield Deployment(folder, app, node, folder / "certs")
         for service in services:
             service.terminate()

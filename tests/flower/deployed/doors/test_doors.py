@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -43,11 +44,11 @@ import os
 import ssl
 import sys
 
-scheme, address, path, user = sys.argv[1:]
+scheme, address, path, user, *forwarded = sys.argv[1:]
 trust = {"context": ssl._create_unverified_context()} if scheme == "https" else {}
 connection = (http.client.HTTPSConnection if trust else http.client.HTTPConnection)(address, **trust)
 os.setuid(int(user))  # after the imports, because the other user may not read the files of this Python
-connection.request("POST", path)
+connection.request("POST", path, headers={"x-forwarded-for": each for each in forwarded})
 print(connection.getresponse().status)
 """
 
@@ -225,10 +226,27 @@ def test_tasks_are_for_those_who_know_the_secret(deployment, where):
 @pytest.mark.parametrize("where", ["coordinator", "node"])
 @pytest.mark.parametrize("path", ["/v1/control/list-runs", "/v1/runtime/acquire-task", "/docs"])
 def test_other_users_of_a_machine_are_kept_out(deployment, where, path):
+    assert asked_by_nobody(deployment, where, path) == "403\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("where", ["coordinator", "node"])
+def test_another_user_cannot_borrow_a_connection_of_the_own_user(deployment, where):
+    """Everybody can see which connections there are; Flower's web server believes a header that names one of them."""
+    _, _, address = own_address(deployment, where).partition("://")
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port))) as own:
+        forwarded = ":".join(map(str, own.getsockname()))
+        assert asked_by_nobody(deployment, where, "/v1/control/list-runs", forwarded) == "403\n"
+
+
+def asked_by_nobody(deployment: Deployment, where: str, path: str, *forwarded: str) -> str:
+    """The status that another user of the machine gets; `forwarded` is for whom this user says to speak."""
     scheme, _, address = own_address(deployment, where).partition("://")
-    command = [sys.executable, "-c", _ASK, scheme, address, path, str(NOBODY)]
+    command = [sys.executable, "-c", _ASK, scheme, address, path, str(NOBODY), *forwarded]
     asked = subprocess.run(command, capture_output=True, text=True)
-    assert asked.stdout == "403\n", asked.stderr
+    assert not asked.returncode, asked.stderr
+    return asked.stdout
 
 
 def own_address(deployment: Deployment, where: str) -> str:
