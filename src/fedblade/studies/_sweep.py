@@ -129,7 +129,10 @@ def _tested(run: PlannedRun) -> PlannedRun:
 def _combinations(axes: Sequence[Axis]) -> list[Values]:
     """Every combination of values, method by method; an axis of one method multiplies that method's trials only."""
     if not axes:
-        raise Misconfigured("nothing to sweep: expected at least one --grid key=v1,v2.")
+        raise Misconfigured(
+            "nothing to sweep: expected at least one --grid key=v1,v2 (in Python, grid={'key': [v1, v2]}), or --tune "
+            "(tune=True)."
+        )
     if any(axis.key in ("seed", "seeds") for axis in axes):
         raise Misconfigured("seeds are no axis: every trial runs with every seed. Use --seeds 5,6.")
     named = [axis for axis in axes if axis.key in name_keys("method")]
