@@ -250,6 +250,7 @@ def test_names_may_be_given_without_brackets(given, names):
         ({"stop": 1}, "'stop': it is a section. Its keys are stop.max_seconds and stop.patience."),
         ({"optimizer": {"lr": 0.1}}, "'optimizer': it is a section. Its keys are optimizer.name, optimizer.lr,"),
         ({"lerning_rate": 1}, "Did you mean 'learning_rate' (optimizer.lr)?"),
+        ({"method": "fedavg", "gama_pba": 1}, "no knobs. 'gamma_pba' is a knob of method fedblade. `fedblade list"),
         ({"gpu": True}, "unknown key 'gpu': give device=cuda"),
         ({"seeds": [1, 2]}, "unknown key 'seeds': a run has one seed; `fedblade compare`"),
         ({"method": "+feddecorr"}, "has an empty or a repeated part"),
