@@ -1,7 +1,7 @@
 """What a node's operator allows to run: the configuration of the pinned app, and files of own parts by their digests.
 
 The configuration of a run arrives with every request. A node uses it only if it equals the configuration in the pinned
-app, which the operator could read before pinning it. If the configuration names own code, the code is the operator's
+app, which the operator could read before pinning it; the choice of cohorts is in no request. If the configuration names own code, the code is the operator's
 copy, in the node's folder, and its digest must be in the node's settings. Code never travels to a node.
 """
 
@@ -34,6 +34,8 @@ class Approval:
     def __init__(self, fab: bytes, folder: NodeFolder, allow: Collection[str]) -> None:
         with zipfile.ZipFile(io.BytesIO(fab)) as app:  # these are the bytes that the operator has pinned
             tables = tomllib.loads(app.read(CONFIG).decode())
+        # Requests do not say how cohorts are chosen: the coordinator chooses alone, and its code for it runs there.
+        tables.pop("participation", None)
         self._references = set(_references(tables))
         for reference in sorted(self._references):
             _check_reference(reference, folder, allow)
