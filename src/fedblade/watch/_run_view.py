@@ -197,5 +197,6 @@ def _took_part(run: RunRecord) -> str:
     federation = run.config.get("federation")
     population = federation.get("num_clients") if isinstance(federation, Mapping) else None
     of_all = f" of {population}" if isinstance(population, int) else ""
-    often = f"{min(times)} to {max(times)} rounds" if min(times) < max(times) else plural(times[0], "round")
-    return f" · {len(times)}{of_all} clients took part, {often} each"
+    # Short enough for 80 columns: byte counts of three digits, and hundreds of clients.
+    often = f"{min(times)}–{max(times)} times" if min(times) < max(times) else plural(times[0], "time")
+    return f" · {len(times)}{of_all} clients took part {often}"
