@@ -31,8 +31,8 @@ _READING = (
 )
 _LOCAL_READING = (
     "Solid: the averaged model. Dotted: the model of one client of that round right after its local training, "
-    "on the same test samples. Where the dotted line lies above, averaging has flattened directions the client had; "
-    "where both drop alike, the client's model had collapsed already. {}"
+    "on the same test samples. Where the dotted line lies above, averaging has weakened directions that the client's "
+    "model used; where both drop alike, the client's model had collapsed already. {}"
 )
 
 

@@ -143,7 +143,7 @@ def _certainty(best: ComparisonRow, next_best: ComparisonRow) -> str:
     if found is None:
         few = len(best.seeds) == 1
         what = "One seed cannot tell" if few else "They share too few seeds to tell"
-        return f"{what} whether this would hold for another."
+        return f"{what} whether this would hold for other seeds."
     over = f"{signed(found.low)} to {signed(found.high)} points over {plural(found.seeds, 'seed')}"
     if found.settled:
         return f"The 95 % interval of the difference is {over}."
