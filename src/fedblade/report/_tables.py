@@ -46,7 +46,9 @@ def runs(shown: Selection, threshold: float) -> Section:
         for index, group in enumerate(groups)
         for run in group.runs
     ]
-    note = "The best round is chosen by looking at test data, so it is too good for every method; compare by other columns."
+    note = (
+        "The best round is chosen by looking at test data, so it looks too good; compare methods by the other columns."
+    )
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {CALIBRATED_NOTE}; {over_last_rounds(counts)} and the best one are before it."
     if any(run.claimed for group in groups for run in group.runs):
