@@ -260,6 +260,15 @@ def own_address(deployment: Deployment, where: str) -> str:
 
 
 def test_the_pinned_app_runs_and_nothing_else_has_run(deployment):
-    """The last test: planted modules in the folders of all processes have not run either."""
+    """After all attacks: planted modules in the folders of all processes have not run either."""
     assert call("run", "app", "--out", "run", "--quiet", cwd=deployment.folder) == "run\n"
     assert deployment.marks == []
+
+
+def test_what_services_write_is_for_their_user_alone(deployment):
+    """They were started with the usual umask, which lets everybody read."""
+    state, run, node = deployment.app.local, deployment.folder / "run", deployment.node
+    assert (run / "partition.json").is_file()  # of the test before, with exact class counts
+    written = [state, *state.glob("state.db*"), *state.glob("logs/*"), run, *run.rglob("*"), node.path]
+    written += [node.logs, *node.logs.iterdir(), node.states, *node.states.rglob("*")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
