@@ -106,12 +106,12 @@ def test_any_change_of_the_contents_changes_the_digest(part, what):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (5, ["int", "four arrays"]),
-        ((X, Y, X), ["tuple", "four arrays"]),
+        (5, ["type int;", "arrays (x, y) or (x, y, x_test, y_test)"]),
+        ((X, Y, X), ["tuple with 3 parts", "arrays (x, y) or (x, y, x_test, y_test)"]),
         ((1, 2), ["torch datasets"]),
         ((X, Y.astype(float), X, Y), ["float64", "integer"]),
         ((X, Y[:, None], X, Y), ["(12, 1)", "one integer class"]),
-        ((X, Y[:-1], X, Y), ["(12, 5)", "11 labels"]),
+        ((X, Y[:-1], X, Y), ["(12, 5)", "(11,)", "one label for each input"]),
         ((Y, Y, Y, Y), ["(12,)"]),
         ((X, Y - 1, X, Y), ["-1 to 2", "0 to 3"]),
         ((X, Y * 0, X, Y * 0), ["one class"]),

@@ -116,7 +116,7 @@ def test_many_methods_are_summed_up_by_the_lowest_and_the_highest(make_run, grou
 
     said = latest_sentence(groups(), "x", ".0f")
 
-    assert said == "At the last round measured: from 0 (m0) to 5 (m5)."
+    assert said == "At the last round measured: lowest 0 with m0, highest 5 with m5."
 
 
 def test_the_share_of_directions_comes_from_the_whole_spectrum(make_run, page):
@@ -456,7 +456,8 @@ def test_counters_that_are_not_zero_are_listed(make_run, page):
 
     html = page()
 
-    found = dict(re.findall(r'<th scope="row">([\w ]+, (?:last round|all rounds))</th>(.*?)</tr>', html))
+    name = r"([\w ]+, (?:last round|all rounds))"
+    found = dict(re.findall(rf'<th scope="row"><span class="plain">{name}</span></th>(.*?)</tr>', html))
     assert found == {
         "dead features, last round": '<td class="n">750<small>at most 800</small></td><td class="n">0</td>',
         "idle clients, last round": '<td class="n">2.5<small>at most 5</small></td><td class="n">0</td>',

@@ -119,7 +119,9 @@ def _sentence(groups: Sequence[Group], series: Sequence[Series | None], number_f
     if len(printed) <= MOST_NAMED:
         return f"{when}{mean}: {listing([f'{label} {text}' for label, text, _ in printed])}."
     low, high = min(printed, key=lambda entry: entry[2]), max(printed, key=lambda entry: entry[2])
-    return f"{when}{mean}: from {low[1]} ({low[0]}) to {high[1]} ({high[0]})."
+    if low[1] == high[1]:
+        return f"{when}{mean}: {low[1]} for all {len(printed)}."
+    return f"{when}{mean}: lowest {low[1]} with {low[0]}, highest {high[1]} with {high[0]}."
 
 
 def _printed(value: float, number_format: str) -> str:

@@ -12,6 +12,8 @@ from fedblade.data._own_samples import OwnSamples
 
 _SHOWN = 200
 """Characters of a fact that an error shows."""
+_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers", "b": "truth values"}
+"""Kinds of labels by the kind of the array; all others are names."""
 _FRACTIONS, _BYTES = 1.0, 16.0
 """Pictures up to the first number and pictures from the second on have another scale."""
 
@@ -59,7 +61,7 @@ def check_datasets(clients: Mapping[str, Dataset]) -> None:
 def _kind_of_labels(samples: OwnSamples) -> str:
     if samples.class_names is not None:
         return f"numbers of the classes {listing(samples.class_names)}"
-    return "numbers" if samples.y.dtype.kind in "biuf" else "names"
+    return _KINDS.get(samples.y.dtype.kind, "names")
 
 
 def _array(given: Any) -> Array:

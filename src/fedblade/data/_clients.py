@@ -96,8 +96,10 @@ def _note_on_tests(without: Sequence[str]) -> tuple[str, ...]:
 
 
 def _join_arrays(clients: Mapping[str, OwnSamples], seed: int) -> tuple[Dataset, Sizes]:
-    parts = encoded([hold_out_test(samples, (seed, k)) for k, samples in enumerate(clients.values())])
-    check_arrays(dict(zip(clients, parts, strict=True)))
+    held_out = {name: hold_out_test(samples, (seed, k)) for k, (name, samples) in enumerate(clients.items())}
+    by_name = encoded(held_out)
+    check_arrays(by_name)
+    parts = list(by_name.values())
     x, y, x_test, y_test = (
         np.concatenate(cast("Any", column))
         for column in zip(*((part.x, part.y, part.x_test, part.y_test) for part in parts), strict=True)
