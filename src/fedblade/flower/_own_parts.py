@@ -1,8 +1,9 @@
 """What a node's operator allows to run: the configuration of the pinned app, and files of own parts by their digests.
 
 The configuration of a run arrives with every request. A node uses it only if it equals the configuration in the pinned
-app, which the operator could read before pinning it; the choice of cohorts is in no request. If the configuration names own code, the code is the operator's
-copy, in the node's folder, and its digest must be in the node's settings. Code never travels to a node.
+app, which the operator could read before pinning it; the choice of cohorts is in no request. If the configuration names
+own code, the code is the operator's copy, in the node's folder, and its digest must be in the node's settings. Code
+never travels to a node.
 """
 
 import importlib.machinery

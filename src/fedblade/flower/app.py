@@ -17,7 +17,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.flower.app_folder import CONFIG, find_app
 
 TABLE = "flower"
-"""Table of an app's configuration with the terms of the deployment."""
+"""Table of an app's configuration with the settings of the deployment."""
 ENGINE = "flower"
 """The name of the engine in summaries."""
 

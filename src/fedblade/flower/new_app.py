@@ -59,9 +59,10 @@ __all__ = ["app"]
 _README = """\
 # {method} with Flower
 
-`fedblade.toml` describes the run ({clients} clients, {rounds} rounds); its table `[flower]` has the terms of the
-deployment. Do not change the other files. Your own files that the run needs (a method, a model) are in `{parts}`.
-Modules that they import must be installed everywhere, or be put into `{parts}` and be imported as `{parts}.NAME`.
+`fedblade.toml` describes the run ({clients} clients, {rounds} rounds); its table `[flower]` has the settings
+of the deployment. Do not change the other files. Your own files that the run needs (a method, a model) are in
+`{parts}`. Modules that they import must be installed everywhere, or be put into `{parts}` and be imported as
+`{parts}.NAME`.
 
 ## Try it on this machine
 

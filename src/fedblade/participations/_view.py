@@ -17,7 +17,8 @@ AskLosses = Callable[[Ints], Floats]
 
 def _no_losses(clients: Ints) -> Floats:
     raise Misconfigured(
-        f"the losses of {len(clients)} clients are asked for where nothing has been trained yet, such as for a plan."
+        f"a participation asks for the losses of {len(clients)} clients, and this view has no model that gives them. "
+        f"Give the view a function as ask_losses."
     )
 
 

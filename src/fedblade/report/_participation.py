@@ -16,7 +16,7 @@ _SUMMARY = ("runs", "clients that took part", "rounds of a client: fewest", "med
 _UNSEEN = ("runs", "clients never seen", "clients that trained", "gap")
 _KEYS = ("unseen_clients_accuracy", "trained_clients_accuracy", "unseen_gap")
 _NOTE = (
-    "Runs of one seed have the same cohorts unless the choice of clients looks at losses. Clients that were never "
+    "Runs of one seed have the same cohorts unless clients are chosen by their losses. Clients that were never "
     "chosen count as 0 rounds. An answer is missing where a client was chosen and its update was not added."
 )
 _UNSEEN_NOTE = (

@@ -26,10 +26,12 @@ from fedblade.results import (
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 _HEADINGS = ("method", "compared with", "difference, points", "95 % interval", "seeds in common")
 _PAIRED = (
-    "Runs with the same seed share their split, their start and their cohorts, so methods are compared seed by seed. "
+    "Runs with the same seed have the same split, initial weights and cohorts, so methods are compared seed by seed. "
     "The difference is the mean of these differences in accuracy, and its interval is Student's t interval. Where the "
-    "interval leaves out 0, the difference is larger than what another choice of seeds would explain. Each interval is "
-    "for one pair: of twenty pairs without a difference, about one leaves out 0 by chance."
+    "interval leaves out 0, the difference is larger than what another choice of seeds would explain. Two seeds give "
+    "a very wide interval, five a useful one. Each interval is for one pair: of twenty pairs without a difference, "
+    "about one leaves out 0 by chance. The best method was chosen by the same numbers, so that its lead looks a little "
+    "larger than it is."
 )
 
 

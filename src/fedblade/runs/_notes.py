@@ -73,6 +73,8 @@ def end_notes(summary: Mapping[str, Any]) -> list[str]:
     """Say why a run has ended before its last round; nothing if it has not."""
     if summary["status"] == "interrupted":
         done = plural(summary["rounds"], "round")
-        return [f"interrupted: the result has the {done} that were complete. Nothing was written, so it cannot go on."]
+        return [
+            f"interrupted: the result has the {done} that were complete. Nothing was written, so the run cannot go on."
+        ]
     stopped = summary.get(STOPPED)
     return [] if stopped is None else [f"{stopped['text']}."]

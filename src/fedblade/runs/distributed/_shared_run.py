@@ -53,7 +53,7 @@ def refuse_ranks() -> None:
     """Refuse to do the work of one process in every process that torchrun started."""
     if launched():
         raise Unsupported(
-            "torchrun shares out single runs: `fedblade run` and fedblade.run. Start compare, sweep, reproduce and "
+            "torchrun is for single runs: `fedblade run` and fedblade.run. Start compare, sweep, reproduce and "
             "everything else without torchrun."
         )
 
