@@ -70,11 +70,11 @@ def _references(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from (part for part in value.split("+") if ":" in part)
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _references(each)
+        for item in value.values():
+            yield from _references(item)
     elif isinstance(value, Sequence):
-        for each in value:
-            yield from _references(each)
+        for item in value:
+            yield from _references(item)
 
 
 def _check_reference(reference: str, folder: NodeFolder, allow: Collection[str]) -> None:

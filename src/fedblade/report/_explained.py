@@ -105,7 +105,8 @@ def _drift(shown: Selection) -> list[Block]:
     return _section_pictures(shown, "drift", "More about clients' models")
 
 
-def _served(shown: Selection) -> list[Block]:
+def _by_class_and_client(shown: Selection) -> list[Block]:
+    """Accuracy by class and by client, calibration, and confusions."""
     groups = shown.groups
     pictures = [
         charts.class_chart(groups),
@@ -215,6 +216,6 @@ QUESTIONS = (
         ("classes", "calibration"),
         "A good mean accuracy can hide poor ones: a model may be useless for a class that few clients have, or for a "
         "client whose labels are rare.",
-        _served,
+        _by_class_and_client,
     ),
 )

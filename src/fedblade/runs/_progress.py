@@ -181,7 +181,7 @@ def run_listener(
     with contextlib.ExitStack() as inside:
         shown = inside.enter_context(_shown(progress, label)) if speaks else None
         otherwise = NoteLogger() if speaks else RunListener()
-        listeners = [each for each in (shown, listener) if each is not None] or [otherwise]
+        listeners = [candidate for candidate in (shown, listener) if candidate is not None] or [otherwise]
         yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
 
 

@@ -49,9 +49,9 @@ class FilesOfRanks:
         """All ranks: go on from the checkpoint of a round with exactly these files."""
         failed: Exception | None = None
         prefix = self._prefix
-        mine = {name.removeprefix(prefix): digest for name, digest in contents.items() if name.startswith(prefix)}
+        digests = {name.removeprefix(prefix): digest for name, digest in contents.items() if name.startswith(prefix)}
         try:
-            self._store.check(round_, mine)
+            self._store.check(round_, digests)
         except Exception as error:
             failed = error
         everyone = self._ranks.gather(describe_error(failed) if failed else {})
