@@ -47,7 +47,8 @@ def test_a_call_counts_if_a_known_key_signed_it_just_now():
     assert not is_signed(headers(other), known)
     assert not is_signed(headers(key, signer=other), known)
     assert not is_signed(headers(key, now - datetime.timedelta(hours=1)), known)
-    assert not is_signed(headers(key, now + datetime.timedelta(hours=1)), known)
+    assert is_signed(headers(key, now + datetime.timedelta(seconds=40)), known)
+    assert not is_signed(headers(key, now + datetime.timedelta(seconds=80)), known)
     assert not is_signed({}, known)
     for name, value in (("flwr-public-key", "%"), ("flwr-signature", "AAAA"), ("flwr-timestamp", "yesterday")):
         assert not is_signed(headers(key) | {name: value}, known)

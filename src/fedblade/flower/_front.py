@@ -48,7 +48,7 @@ _FIRST_REQUEST_SECONDS, _NEXT_REQUEST_SECONDS = 20.0, 5
 """How long a connection may take until the headers of a request have arrived."""
 
 
-_NO_KEY = "the call is not signed with a key that the coordinator has admitted, or the clocks differ by minutes"
+_NO_KEY = "the call is not signed with a key that the coordinator has admitted, or the clocks differ by a minute"
 
 
 class _TooLarge(Exception):

@@ -143,7 +143,9 @@ def _plant(folder: Path, marks: Path) -> None:
 def _service(folder: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     command = [str(Path(sys.executable).parent / "fedblade"), "flower", *arguments]
     with (folder / f"{arguments[0]}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, env=_environment(), stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=folder, env=_environment(), stdout=log, stderr=subprocess.STDOUT, umask=0o022
+        )
 
 
 def _environment() -> dict[str, str]:

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -22,7 +24,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from flwr.supernode import node_auth_http_interceptor
 
 from fedblade.engines.nodes import Request, SizeLimit, own_protocol
 from fedblade.flower import _processes
@@ -53,17 +55,16 @@ print(connection.getresponse().status)
 """
 
 
-def signed(key: ec.EllipticCurvePrivateKey) -> Mapping[str, str]:
-    """The headers by which the owner of a key signs a call."""
-
-    class _Context:
-        request = httpx.Request("POST", "https://nowhere")
-
-    NodeAuthHttpInterceptor(key, key.public_key()).intercept(_Context(), lambda _: None)  # type: ignore[arg-type, return-value]
-    return {name: value for name, value in _Context.request.headers.items() if name.startswith("flwr-")} | {
-        TIMESTAMP_HEADER: _Context.request.headers[TIMESTAMP_HEADER],
-        "content-type": "application/protobuf",
-    }
+def signed(key: ec.EllipticCurvePrivateKey, ahead: float = 0) -> Mapping[str, str]:
+    """The headers by which the owner of a key signs a call, by a clock that is some seconds ahead."""
+    sent = httpx.Request("POST", "https://nowhere")
+    with pytest.MonkeyPatch.context() as patched:
+        time = datetime.now(UTC) + timedelta(seconds=ahead)
+        patched.setattr(node_auth_http_interceptor, "now", lambda: time)
+        signer = node_auth_http_interceptor.NodeAuthHttpInterceptor(key, key.public_key())
+        signer.intercept(SimpleNamespace(request=sent), lambda _: None)  # type: ignore[arg-type, return-value]
+    own = {name: value for name, value in sent.headers.items() if name.startswith("flwr-")}
+    return own | {TIMESTAMP_HEADER: sent.headers[TIMESTAMP_HEADER], "content-type": "application/protobuf"}
 
 
 def node_key(deployment: Deployment) -> ec.EllipticCurvePrivateKey:
@@ -166,6 +167,8 @@ def test_only_a_node_s_own_key_opens_its_messages(deployment, front):
     assert front.post(path, content=own, headers=forged).status_code == 401
     assert front.post(path, content=other, headers=signed(key)).status_code == 401
     assert front.post(path, content=own, headers=signed(key)).status_code == 200
+    assert front.post(path, content=own, headers=signed(key, ahead=40)).status_code == 200
+    assert front.post(path, content=own, headers=signed(key, ahead=80)).status_code == 401
     assert front.post(path, content=bytes(17 * 2**20), headers=signed(key)).status_code == 413
     in_another_name = [Message(metadata=Metadata(src_node_id=admitted + 1))]
     push = PushMessagesRequest(node=Node(node_id=admitted), messages_list=in_another_name).SerializeToString()
@@ -257,6 +260,15 @@ def own_address(deployment: Deployment, where: str) -> str:
 
 
 def test_the_pinned_app_runs_and_nothing_else_has_run(deployment):
-    """The last test: planted modules in the folders of all processes have not run either."""
+    """After all attacks: planted modules in the folders of all processes have not run either."""
     assert call("run", "app", "--out", "run", "--quiet", cwd=deployment.folder) == "run\n"
     assert deployment.marks == []
+
+
+def test_what_services_write_is_for_their_user_alone(deployment):
+    """They were started with the usual umask, which lets everybody read."""
+    state, run, node = deployment.app.local, deployment.folder / "run", deployment.node
+    assert (run / "partition.json").is_file()  # of the test before, with exact class counts
+    written = [state, *state.glob("state.db*"), *state.glob("logs/*"), run, *run.rglob("*"), node.path]
+    written += [node.logs, *node.logs.iterdir(), node.states, *node.states.rglob("*")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
