@@ -14,7 +14,10 @@ from fedblade.core.registry import methods
 from support.for_every import for_every
 
 NAMES = [*methods.names(), "fedavg+feddecorr", "fedetf-ft"]
-HEADINGS = ("Knobs", "Terms", "Training", "What travels", "State", "Personal models", "Secure sums", "Engines")
+HEADINGS = (
+    *("Knobs", "Search space", "Terms", "Training", "What travels"),
+    *("State", "Personal models", "Secure sums", "Engines"),
+)
 
 shown = cache(make_card)
 

@@ -18,6 +18,11 @@ from fedblade.core.errors import Misconfigured, nearest
 M = TypeVar("M", bound=BaseModel)
 _MOST_EXACT = 2**53
 """Up to here every whole number is a float of its own."""
+_IN_A_FILE = {
+    "a valid array": "a list, such as [64, 32]",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+}
 
 
 def check_keys(path: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
@@ -39,6 +44,7 @@ def unknown_knob(key: str, method: str, knobs: Iterable[str]) -> str:
 def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
     """Check a table against a `model`. Types are strict: a string is not a number, and true is not 1."""
     check_keys(path, table, model.model_fields)
+    _refuse_objects(table, path)
     complete = {key: _with_defaults(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
     try:
         try:
@@ -51,6 +57,18 @@ def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
 
 def _checked(model: type[M], table: Mapping[str, Any]) -> M:
     return model.model_validate_json(json.dumps(plain(table)), strict=True)
+
+
+def _refuse_objects(table: Mapping[str, Any], path: str) -> None:
+    """Refuse values that no configuration file can hold, such as a tensor."""
+    for key, value in table.items():
+        try:
+            json.dumps(plain(value))
+        except (TypeError, ValueError) as error:
+            raise Misconfigured(
+                f"{path}.{key}".lstrip(".") + f" is an object of type {type(value).__name__}; expected what a "
+                f"configuration file can hold: a number, a text, true or false, or a list."
+            ) from error
 
 
 def _with_whole_numbers(error: ValidationError, table: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,11 +128,17 @@ def _explain(error: ValidationError, path: str, table: Mapping[str, Any]) -> str
     cause = same[0].get("ctx", {}).get("error")
     if isinstance(cause, Misconfigured):
         return str(cause)
-    expected = [problem["msg"].removeprefix("Input should be ").rstrip(".") for problem in same]
+    expected = [_expected(problem["msg"]) for problem in same]
     value: Any = table
     for key in keys:
         value = value[key]
     return f"{where} = {literal(plain(value))} is not allowed; expected {' or '.join(dict.fromkeys(expected))}."
+
+
+def _expected(message: str) -> str:
+    """What pydantic expects, in the words of a configuration file."""
+    expected = message.removeprefix("Input should be ").rstrip(".")
+    return _IN_A_FILE.get(expected, expected)
 
 
 def _written_keys(location: tuple[int | str, ...], table: Any) -> tuple[str, ...]:
