@@ -106,9 +106,10 @@ def _lines(program: Program, names: Mapping[Callable[..., Any], str], space: dic
             yield f"{made}{',' if call.is_list else ''} = {text}"
         else:
             yield text
-        done = [each.name for each in _touched(call) if last[each] == number and each not in program.outputs]
-        if dead := [name for name in done if name.startswith("r")]:
-            yield f"{' = '.join(dead)} = None"
+        done = [register for register in _touched(call) if last[register] == number]
+        dead = sorted(register.name for register in done if register not in program.outputs)
+        if results := [name for name in dead if name.startswith("r")]:
+            yield f"{' = '.join(results)} = None"
 
 
 def _touched(call: Call) -> set[Register]:

@@ -135,7 +135,7 @@ def _refuse(func: Any, args: tuple[Any, ...]) -> None:
     if torch.Tag.nondeterministic_seeded in func.tags:
         raise Unrecordable(f"{func} draws random numbers")
     by_number = func is not _ATEN.index.Tensor or any(
-        each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
+        index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
     )
     if torch.Tag.dynamic_output_shape in func.tags and by_number:
         raise Unrecordable(f"the size of the result of {func} depends on numbers")
