@@ -162,7 +162,7 @@ def test_with_one_seed_no_interval_is_given(make_run, report):
 
     page = report()
 
-    assert "One seed cannot tell whether this would hold for another." in page.text
+    assert "One seed cannot tell whether this would hold for other seeds." in page.text
     assert "How sure is the order?" not in page.text
 
 

@@ -346,7 +346,7 @@ def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, 
     assert all(means in said[name] for name in (*of_model, "by-class", "ece", "per-second"))
     assert "Left out: local. They have no global model" in said["by-client"]
     expected = (
-        "local has no global model; shown for it is what each client can expect of its personal model's accuracies"
+        "local has no global model; shown for it is the accuracy that a client can expect, from its personal model's"
     )
     assert all(expected in said[name] for name in ("worst-decile-accuracy", "client-accuracy-mean"))
     assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))
@@ -406,7 +406,7 @@ def test_bins_with_few_answers_are_left_out_and_counted(make_run, groups):
     picture = reliability_chart(groups())
 
     assert data_of(picture)["x"] == [70, 90]
-    assert "Where fewer than 20 answers were gathered there is too little to go by" in picture.reading
+    assert "Groups of fewer than 20 answers say too little and are not drawn" in picture.reading
     assert "(at most 1.0 % of a method's answers)" in picture.reading
 
 

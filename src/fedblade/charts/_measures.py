@@ -33,7 +33,7 @@ _ANSWERS = {
 
 The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
 """
-_EXPECTED = "what each client can expect of its personal model's accuracies by class"
+_EXPECTED = "the accuracy that a client can expect, from its personal model's accuracy of each class"
 _PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
 """Captions for methods without a global model; the default is the mean over personal models."""
 

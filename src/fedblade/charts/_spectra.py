@@ -31,8 +31,8 @@ _READING = (
 )
 _LOCAL_READING = (
     "Solid: the averaged model. Dotted: the model of one client of that round right after its local training, "
-    "on the same test samples. Where the dotted line lies above, averaging has flattened directions the client had; "
-    "where both drop alike, the client's model had collapsed already. {}"
+    "on the same test samples. Where the dotted line lies above, averaging has weakened directions that the client's "
+    "model used; where both drop alike, the client's model had collapsed already. {}"
 )
 
 
@@ -47,7 +47,7 @@ class Spectra:
 
 
 def spectra(groups: Sequence[Group], most_rounds: int = 20) -> Spectra | None:
-    """The spectra at so many rounds, or None where no run has stored one."""
+    """The spectra of at most `most_rounds` rounds, or None where no run has stored one."""
     whole = snapshots(groups, _GLOBAL, most=most_rounds)
     if whole is None:
         return None

@@ -46,7 +46,10 @@ def _splits(given: Mapping[str, Any]) -> OwnSamples:
 
 def _with_test(train: OwnSamples, test: OwnSamples) -> OwnSamples:
     if train.class_names != test.class_names:
-        raise Misconfigured("training and test labels have different names of classes; expected the same. Cast one.")
+        raise Misconfigured(
+            "training and test labels have different names of classes; expected the same. Cast the labels of one part "
+            "to the classes of the other."
+        )
     return replace(train, x_test=test.x, y_test=test.y)
 
 

@@ -35,7 +35,7 @@ def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
         state = "is a file" if folder.exists() else "does not exist"
         raise Misconfigured(f"dataset.path '{path}' {state}; expected a folder with {_EXPECTED}.")
     found: dict[str, tuple[Path, Path | None]] = {}
-    for entry in sorted(folder.iterdir(), key=lambda each: (each.name if each.is_dir() else each.stem, each.name)):
+    for entry in sorted(folder.iterdir(), key=lambda path: (path.name if path.is_dir() else path.stem, path.name)):
         if entry.name.startswith("."):
             continue
         name = entry.name if entry.is_dir() else entry.stem
@@ -65,8 +65,8 @@ def _parts_in(folder: Path) -> tuple[Path, Path | None]:
     parts = {entry.stem: _checked(folder, entry) for entry in folder.iterdir() if not entry.name.startswith(".")}
     others = sorted(parts.keys() - {"train", "test"})
     if "train" not in parts or others:
-        told = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
-        raise Misconfigured(f"'{folder}' {told}; expected {_EXPECTED}. Rename the file.")
+        fault = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
+        raise Misconfigured(f"'{folder}' {fault}; expected {_EXPECTED}. Rename the file.")
     return parts["train"], parts.get("test")
 
 

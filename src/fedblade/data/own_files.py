@@ -84,8 +84,8 @@ def with_test(samples: OwnSamples, test: OwnSamples) -> OwnSamples:
     """Samples whose test part is what another file holds for training."""
     if samples.x_test is not None or test.x_test is not None:
         raise Misconfigured(
-            f"{samples.source}: the file has test samples of its own, or the test file has; expected one place. Leave "
-            f"the test file out (dataset.test_path), or give files without x_test."
+            f"{samples.source}: there is a test file, and one of the two files has test samples besides (x_test); "
+            f"expected one place. Leave the test file out (dataset.test_path), or give files without x_test."
         )
     return replace(samples, x_test=test.x, y_test=test.y, notes=(*samples.notes, *test.notes))
 
@@ -126,7 +126,10 @@ def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
     """The samples of one client, encoded."""
     parts = samples.x, samples.x_test
     if not all(isinstance(part, Table) for part in parts):
-        raise Misconfigured("training samples are a table and test samples are not; expected both as tables.")
+        raise Misconfigured(
+            "of training and test samples, one part is a table and the other arrays; expected both as tables. Convert "
+            "the arrays."
+        )
     x, x_test = (encoding.encode(part, samples.source) for part in parts if isinstance(part, Table))
     unknown = encoding.unknown(samples.x_test) if isinstance(samples.x_test, Table) else ()
     return replace(samples, x=x, x_test=x_test, encoding=encoding, notes=(*samples.notes, *unknown))

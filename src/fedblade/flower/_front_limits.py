@@ -73,7 +73,7 @@ class _Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection; a connection that is refused counts as aborted by its peer."""
         connection, peer = super().accept()
-        there = [caller for each, caller in self._connections.items() if each.fileno() >= 0]
+        there = [caller for opened, caller in self._connections.items() if opened.fileno() >= 0]
         caller = _caller(peer[0])
         if len(there) >= _MAX_CONNECTIONS or there.count(caller) >= _MAX_CONNECTIONS_OF_ONE:
             connection.close()

@@ -165,7 +165,7 @@ def refuse_message(client: RuntimeHttpClient, given: TaskInput, reason: str) -> 
     """
     announced, tree = _announced(client)
     pull, confirm = _ways(client, given)
-    pull_objects([each.object_id for each in iterate_object_tree(tree)], pull, **_PATIENCE)
+    pull_objects([piece.object_id for piece in iterate_object_tree(tree)], pull, **_PATIENCE)
     confirm(tree.object_id)
     push_reply(client, given, Message(Error(ErrorCode.INVALID_FAB, reason), reply_to=message_from_proto(announced)))
 
