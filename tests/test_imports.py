@@ -1,6 +1,7 @@
 """Imports go downwards: core knows nobody, methods know no engine, and the light packages stay light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -215,3 +216,15 @@ def test_optional_packages_are_imported_late():
         "    assert getattr(registry, kind).names(), kind\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_picture_of_the_packages_agrees_with_the_table():
+    """CONTRIBUTING.md draws every package once, above all packages that it may import."""
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    picture = text.partition("```\ncli ")[2].partition("```")[0]
+    lines = [re.split(r"\s{2,}", line)[0].split(" · ") for line in f"cli {picture}".splitlines()]
+    height = {package: -number for number, line in enumerate(lines) for package in line}
+    assert sum(map(len, lines)) == len(height)
+    assert height.keys() == ALLOWED.keys()
+    wrong = {(upper, lower) for upper in ALLOWED for lower in ALLOWED[upper] if height[lower] >= height[upper]}
+    assert not wrong

@@ -52,8 +52,10 @@ def test_a_configuration_file_is_run(cli, small, tmp_path):
     assert same[0] == same[1]
 
 
-def test_quiet_prints_the_folder_and_nothing_else(cli, small):
-    assert cli("run", *small, "--quiet", "--out", "mine").done().out == "mine\n"
+def test_quiet_prints_the_result_and_the_folder_and_nothing_else(cli, small):
+    result, folder = cli("run", *small, "--quiet", "--out", "mine").done().out.splitlines()
+    assert result.startswith("fedblade: final accuracy ")
+    assert folder == "mine"
 
 
 @pytest.mark.parametrize("name", ["a [red] b", "x:cat:y", "a" * 120, "ünï"])

@@ -98,7 +98,7 @@ def test_methods_have_one_order_in_the_table_both_pages_and_the_figures(cli, sma
     cli("report", "c", "--out", "r.html", "--figures", "f", "--formats", "svg", "--columns", "2").done()
     for page in (compared, (tmp_path / "r.html").read_text()):
         results = page[page.index('id="results"') :].partition("</table>")[0]
-        assert re.findall(r"<span>(fed\w+)</span>", results) == order
+        assert re.findall(r'<span class="short">(fed\w+)</span>', results) == order
     drawn = (tmp_path / "f" / "accuracy-2col.svg").read_text()
     colours = [drawn.index(colour) for colour in ("#0072b2", "#d55e00", "#009e73")]
     assert colours == sorted(colours)

@@ -15,7 +15,7 @@ NO_TEXT = "run\udcff"
     [
         ["run", "--out", LONG],
         ["run", LONG],
-        ["run", "--set", "dataset=arrays", "--set", f"dataset.path={LONG}"],
+        ["run", "--set", "dataset=arrays", "--set", f"dataset.path={LONG}.npz"],
         ["compare", "--methods", "fedavg", "--out", LONG],
         ["report", LONG],
         ["watch", LONG],

@@ -46,6 +46,21 @@ def test_nearest_says_nothing_when_there_is_nothing():
     assert nearest("x", []) == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("Resnet18", " Did you mean 'resnet18'?"),
+        ("CIFAR-10", " Did you mean 'cifar10'?"),
+        ("cnn", " Did you mean 'small_cnn'?"),
+        ("resnet", " Did you mean 'resnet18' or 'resnet20'?"),
+        ("mpl", " Did you mean 'mlp'?"),
+    ],
+)
+def test_letters_and_parts_of_a_name_are_enough_to_be_understood(given, meant):
+    names = ["cifar10", "mlp", "resnet18", "resnet20", "small_cnn", *(f"x{number}" for number in range(20))]
+    assert nearest(given, names) == meant
+
+
 def test_registering_a_name_twice_is_an_error(parts):
     parts.register("same")(compose)
     with pytest.raises(Misconfigured, match=r"'same' is registered twice.*another name"):

@@ -58,6 +58,8 @@ def test_many_clients_are_read_in_the_order_of_their_names(tmp_path):
             "client 'south': .*has test samples of its own",
         ),
         ({"north": TRAIN, "south": {"x": X}}, None, "client 'south': .* has no array 'y_train'"),
+        ({"north__cat__train": TRAIN, "south": TRAIN}, None, "has 'cat', .*Pictures are read by --set dataset=image_"),
+        ({"north": TRAIN, "south": TRAIN}, "east.png", "has 'east.png', .*as the arrays x and y in an .npz file"),
         ({"north": TRAIN, "south": {"x": X[:, 1:], "y": Y}}, None, "client 'north' has inputs of .* client 'south'"),
     ],
 )
@@ -105,5 +107,5 @@ def test_tables_of_clients_are_encoded_alike_and_names_are_numbered_together(tmp
 def test_clients_with_tables_and_with_arrays_are_refused(tmp_path):
     path = made(tmp_path, north=TRAIN)
     (tmp_path / "south.csv").write_text("a,label\n1,0\n2,1\n")
-    with pytest.raises(Misconfigured, match="some clients have tables and others arrays"):
+    with pytest.raises(Misconfigured, match="client 'south' has a table, and client 'north' arrays"):
         ENTRY.make(path).dataset(0)

@@ -109,8 +109,20 @@ REFUSED = {
     "no items": ({"north": Listed(X, Y), "south": Listed(X[:0], Y[:0])}, "client 'south': it has no samples"),
     "three values": ({"north": (X, Y, X), "south": (X, Y)}, "client 'north': its data have 3 values; expected"),
     "a number": ({"north": 3, "south": (X, Y)}, "client 'north': its data have type int; expected"),
-    "fewer labels": ({"north": (X, Y[1:]), "south": (X, Y)}, "client 'north': it has inputs of shape"),
+    "fewer labels": ({"north": (X, Y[1:]), "south": (X, Y)}, "client 'north': there are inputs of shape"),
     "one class": ({"north": (X, Y * 0), "south": (X, Y * 0)}, "one class only"),
+    "infinite": (
+        {"north": (X, Y), "south": (np.where(X[[4]] == X, np.inf, X), Y)},
+        "client 'south': NaN or infinite inputs in training sample 4;",
+    ),
+    "not a number": (
+        {"north": (X, Y), "south": (X, Y, np.where(np.isin(X, X[[4, 7]]), np.nan, X), Y)},
+        "client 'south': NaN or infinite inputs in test sample 4 and 1 other;",
+    ),
+    "labels of other kinds": (
+        {"north": (X, Y), "south": (X, Y * 1.0)},
+        "client 'north' has labels that are whole numbers, and client 'south' floating-point numbers",
+    ),
     "other shapes": (
         {"north": (X, Y), "south": (X[:, :3], Y)},
         r"client 'north' has inputs of shape \[n, 4\] and type float32, and client 'south' shape \[n, 3\]",

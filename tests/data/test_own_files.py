@@ -1,6 +1,7 @@
 """A user's tables in files: what is read, how it is encoded, and what is refused in one line."""
 
 import json
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from fedblade.data.files import files
 from fedblade.data.own_files import OwnSamples, ReadSettings, encoded, hold_out_test, read_own_file
 from fedblade.data.table_encoding import TableEncoding, encoding_of
 from fedblade.data.table_rows import encode_rows
-from fedblade.data.table_sums import TableSums, added, table_sums
+from fedblade.data.table_sums import TableSums, table_sums
 
 ROWS = 40
 
@@ -65,7 +66,7 @@ def test_sums_add_up_over_clients_in_any_order_and_hold_no_row(frame, tmp_path):
     whole = table_sums(read_own_file(tmp_path / "all.csv").x)
     parts = [TableSums.from_json(json.loads(json.dumps(table_sums(client.x).to_json()))) for client in clients]
     for order in ([0, 1, 2], [2, 0, 1]):
-        total = added([parts[k] for k in order])
+        total = reduce(TableSums.plus, [parts[k] for k in order])
         for name, column in whole.columns.items():
             if name in ("income", "age"):
                 mine = total.columns[name]
@@ -74,8 +75,8 @@ def test_sums_add_up_over_clients_in_any_order_and_hold_no_row(frame, tmp_path):
             else:
                 assert total.columns[name] == column
     assert set(parts[1].to_json()["age"]) == {"count", "total", "squares", "all_different"}
-    alone = encoded([hold_out_test(OwnSamples(client.x, client.y)) for client in clients])
-    assert {samples.encoding for samples in alone} == {alone[0].encoding}
+    alone = encoded({str(k): hold_out_test(OwnSamples(client.x, client.y)) for k, client in enumerate(clients)})
+    assert {samples.encoding for samples in alone.values()} == {alone["0"].encoding}
 
 
 def test_the_encoding_is_plain_json(frame):
@@ -152,11 +153,37 @@ def test_columns_that_say_nothing_are_left_out_and_a_line_says_so(tmp_path):
     assert numbers.input_shape == (13,)
 
 
+def test_a_text_that_never_repeats_is_left_out_of_small_tables_too(tmp_path):
+    (tmp_path / "a.csv").write_text("name,x,label\n" + "".join(f"p{k},{k % 7},{k % 2}\n" for k in range(20)))
+    dataset = files(str(tmp_path / "a.csv"))
+    assert dataset.input_shape == (1,)
+    assert "column 'name' has another text in every row, so it is an identifier, and is left out" in dataset.notes
+
+
+def test_whole_numbers_beyond_those_of_floats_are_rounded(tmp_path):
+    frame = pd.DataFrame({"size": [2**60 + 2**58 * (k % 3) + 1 for k in range(20)], "label": [0, 1] * 10})
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert files(str(tmp_path / "a.parquet")).input_shape == (1,)
+
+
 def test_a_whole_number_that_never_repeats_gets_a_line(tmp_path):
     (tmp_path / "a.csv").write_text("id,x,label\n" + "".join(f"{k},{k % 7},{k % 2}\n" for k in range(150)))
     assert any(
         "column 'id' has another whole number in every row" in note for note in files(str(tmp_path / "a.csv")).notes
     )
+
+
+def test_codes_stay_as_they_are(tmp_path):
+    """Python reads 1_2 as the number 12, and %g writes 1234567 and 1234568 alike."""
+    (tmp_path / "a.csv").write_text("code,x,label\n" + "1_1,1,2_0\n1_2,2,2_1\n1_3,3,2_0\n" * 9)
+    dataset = files(str(tmp_path / "a.csv"))
+    assert dataset.encoding.columns[0].values == ("1_1", "1_2", "1_3")
+    assert dataset.label_values == ("2_0", "2_1")
+    codes = pd.DataFrame({"code": [1234567.0, 1234568.0, 0.5] * 9, "x": range(27), "label": [0, 1, 1] * 9})
+    codes.to_parquet(tmp_path / "a.parquet")
+    encoding = files(str(tmp_path / "a.parquet"), categories="code").encoding
+    assert encoding.columns[0].values == ("0.5", "1234567", "1234568")
+    assert encode_rows(encoding, codes.drop(columns="label"))[:, 0:3].sum(axis=1).tolist() == [1.0] * 27
 
 
 WRONG = {
@@ -174,7 +201,11 @@ WRONG = {
     "a,a,label\n1,2,0\n": "two columns 'a'",
     "a,,label\n1,2,0\n": "no name for column 2",
     "a,day,label\n1,2024-01-02,0\n2,2024-01-03,1\n": r"date or time '2024-01-02'.*dataset.drop=day",
-    "a;b;label\n1,5;2;0\n2,5;3;1\n": "Write 3.14 instead of 3,14",
+    "a;b;label\n1,5;2;0\n2,5;3;1\n": r"row 2 is '1,5'; expected digits and a decimal point",
+    'a,b,label\n"1,020",2,0\n999,3,1\n': r"row 2 is '1,020'; .*1020.5 for 1,020.5.*dataset.categories=a",
+    "a,b,label\n20%,2,0\n3.5%,3,1\n": r"row 2 is '20%'; .*digits and a decimal point",
+    "a,b,label\n$1,2,0\n$3,3,1\n": r"row 2 is '\$1'; .*digits and a decimal point",
+    "a,b,label\n3 Mar 2024,2,0\n4 March 2024,3,1\n": "date or time '3 Mar 2024'",
     "a,b,label\n": "no rows",
     "1,2,0\n2,3,1\n": "has numbers only; expected the names",
     "a,b,label\n1,2,0\n2,3,\n": "row 3 has no label",
@@ -183,6 +214,7 @@ WRONG = {
     "a,b,label\n" + "".join(f"n{k // 2},{k % 5},{k % 2}\n" for k in range(400)): "more than 100 different texts",
     "a,b,label\n" + "1,2,0\n3,2,1\n" * 5 + "1e200,2,0\n" * 9: "too large to be squared",
     "a,b,label\n" + "1,2,0\n" * 9: "no column is left as an input",
+    "a,b,label\n1_2,1,0\n2,2,1\n": "column 'a', row 2 is '1_2', and row 3 is the number '2'",
 }
 
 
@@ -227,8 +259,8 @@ def test_tables_of_different_columns_are_refused(frame, tmp_path):
     for other, words in (("b", "no column 'age'"), ("c", "column 'age', row 1 is 'old'; expected a number")):
         with pytest.raises(Misconfigured, match=words):
             files(str(tmp_path / "a.csv"), str(tmp_path / f"{other}.csv"))
-        clients = [hold_out_test(read_own_file(tmp_path / f"{name}.csv")) for name in ("a", other)]
-        with pytest.raises(Misconfigured, match="'age'"):
+        clients = {name: hold_out_test(read_own_file(tmp_path / f"{name}.csv")) for name in ("a", other)}
+        with pytest.raises(Misconfigured, match=f"client '{other}': .*'age'"):
             encoded(clients)
 
 

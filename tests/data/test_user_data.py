@@ -162,6 +162,13 @@ def test_names_of_classes_are_numbered_in_sorted_order(kind):
     assert "cat, dog, owl are numbered 0 to 2 in sorted order" in dataset.notes[0]
 
 
+def test_numbers_of_which_every_sample_has_its_own_are_no_classes():
+    x, y = np.zeros((60, 2)), np.arange(60)
+    with pytest.raises(Misconfigured, match="60 samples have 60 different labels"):
+        as_dataset((x, y))
+    assert as_dataset((x, y // 2)).num_classes == 30
+
+
 def test_names_that_are_no_classes_are_refused():
     x, each = RNG.random((12, 4)), np.array([f"patient {k}" for k in range(12)])
     with pytest.raises(Misconfigured, match="24 samples have 24 different labels; expected several samples"):
@@ -272,3 +279,24 @@ def test_readings_that_cannot_be_repeated_are_refused():
     grown.change = lambda x: x[:2]
     with pytest.raises(RunFailed, match=r"item 1 of Listed has shape \(2,\)"):
         samples.batch(torch.tensor([1]), torch.zeros(1, 1))
+
+
+def test_arrays_without_test_samples_lose_a_fifth():
+    x, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    dataset = as_dataset((x, y))
+    assert (len(dataset.train), len(dataset.test)) == (16, 4)
+    assert dataset.notes == ("test: none given, so 4 of 20 samples are held out, in the mix of their labels",)
+    assert sorted([*dataset.train.inputs[:, 0], *dataset.test.inputs[:, 0]]) == x[:, 0].tolist()
+    assert as_dataset((x, y), key=(3, 1)).digest() != dataset.digest()
+
+
+def test_inputs_and_labels_of_different_numbers_are_refused():
+    x, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    for given, words in (
+        ((x, y[:15]), r"inputs of shape \(20, 2\) and labels of shape \(15,\); expected one label for each input"),
+        ((x[:15], y), "expected one label for each input"),
+        ((x, y, x, y[:3]), r"test inputs of shape \(20, 2\) and test labels of shape \(3,\)"),
+        ((x, y, x), r"tuple with 3 parts; expected a name, arrays \(x, y\) or"),
+    ):
+        with pytest.raises(Misconfigured, match=words):
+            as_dataset(given)

@@ -36,7 +36,7 @@ def test_the_complete_rounds_are_the_result():
     ours, theirs = result.model.state_dict(), two.model.state_dict()
     assert all((ours[name] == theirs[name]).all() for name in theirs)
     assert keys.notes[-1] == (
-        "interrupted: the result has the 2 rounds that were complete. Nothing was written, so it cannot go on."
+        "interrupted: the result has the 2 rounds that were complete. Nothing was written, so the run cannot go on."
     )
     assert not two.interrupted
 

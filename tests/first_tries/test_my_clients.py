@@ -32,3 +32,6 @@ def test_the_first_mistakes():
     ):
         with pytest.raises(Misconfigured, match=message):
             fedblade.run(clients=clients, model=Mlp(), method="fedavg", rounds=1, **keys)
+    for wrong in (given, {"x": x, "y": y}):
+        with pytest.raises(Misconfigured, match=r"dataset is a dict in which .*data of clients as clients={'north'"):
+            fedblade.run(dataset=wrong, model=Mlp(), method="fedavg", rounds=1)

@@ -4,6 +4,7 @@ import pytest
 
 import fedblade
 from fedblade.api import Method, Misconfigured, RunListener, fedavg, register_method
+from fedblade.core.registry import methods
 
 SMALL = {
     "num_clients": 6, "clients_per_round": 3, "rounds": 2, "epochs": 1, "metrics": "accuracy", "model": "mlp",
@@ -11,7 +12,6 @@ SMALL = {
 }  # fmt: skip
 
 
-@register_method()
 def my_own_averaging(strength: float = 0.5) -> Method:
     """Averages as FedAvg does."""
     return fedavg()
@@ -21,6 +21,14 @@ def not_registered() -> Method:
     return fedavg()
 
 
+@pytest.fixture
+def registered(monkeypatch):
+    """Other tests list all methods of the library."""
+    monkeypatch.setattr(methods, "_entries", {entry.name: entry for entry in methods.entries()})
+    register_method()(my_own_averaging)
+
+
+@pytest.mark.usefixtures("registered")
 def test_a_function_stands_for_its_name_in_a_run_a_comparison_and_a_sweep():
     result = fedblade.run(method=my_own_averaging, strength=0.7, **SMALL)
     assert result.summary["method"] == "my_own_averaging"

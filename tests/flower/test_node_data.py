@@ -82,7 +82,7 @@ def test_what_a_users_code_says_is_not_told(text, error, module):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def samples():\n    return 3", "dataset is a int; expected"),
+        ("def samples():\n    return 3", "dataset is of type int; expected"),
         ("def samples():\n    return [[1.0]], [11], [[1.0]], [0]", "1 labels lie outside of the run's classes 0 to 9"),
         ("def samples():\n    return [[1.0]], [0.5], [[1.0]], [0]", "labels have shape (1,) and type float64"),
         ("def samples():\n    return [['a']], [0], [[1.0]], [0]", "x_train has type <U1; expected integers or real"),

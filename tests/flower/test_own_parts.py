@@ -8,7 +8,10 @@ pytest.importorskip("flwr")
 from fedblade.core.errors import Misconfigured
 from fedblade.flower import _own_parts
 from fedblade.flower._flwr_internals.apps import app_bytes
+from fedblade.flower._node_errors import NodeError
 from fedblade.flower._own_parts import Approval, serve_own_parts
+from fedblade.flower._server import _greeting
+from fedblade.flower.app import read_app
 from fedblade.flower.app_folder import PARTS, find_app
 from fedblade.flower.digests import app_digest, copy_own_parts, digest_of, own_part_digests
 from fedblade.flower.new_app import make_app
@@ -160,6 +163,27 @@ def test_a_request_with_another_configuration_is_refused(node, tmp_path, change)
     for other in (facts | {"config": config}, facts | {"data": "nodes"}, facts | {"num_classes": 7}):
         with pytest.raises(Misconfigured, match="is not the one in the app that this node has pinned"):
             approval.check(other)
+
+
+CHOICES = [
+    {"participation": "by_size"},
+    {"participation": "fixed", "cohorts": [[0, 1], [2]]},
+    {"participation": "power_of_choice", "candidates": 12},
+    {"participation": "mine.py:everyone"},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice["participation"])
+def test_a_node_needs_to_know_nothing_of_the_choice_of_cohorts(choice, tmp_path, monkeypatch):
+    """The coordinator chooses alone, so its requests leave the choice out, and its function stays with it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def everyone(view):\n    return view.clients\n")
+    make_app(tmp_path / "app", None, {"method": "fedavg", **choice})
+    config, deployment = read_app(tmp_path / "app")
+    approval = Approval(app_bytes(tmp_path / "app"), NodeFolder(tmp_path / "node"), [])
+    approval.check(_greeting(config, deployment))
+    with pytest.raises(NodeError, match="not the one in the app that this node has pinned"):
+        approval.check(_greeting(config, deployment) | {"num_classes": 3})
 
 
 def test_digests_are_of_the_files_and_of_nothing_else(app, tmp_path):

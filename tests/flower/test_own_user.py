@@ -33,7 +33,7 @@ def test_a_connection_that_is_closed_or_made_up_has_no_owner(connection):
     assert owner_of(("not an address", 1), server) is None
 
 
-def answer(client, server):
+def answer(client, server, *headers):
     """What the guard answers, and whether the server behind it was asked."""
     asked, sent = [], []
 
@@ -46,13 +46,21 @@ def answer(client, server):
     async def receive():
         return {}
 
-    asyncio.run(OwnUserOnly(app)({"type": "http", "client": client, "server": server}, receive, send))
+    scope = {"type": "http", "client": client, "server": server, "headers": headers}
+    asyncio.run(OwnUserOnly(app)(scope, receive, send))
     return asked, [message["status"] for message in sent if "status" in message]
 
 
 def test_only_requests_of_this_user_are_passed_on(connection):
     client, server = connection
     assert answer(client.getsockname(), server) == (["http"], [])
-    # As if a proxy had put an address into a header: there is no such connection.
     assert answer(("127.0.0.1", 0), server) == ([], [403])
     assert answer(None, server) == ([], [403])
+
+
+@pytest.mark.parametrize("header", [b"x-forwarded-for", b"X-Forwarded-Proto", b"forwarded"])
+def test_a_request_that_says_itself_who_its_client_is_counts_for_nobody(connection, header):
+    """Flower's web server puts the address in such a header, with its port, in the place of the caller's."""
+    client, server = connection
+    assert answer(client.getsockname(), server, (b"host", b"here")) == (["http"], [])
+    assert answer(client.getsockname(), server, (b"host", b"here"), (header, b"127.0.0.1")) == ([], [403])

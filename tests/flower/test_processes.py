@@ -10,7 +10,7 @@ import time
 import pytest
 
 from fedblade.core.errors import MissingExtra
-from fedblade.flower import _processes
+from fedblade.flower import _arguments, _processes
 from fedblade.flower.app_folder import AppFolder
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
@@ -89,6 +89,16 @@ def test_flower_is_told_to_report_and_install_nothing(app):
     assert found["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert found["FLWR_HOME"] == str(app.home)
     assert os.access(_processes.command("python"), os.X_OK)
+
+
+def test_nothing_is_imported_from_the_folder_in_which_a_process_works(app):
+    for name in ("flwr", "fractions"):
+        (app.path / f"{name}.py").write_text("raise SystemExit('planted')\n")
+    start(app, "import fractions, importlib.util; print(importlib.util.find_spec('flwr').origin)").wait(10)
+    printed = (app.logs / "log").read_text()
+    assert "site-packages" in printed
+    assert str(app.path) not in printed
+    assert _arguments.module("_superlink")[:3] == [sys.executable, "-P", "-m"]
 
 
 def test_a_missing_flower_is_named(monkeypatch):

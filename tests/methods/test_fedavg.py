@@ -147,7 +147,8 @@ def test_the_trained_model_keeps_layers_of_similar_names_apart():
     ran = prepare(configure(model="object"), vectors(), Underscores())
     driver = Driver(ran, None, RunListener())
     driver.run()
-    model = TrainedModel(ran.problem.network, driver.state, model_facts(ran.dataset))
+    facts = model_facts(ran.dataset)
+    model = TrainedModel(ran.problem.network, driver.state, facts, lambda: pytest.fail("a record is for exports"))
     z = ran.problem.network.features(driver.state.params, {}, ran.test.inputs, training=False)
     assert torch.equal(model.features(ran.test.inputs), z)
 

@@ -67,6 +67,15 @@ def test_a_fixed_list_is_every_cohort_and_lists_take_turns():
     assert [c.tolist() for c in turns] == [[1, 3], [8], [1, 3]]
 
 
+def test_a_list_whose_turn_comes_late_is_checked_before_the_first_round():
+    for cohorts, said in (
+        ([[1, 3], [3, 5]], "for round 2 the ids 5"),
+        ([[1], [3], [8, 8]], "for round 3 client 8 more"),
+    ):
+        with pytest.raises(Misconfigured, match=f"participation 'fixed' chose {said}"):
+            cohorts_of("fixed", FEW, 2, cohorts=cohorts)[0]
+
+
 def chosen_with(losses, per_round, **knobs):
     asked = []
 

@@ -162,7 +162,7 @@ def test_with_one_seed_no_interval_is_given(make_run, report):
 
     page = report()
 
-    assert "One seed cannot tell whether this would hold for another." in page.text
+    assert "One seed cannot tell whether this would hold for other seeds." in page.text
     assert "How sure is the order?" not in page.text
 
 
@@ -263,6 +263,31 @@ def test_personal_accuracies_are_marked(make_run, report):
 
     assert page.row("fedperpersonal models")
     assert "average the clients' personal models" in page.text
+
+
+def test_accuracies_on_validation_samples_are_marked_and_said_to_be_no_test_accuracies(make_run, tmp_path):
+    make_run("fedavg", accuracies=[50.0], knobs="[evaluation]\non = 'validation'", counts=[[1, 2], [3, 4]])
+    make_run("fedavg", accuracies=[40.0], counts=[[2, 2], [3, 4]])
+
+    html = build_report([tmp_path / "runs"], tmp_path / "report.html").read_text(encoding="utf-8")
+
+    assert html.count('<span class="tag">validation</span>') == 1
+    assert "They are no test accuracies, and are ranked among themselves." in html
+    assert "dirichlet alpha 0.1, without the validation samples, seed 1" in html
+    assert "differ in data" not in html
+
+
+def test_notes_beyond_the_second_are_folded_so_that_the_chart_stays_in_the_first_screen(make_run, tmp_path):
+    for index in range(5):
+        make_run("fedprox", knobs=f"mu = 0.{index}", summary={"flags": [f"fault {index}"]})
+
+    html = build_report([tmp_path / "runs"], tmp_path / "report.html").read_text(encoding="utf-8")
+
+    assert re.findall(r'<p class="notice" role="note">Watch out, [^:]*: (fault \d)', html) == ["fault 0", "fault 1"]
+    folded = re.search(r'<details class="notice" role="note">(.*?)</details>', html, re.DOTALL)
+    assert folded is not None
+    assert "<summary>3 more notes on these results</summary>" in folded[1]
+    assert re.findall(r"fault \d", folded[1]) == ["fault 2", "fault 3", "fault 4"]
 
 
 HOSTILE = '<script>alert("x")</script>&\'\ud800\x00'

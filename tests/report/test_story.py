@@ -116,7 +116,7 @@ def test_many_methods_are_summed_up_by_the_lowest_and_the_highest(make_run, grou
 
     said = latest_sentence(groups(), "x", ".0f")
 
-    assert said == "At the last round measured: from 0 (m0) to 5 (m5)."
+    assert said == "At the last round measured: lowest 0 with m0, highest 5 with m5."
 
 
 def test_the_share_of_directions_comes_from_the_whole_spectrum(make_run, page):
@@ -346,7 +346,7 @@ def test_captions_say_what_is_drawn_of_methods_without_a_global_model(make_run, 
     assert all(means in said[name] for name in (*of_model, "by-class", "ece", "per-second"))
     assert "Left out: local. They have no global model" in said["by-client"]
     expected = (
-        "local has no global model; shown for it is what each client can expect of its personal model's accuracies"
+        "local has no global model; shown for it is the accuracy that a client can expect, from its personal model's"
     )
     assert all(expected in said[name] for name in ("worst-decile-accuracy", "client-accuracy-mean"))
     assert not any(means in said[name] for name in ("drift-norm", "update-cosine", "angle-existing-local"))
@@ -406,7 +406,7 @@ def test_bins_with_few_answers_are_left_out_and_counted(make_run, groups):
     picture = reliability_chart(groups())
 
     assert data_of(picture)["x"] == [70, 90]
-    assert "Where fewer than 20 answers were gathered there is too little to go by" in picture.reading
+    assert "Groups of fewer than 20 answers say too little and are not drawn" in picture.reading
     assert "(at most 1.0 % of a method's answers)" in picture.reading
 
 
@@ -456,7 +456,8 @@ def test_counters_that_are_not_zero_are_listed(make_run, page):
 
     html = page()
 
-    found = dict(re.findall(r'<th scope="row">([\w ]+, (?:last round|all rounds))</th>(.*?)</tr>', html))
+    name = r"([\w ]+, (?:last round|all rounds))"
+    found = dict(re.findall(rf'<th scope="row"><span class="plain">{name}</span></th>(.*?)</tr>', html))
     assert found == {
         "dead features, last round": '<td class="n">750<small>at most 800</small></td><td class="n">0</td>',
         "idle clients, last round": '<td class="n">2.5<small>at most 5</small></td><td class="n">0</td>',

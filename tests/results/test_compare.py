@@ -137,6 +137,33 @@ def test_labels_stay_distinct_when_the_first_keys_agree(make_run, tmp_path):
     assert labels == ["x (a=1, d=1)", "x (a=1, d=2)", "x (a=2, d=1)"], "b and c tell no more apart"
 
 
+def test_long_values_are_cut_in_labels_where_the_rest_tells_the_groups_apart(make_run, tmp_path):
+    names = [f"metric_{number}" for number in range(9)]
+    for metrics in (names, names[:1], ["other", *names]):
+        make_run("x", knobs=f"a = 1\n[evaluation]\nmetrics = {metrics}")
+    cut = [row.label for row in comparison_rows([tmp_path / "runs"])]
+    assert sorted(cut) == [
+        "x (metrics=[metric_0, … 8 more])",
+        "x (metrics=[metric_0])",
+        "x (metrics=[other, … 9 more])",
+    ]
+
+    make_run("x", knobs=f"a = 1\n[evaluation]\nmetrics = {[*names[:-1], 'last']}")
+    labels = [row.label for row in comparison_rows([tmp_path / "runs"])]
+    assert len(set(labels)) == 4
+    assert any(label.endswith("metric_7, last])") for label in labels)
+
+
+def test_accuracies_on_validation_samples_are_ranked_among_themselves(make_run, tmp_path):
+    for accuracy, samples in ((90.0, "validation"), (80.0, "validation"), (70.0, "test")):
+        make_run("x", accuracies=[accuracy], knobs=f"a = {accuracy}\n[evaluation]\non = '{samples}'")
+
+    rows = {row.ranked_mean: row for row in comparison_rows([tmp_path / "runs"])}
+
+    assert {mean: row.rank for mean, row in rows.items()} == {90.0: 1, 80.0: 2, 70.0: None}
+    assert {mean: row.on_validation for mean, row in rows.items()} == {90.0: True, 80.0: True, 70.0: False}
+
+
 def test_unfinished_runs_do_not_enter_the_mean_of_finished_ones(make_run, tmp_path):
     make_run(seed=1, accuracies=[80.0])
     make_run(seed=2, accuracies=[90.0])

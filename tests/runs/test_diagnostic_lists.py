@@ -48,5 +48,7 @@ def test_diagnostics_are_the_same_in_memory_and_in_a_run_folder(tmp_path):
 def test_diagnostics_of_a_folder_that_is_gone_are_refused_with_a_reason(tmp_path):
     result = small_run(out=tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
-    with pytest.raises(CorruptFile, match=r"diagnostics\.jsonl' is gone.*while there is the run folder"):
+    with pytest.raises(
+        CorruptFile, match=r"diagnostics\.jsonl' with the diagnostics of the run is gone.*before the folder is removed"
+    ):
         _ = result.diagnostics

@@ -44,7 +44,7 @@ def test_a_run_in_progress(run, width, tail):
     assert re.search(r"^health  idle clients 1 in the last round$", text, re.MULTILINE)
     assert "scale clamped" not in text
     assert "up 23 kB · down 46 kB" in text
-    assert ("2 of 20 clients took part, 23 rounds each" in text) == (width > 60)
+    assert ("2 of 20 clients took part 23 times" in text) == (width > 60)
     assert "stale" not in text
 
 

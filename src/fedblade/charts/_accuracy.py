@@ -82,7 +82,7 @@ def _against(
 
 def _band_sentence(groups: Sequence[Group]) -> str:
     if all(len(group.counted) == 1 for group in groups):
-        return "Each line is a single run, so nothing here says how much another seed would change it."
+        return "Each line is a single run, so the chart cannot say how much another seed would change."
     if len(groups) > MOST_BANDS:
         return "Lines are means over seeds."
     return "Lines are means over seeds; bands reach from the lowest to the highest seed of each round."

@@ -9,8 +9,8 @@ from fedblade.core.words import short_listing
 from fedblade.results import Group, coverage_sentence
 
 _READING = (
-    "Answers gathered by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are right "
-    "in 80 % of cases; below it the model is too sure of itself, above it too cautious."
+    "Answers are grouped by how sure the model was. On the dashed diagonal, answers given with 80 % confidence are "
+    "right in 80 % of cases; below it the model is too sure of itself, above it too cautious."
 )
 
 
@@ -53,6 +53,6 @@ def _few_answers_sentence(per_group: Sequence[Sequence[Bin]]) -> str:
         return ""
     fewest = max(map(fewest_answers, per_group))
     return (
-        f"Where fewer than {fewest} answers were gathered there is too little to go by, and nothing is drawn (at most "
-        f"{100 * max(shares):.1f} % of a method's answers)."
+        f"Groups of fewer than {fewest} answers say too little and are not drawn (at most {100 * max(shares):.1f} % of "
+        f"a method's answers)."
     )

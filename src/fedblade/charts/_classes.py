@@ -28,7 +28,7 @@ from fedblade.results import (
 
 _BY_CLASS = (
     "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A flat "
-    "line treats classes alike; a deep left end means that some are given up."
+    "line means that all classes are treated alike; a low left end means that some classes are hardly recognised."
 )
 _COSINES = (
     "Each cell is the cosine between the mean features of two classes, seen from the centre of all. The diagonal is 1 "
@@ -36,8 +36,9 @@ _COSINES = (
     "the diagonal is a pair of classes the model finds alike."
 )
 _CONFUSION = (
-    "Each row is a true class and shows how its test samples are answered; a row adds up to 100 %. A strong diagonal "
-    "is right answers, a mark off the diagonal a habitual mistake, a strong column a class answered too often."
+    "Each row is a true class and shows the classes that the model gives to its test samples; a row adds up to 100 %. "
+    "The diagonal has the right answers. A mark off the diagonal is a frequent mistake, and a strong column is a class "
+    "that the model gives too often."
 )
 _POOLED = (
     "There are too many classes for a cell each: the {classes} classes are pooled in the order of their numbers, and a "
@@ -50,8 +51,8 @@ _COSINES_POOLED = (
 )
 _CONFUSION_POOLED = (
     "Each row is a block of true classes and shows in which blocks the answers to its test samples lie; a row adds up "
-    "to 100 %. The diagonal is answers within the block, right ones and mistakes; a mark off the diagonal is a "
-    "habitual mistake, a strong column a block answered too often."
+    "to 100 %. The diagonal has the answers within the block, right ones and mistakes. A mark off the diagonal is a "
+    "frequent mistake, and a strong column is a block that the model gives too often."
 )
 # Bytes of all stored maps of one kind, so that a hundred classes cost rounds and not megabytes.
 _ROOM, _MOST_ROUNDS = 200_000, 20
@@ -100,7 +101,7 @@ def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vec
 def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Cosines between class means over rounds, or None where no run has measured them."""
     table = class_table(groups, COSINES, POOLED_COSINES)
-    shown = None if table is None else _shown(groups, table)
+    shown = None if table is None else _squares(groups, table)
     if table is None or shown is None:
         return None
     names = _row_names(groups, table)
@@ -116,7 +117,7 @@ def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
 def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Answers by true class over rounds, or None where no run has measured them."""
     table = class_table(groups, CONFUSION, POOLED_CONFUSION)
-    shown = None if table is None else _shown(groups, table)
+    shown = None if table is None else _squares(groups, table)
     if table is None or shown is None:
         return None
     names = _row_names(groups, table)
@@ -145,7 +146,7 @@ def rounds_within(side: int, groups: int) -> int:
     return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
 
 
-def _shown(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
+def _squares(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
     """The squares over rounds, None where no run has one that can be read."""
     return snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
 

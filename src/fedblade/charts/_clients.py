@@ -10,12 +10,12 @@ from fedblade.results import MOST_NAMED, Group, RunRecord, coverage_sentence, fi
 _SHARES = tuple(range(0, 101, 5))
 """Shares of the clients, in percent, at which the distribution is drawn."""
 _READING = (
-    "Clients sorted from worst to best for each method. A line that starts low leaves some clients with a poor model; "
-    "the flatter, the more alike clients are served."
+    "Clients sorted from worst to best for each method. A line that starts low means that some clients have a poor "
+    "model. The flatter the line, the more alike the clients are served."
 )
 _ESTIMATED = (
-    "Estimated: the final global model's accuracy of each class, weighted by the labels the client has; its own "
-    "samples were not measured."
+    "Estimated: the final global model's accuracy of each class, weighted by the labels of the client. The client's "
+    "own samples were not measured."
 )
 _LEFT_OUT = "Left out: {}. They have no global model, and their personal models were not measured on client samples."
 

@@ -14,7 +14,7 @@ _LOW, _HIGH = 0.1, 0.9
 
 
 def crowd_name(count: int) -> str:
-    """What the legend says of the band of so many groups."""
+    """The text in the legend for the band that stands for `count` groups."""
     return f"middle 80 % of all {count}"
 
 
@@ -55,8 +55,8 @@ def _middle(series: Sequence[Series]) -> Series | None:
     for values in series:
         for x, y in zip(values.x, values.y, strict=True):
             heights.setdefault(x, []).append(y)
-    columns = {x: sorted(found) for x, found in sorted(heights.items()) if 2 * len(found) > len(series)}
+    columns = {x: sorted(values) for x, values in sorted(heights.items()) if 2 * len(values) > len(series)}
     if not columns:
         return None
-    low, middle, high = (tuple(quantile(found, share) for found in columns.values()) for share in (_LOW, 0.5, _HIGH))
+    low, middle, high = (tuple(quantile(values, share) for values in columns.values()) for share in (_LOW, 0.5, _HIGH))
     return Series(tuple(columns), middle, low, high)

@@ -33,7 +33,7 @@ _ANSWERS = {
 
 The words stand at the top of the page, before any chart. So they say more than a label, which stands above its chart.
 """
-_EXPECTED = "what each client can expect of its personal model's accuracies by class"
+_EXPECTED = "the accuracy that a client can expect, from its personal model's accuracy of each class"
 _PERSONAL_MODELS = {"worst_decile_accuracy": _EXPECTED, "client_accuracy_mean": _EXPECTED}
 """Captions for methods without a global model; the default is the mean over personal models."""
 
@@ -119,7 +119,9 @@ def _sentence(groups: Sequence[Group], series: Sequence[Series | None], number_f
     if len(printed) <= MOST_NAMED:
         return f"{when}{mean}: {listing([f'{label} {text}' for label, text, _ in printed])}."
     low, high = min(printed, key=lambda entry: entry[2]), max(printed, key=lambda entry: entry[2])
-    return f"{when}{mean}: from {low[1]} ({low[0]}) to {high[1]} ({high[0]})."
+    if low[1] == high[1]:
+        return f"{when}{mean}: {low[1]} for all {len(printed)}."
+    return f"{when}{mean}: lowest {low[1]} with {low[0]}, highest {high[1]} with {high[0]}."
 
 
 def _printed(value: float, number_format: str) -> str:

@@ -31,8 +31,8 @@ _READING = (
 )
 _LOCAL_READING = (
     "Solid: the averaged model. Dotted: the model of one client of that round right after its local training, "
-    "on the same test samples. Where the dotted line lies above, averaging has flattened directions the client had; "
-    "where both drop alike, the client's model had collapsed already. {}"
+    "on the same test samples. Where the dotted line lies above, averaging has weakened directions that the client's "
+    "model used; where both drop alike, the client's model had collapsed already. {}"
 )
 
 
@@ -47,7 +47,7 @@ class Spectra:
 
 
 def spectra(groups: Sequence[Group], most_rounds: int = 20) -> Spectra | None:
-    """The spectra at so many rounds, or None where no run has stored one."""
+    """The spectra of at most `most_rounds` rounds, or None where no run has stored one."""
     whole = snapshots(groups, _GLOBAL, most=most_rounds)
     if whole is None:
         return None
@@ -143,8 +143,10 @@ def _variance_sentence(groups: Sequence[Group], whole: Snapshots) -> str:
         return ""
     if len(counts) > MOST_NAMED:
         fewest, most = min(counts, key=lambda entry: entry[1]), max(counts, key=lambda entry: entry[1])
-        lead = f"The first {fewest[1]} to {most[1]} directions"
-        return f"{lead} hold 95 % of the variance (fewest: {fewest[0]}, most: {most[0]})."
+        if fewest[1] == most[1]:
+            return f"Here 95 % of the variance lies along {fewest[1]} directions for all {len(counts)}."
+        spread = f"{fewest[1]} directions for {fewest[0]} (the fewest) and {most[1]} for {most[0]} (the most)"
+        return f"Here 95 % of the variance lies along {spread}."
     listed = listing([f"{needed} of {length} for {label}" for label, needed, length in counts])
     return f"Here 95 % of the variance lies along {listed} at the last round."
 

@@ -40,7 +40,8 @@ class Split:
     def add(self, run: RunRecord, hardness: Hardness | None) -> None:
         """Count a run in."""
         seed = "?" if run.seed is None else str(run.seed)
-        for known, value in ((self.names, partition_text(run)), (self.seeds, seed)):
+        held_out = ", without the validation samples" if run.on_validation else ""
+        for known, value in ((self.names, partition_text(run) + held_out), (self.seeds, seed)):
             known.extend([value] if value not in known else [])
         self.hardness.extend([hardness] if hardness is not None and hardness not in self.hardness else [])
 

@@ -29,7 +29,7 @@ def doctor() -> None:
         ("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         ("gpu", _gpu()),
         *((f"extra {name}", _extra(name, module)) for name, module in _EXTRAS.items()),
-        *((f"data {found.name}", f"{found.state}; {found.note}") for found in map(status, datasets.names())),
+        *((f"data {dataset.name}", f"{dataset.state}; {dataset.note}") for dataset in map(status, datasets.names())),
     ]
     for name, value in lines:
         typer.echo(f"{name:<23}{value}")

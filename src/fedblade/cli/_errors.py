@@ -17,11 +17,11 @@ _WRONG_PATH = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, er
 
 
 def worded(error: Exception) -> tuple[str, int]:
-    """The message for an error, and the exit status. What nobody has foreseen is called a bug."""
+    """The message for an error, and the exit status. An unexpected error is called a bug."""
     match error:
         case click.ClickException():
             used = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"
-            return f"{error.format_message()} Try '{used} --help'.", error.exit_code
+            return f"{error.format_message()}{_setting_as_option(error)} Try '{used} --help'.", error.exit_code
         case FedbladeError():
             return str(error), error.exit_status
         case OSError(errno=int(), strerror=str()):
@@ -31,6 +31,15 @@ def worded(error: Exception) -> tuple[str, int]:
         what = f": {error}" if str(error) else ""
         return f"the memory of this machine is too small{what}. End other processes, or ask for less.", 1
     return f"unexpected {type(error).__name__}: {error}. This is a bug; --debug shows where.", 1
+
+
+def _setting_as_option(error: click.ClickException) -> str:
+    """What to write in place of an option that a command lacks, if the command takes settings; empty otherwise."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return ""
+    if all(parameter.name != "assignments" for parameter in error.ctx.command.params):
+        return ""
+    return f" A setting is changed with --set {error.option_name.lstrip('-').replace('-', '_')}=VALUE."
 
 
 def refuse_lost_output() -> None:

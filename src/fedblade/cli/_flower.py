@@ -30,7 +30,9 @@ def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for certificates and keys.")],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="NAME_OR_IP", help="What nodes connect to; may be given many times."),
+        typer.Option(
+            "--host", metavar="NAME_OR_IP", help="Name or address that nodes connect to; may be given many times."
+        ),
     ] = None,
     days: Annotated[
         int, typer.Option("--days", metavar="N", min=1, help="How long the server's certificate is valid.")
@@ -68,7 +70,7 @@ def init(
     source: opt.Source = None,
     assignments: opt.Assignments = None,
 ) -> None:
-    """Write a ready Flower app for a configuration; the terms of the deployment are set as flower.KEY."""
+    """Write a ready Flower app for a configuration; settings of the deployment are flower.KEY."""
     from fedblade.core.words import plural
     from fedblade.flower.new_app import make_app
     from fedblade.presets.catalogue import refuse_grid

@@ -33,7 +33,10 @@ def serve(
 def join(
     folder: Node,
     coordinator: Annotated[
-        str, typer.Option("--coordinator", metavar="HOST:PORT", help="What the coordinator's certificate names.")
+        str,
+        typer.Option(
+            "--coordinator", metavar="HOST:PORT", help="Address of the coordinator, by a name in its certificate."
+        ),
     ],
     authority: Annotated[Path, typer.Option("--ca", metavar="FILE", help="The coordinator's ca.crt.")],
     clients: Annotated[str, typer.Option("--client", metavar="N[,M]", help="Clients that the node speaks for.")],
@@ -46,7 +49,11 @@ def join(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="SHA256", help="Digest of a file with own code; may be given many times."),
+        typer.Option(
+            "--allow",
+            metavar="SHA256",
+            help="Digest of a file with code that the node may run; may be given many times.",
+        ),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.")] = "auto",
 ) -> None:

@@ -1,4 +1,4 @@
-"""`fedblade predict`: the labels that a trained model gives to pictures and arrays."""
+"""`fedblade predict`: the labels that a trained model gives to pictures, arrays and tables."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def predict(
         bool, typer.Option("--json", help="Print a list of objects, with the probabilities of all classes.")
     ] = False,
 ) -> None:
-    """Print the label and its probability for each picture, or for each row of an array.
+    """Print the label and its probability for each picture, or for each row of an array or a table.
 
     Inputs must be like those of training in size, channels and scale.
 

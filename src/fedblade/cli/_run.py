@@ -65,7 +65,7 @@ def run(
 
 @contextmanager
 def _one_rank_speaks(ranks: "Ranks | None") -> "Iterator[None]":
-    """Rank 0 prints everything; the other ranks end in silence. Only if rank 0 cannot speak any more, rank 1 does."""
+    """Rank 0 prints everything, and the other ranks print nothing. If rank 0 is lost, rank 1 prints the error."""
     from fedblade.core.errors import FedbladeError
     from fedblade.runs.distributed import announce_end, must_say_why
 
@@ -121,8 +121,8 @@ def result_sentence(summary: dict[str, Any]) -> str:
     if "unseen_gap" in summary:
         text += (
             f"\nglobal model on the clients' test samples: {percent('trained_clients_accuracy')} for clients that "
-            f"trained, {percent('unseen_clients_accuracy')} for {plural(summary['unseen_clients'], 'client')} never "
-            f"seen (a gap of {summary['unseen_gap']:.2f} points)"
+            f"trained, {percent('unseen_clients_accuracy')} for {plural(summary['unseen_clients'], 'unseen client')} "
+            f"(a gap of {summary['unseen_gap']:.2f} points)"
         )
     if "tuned_unseen_gap" in summary:
         text += (

@@ -30,6 +30,10 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 """By key (or section, for the name of its part), the names that stand for it."""
 
 _FRACTION = "give clients_per_round, which is a number of clients and not a share of them"
+_DEVICE = "give device=cuda (one GPU) or device=cpu"
+_LOSS = "the method decides the loss; `fedblade list methods` shows the methods"
+_OPTIMISER = "the clients' optimiser is SGD, and [optimizer] has its settings, such as lr"
+_FOLDER = "the folder of a run is --out DIR on the command line and out='DIR' in Python"
 INSTEAD: Mapping[str, str] = {
     "fraction": _FRACTION,
     "fraction_fit": _FRACTION,
@@ -41,6 +45,17 @@ INSTEAD: Mapping[str, str] = {
     "num_workers": "clients train side by side without loader processes; `--jobs` trains several runs at a time",
     "nesterov": "the clients' optimiser is SGD with momentum and without Nesterov's step",
     "precision": "give dtype (float32 or float64) or autocast=bf16",
+    "gpu": _DEVICE,
+    "cuda": _DEVICE,
+    "use_gpu": _DEVICE,
+    "loss": _LOSS,
+    "criterion": _LOSS,
+    "opt": _OPTIMISER,
+    "optim": _OPTIMISER,
+    "out": _FOLDER,
+    "output_dir": _FOLDER,
+    "save_dir": _FOLDER,
+    "seeds": "a run has one seed; `fedblade compare` and `fedblade sweep` take several",
 }
 """Names that no key has the meaning of, and what to do."""
 
@@ -50,3 +65,8 @@ def key_of(alias: str) -> str | None:
     section, _, name = alias.rpartition(".")
     keys = (key for key, names in ALIASES.items() if name in names)
     return next((key for key in keys if section in ("", key.partition(".")[0])), None)
+
+
+def alias_names() -> list[str]:
+    """All names that stand for a key."""
+    return [name for names in ALIASES.values() for name in names]

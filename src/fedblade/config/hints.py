@@ -7,7 +7,7 @@ from fedblade.config.schema import FIXED, NAMED, General
 from fedblade.config.settings import REGISTRIES
 from fedblade.core.errors import nearest
 from fedblade.core.registry import methods, regularisers
-from fedblade.core.words import short_listing
+from fedblade.core.words import listing, short_listing
 
 SEARCH = "`fedblade list settings WORD` finds a setting"
 
@@ -17,6 +17,12 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
     keys = list(allowed)
     name = key.rpartition(".")[2]
     return f"unknown key '{key}'{meant(key) or '.' + nearest(name, keys)}"
+
+
+def section_as_key(section: str) -> str:
+    """The error for the name of a section where a key is expected."""
+    keys = [f"{section}.{key}" for key in FIXED[section].model_fields]
+    return f"unknown key '{section}': it is a section. Its keys are {listing(keys)}."
 
 
 def meant(key: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from fedblade.config.aliases import ALIASES, key_of
-from fedblade.config.hints import SEARCH, is_method_knob, meant
+from fedblade.config.aliases import ALIASES, alias_names, key_of
+from fedblade.config.hints import SEARCH, is_method_knob, meant, section_as_key
 from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
@@ -16,6 +16,7 @@ from fedblade.config.settings import REGISTRIES, Raw, merge, setting, without_kn
 from fedblade.config.validation import unknown_knob
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.registry import methods
+from fedblade.core.words import listing
 
 _NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")
 """A number with a point. TOML reads those with digits on both sides of the point."""
@@ -116,6 +117,8 @@ def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
     """The error for an unknown key: what it was meant to be, or the nearest key, or the knobs of the method."""
     method = config.get("method", {}).get("name")
     section, dot, _ = key.partition(".")
+    if key in FIXED:
+        return section_as_key(key)
     if method and dot and section == "method":
         return unknown_knob(key, method, (path.removeprefix("method.") for path, _ in _method_paths(config)))
     known_elsewhere = meant(key)
@@ -126,16 +129,19 @@ def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
         return unknown_knob(key, method, knob_tables(method))
     if in_section:
         return f"unknown key '{key}'.{nearest(key, in_section)}"
-    close = get_close_matches(key, known)
+    close = get_close_matches(key, [*known, *alias_names()])
     if close:
         where = _where(config, close[0])
         return f"unknown key '{key}'. Did you mean '{close[0]}'{where}?{f' {SEARCH}.' if where else ''}"
-    return f"{unknown_knob(key, method, knob_tables(method))} {SEARCH}."
+    knobs = list(knob_tables(method))
+    has = f"the knob{'s' if len(knobs) > 1 else ''} {listing(knobs)}" if knobs else "no knobs"
+    return f"unknown key '{key}': no section has it, and method '{method}' has {has}. {SEARCH}."
 
 
 def _where(config: Mapping[str, Any], key: str) -> str:
-    """The section of a short key, in brackets; empty if the key has none or is written with it."""
-    paths = [path for path, last in (*_fixed_paths(config), *_method_paths(config)) if last == key and path != key]
+    """The full key of a short one or of an alias, in brackets; empty if the key is written in full."""
+    known = (*_fixed_paths(config), *_method_paths(config), (key_of(key) or key, key))
+    paths = [path for path, last in known if last == key and path != key]
     return f" ({' or '.join(paths)})" if paths else ""
 
 

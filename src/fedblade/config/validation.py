@@ -18,6 +18,11 @@ from fedblade.core.errors import Misconfigured, nearest
 M = TypeVar("M", bound=BaseModel)
 _MOST_EXACT = 2**53
 """Up to here every whole number is a float of its own."""
+_IN_A_FILE = {
+    "a valid array": "a list, such as [64, 32]",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+}
 
 
 def check_keys(path: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
@@ -110,11 +115,17 @@ def _explain(error: ValidationError, path: str, table: Mapping[str, Any]) -> str
     cause = same[0].get("ctx", {}).get("error")
     if isinstance(cause, Misconfigured):
         return str(cause)
-    expected = [problem["msg"].removeprefix("Input should be ").rstrip(".") for problem in same]
+    expected = [_expected(problem["msg"]) for problem in same]
     value: Any = table
     for key in keys:
         value = value[key]
     return f"{where} = {literal(plain(value))} is not allowed; expected {' or '.join(dict.fromkeys(expected))}."
+
+
+def _expected(message: str) -> str:
+    """What pydantic expects, in the words of a configuration file."""
+    expected = message.removeprefix("Input should be ").rstrip(".")
+    return _IN_A_FILE.get(expected, expected)
 
 
 def _written_keys(location: tuple[int | str, ...], table: Any) -> tuple[str, ...]:

@@ -98,8 +98,8 @@ class DiskStore:
         index, current = self._open(), self._current
         try:
             index.replace_by(current.rows())
-            for some in _parts(index.worn(), _AT_A_TIME):
-                current.append([stored.encoded() for stored in some])
+            for states in _parts(index.worn(), _AT_A_TIME):
+                current.append([stored.encoded() for stored in states])
             index.add(current.finish())
         except Exception as error:
             self._fail(error)

@@ -47,17 +47,28 @@ class FolderLost(RunFailed):
     """The folder of a run was removed, renamed or replaced while the run was writing to it."""
 
 
-_MOST_OPTIONS = 12
+_MOST_OPTIONS, _MOST_CLOSE, _SHORTEST_WORD = 12, 6, 3
 
 
 def nearest(given: str, options: Iterable[str], first: Sequence[str] = ()) -> str:
-    """A hint ` Did you mean 'x'? Choose from: x, y.` with the closest option and all options.
+    """A hint ` Did you mean 'x'? Choose from: x, y.` with the closest options and all options.
 
-    Of many options it has the closest one, or a few if none is close. The options of `first` come before the others.
+    Of many options it has the closest ones, or a few if none is close. The options of `first` come before the others.
     """
     names = [*first, *sorted(set(options).difference(first))]
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-    meant = f" Did you mean '{close[0]}'?" if close else ""
+    close = _close(given, names)
+    meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     if len(names) > _MOST_OPTIONS:
         return meant or f" Choose from: {', '.join(names[:_MOST_OPTIONS])}, …"
     return f"{meant} Choose from: {', '.join(names)}." if len(names) > len(close) else meant
+
+
+def _close(given: str, names: Sequence[str]) -> list[str]:
+    """The option of this name in other letters, or a few that have the word in them, or the one spelled most alike."""
+    word = given.lower()
+    same = [name for name in names if name.lower() == word]
+    having = [name for name in names if word in name.lower()] if len(word) >= _SHORTEST_WORD else []
+    if same or 0 < len(having) <= _MOST_CLOSE:
+        return same or having
+    by_letters = {name.lower(): name for name in reversed(names)}
+    return [by_letters[name] for name in difflib.get_close_matches(word, by_letters, n=1, cutoff=0.6)]

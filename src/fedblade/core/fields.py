@@ -40,7 +40,7 @@ class Field:
 
     def description(self) -> dict[str, Any]:
         """All but the name, as plain values for a file; what has its default is left out."""
-        defaults = {each.name: each.default for each in fields(self)}
+        defaults = {entry.name: entry.default for entry in fields(self)}
         return {key: value for key, value in asdict(self).items() if key != "name" and value != defaults[key]}
 
 
@@ -53,7 +53,7 @@ def restored(name: str, description: object) -> Field | None:
     """A field from its stored description, None where that is broken; keys of later versions are ignored."""
     if not isinstance(description, Mapping):
         return None
-    known = {each.name for each in fields(Field)} - {"name"}
+    known = {entry.name for entry in fields(Field)} - {"name"}
     given = {key: value for key, value in description.items() if key in known}
     if not all(_fits(key, value) for key, value in given.items()) or "label" not in given:
         return None

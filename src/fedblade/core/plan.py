@@ -1,4 +1,4 @@
-"""A round's plan as data: which clients train, on which batches, with which augmentation draws.
+"""The plan of a client's round as data: on which batches it trains, with which augmentation draws.
 
 Everything is drawn from (seed, round, client), never from a position in a cohort. So engines, group sizes and restarts
 cannot change what a client sees.

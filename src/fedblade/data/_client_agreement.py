@@ -12,6 +12,8 @@ from fedblade.data._own_samples import OwnSamples
 
 _SHOWN = 200
 """Characters of a fact that an error shows."""
+_KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers", "b": "truth values"}
+"""Kinds of labels by the kind of the array; all others are names."""
 _FRACTIONS, _BYTES = 1.0, 16.0
 """Pictures up to the first number and pictures from the second on have another scale."""
 
@@ -52,14 +54,14 @@ def check_datasets(clients: Mapping[str, Dataset]) -> None:
     forms = {name: _form(x.shape[1:], x.dtype) for name, x in inputs.items()}
     _refuse_difference("inputs of", forms, "one shape and one type. Convert one of them")
     for fact in ("num_classes", "class_names", "label_values", "unit", "mean", "std", "margin"):
-        told = {name: f"{fact} = {getattr(dataset, fact)}" for name, dataset in clients.items()}
-        _refuse_difference("a Dataset with", told, "the same. Make the data sets of all clients alike")
+        texts = {name: f"{fact} = {getattr(dataset, fact)}" for name, dataset in clients.items()}
+        _refuse_difference("a Dataset with", texts, "the same. Make the data sets of all clients alike")
 
 
 def _kind_of_labels(samples: OwnSamples) -> str:
     if samples.class_names is not None:
         return f"numbers of the classes {listing(samples.class_names)}"
-    return "numbers" if samples.y.dtype.kind in "biuf" else "names"
+    return _KINDS.get(samples.y.dtype.kind, "names")
 
 
 def _array(given: Any) -> Array:
@@ -90,12 +92,12 @@ def _check_test_part(name: str, kind: str, own: Array, test: Any) -> None:
         )
 
 
-def _refuse_difference(what: str, told: Mapping[str, str], expected: str) -> None:
-    """Refuse clients of which not the same is told; the message has the first client and the first one that differs."""
-    first = next(iter(told), "")
-    other = next((name for name in told if told[name] != told[first]), None)
+def _refuse_difference(what: str, texts: Mapping[str, str], expected: str) -> None:
+    """Refuse clients whose texts differ; the message has the first client and the first one that differs."""
+    first = next(iter(texts), "")
+    other = next((name for name in texts if texts[name] != texts[first]), None)
     if other is not None:
         raise Misconfigured(
-            f"client '{first}' has {what} {told[first][:_SHOWN]}, and client '{other}' {told[other][:_SHOWN]}; "
+            f"client '{first}' has {what} {texts[first][:_SHOWN]}, and client '{other}' {texts[other][:_SHOWN]}; "
             f"expected {expected}."
         )

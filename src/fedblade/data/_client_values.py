@@ -5,8 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedblade.core.errors import Misconfigured
-from fedblade.data._dataset import Array, Dataset
+from fedblade.core.words import plural
+from fedblade.data._dataset import Dataset
+from fedblade.data._frames import read_frames
 from fedblade.data._hub_datasets import read_hub
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._user_arrays import NAMES, as_array
@@ -52,10 +56,12 @@ def client_values(given: object) -> dict[str, ClientValue]:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Let an error of the user's data begin with the client whose data they are."""
+    """Let an error of the user's data begin with the client whose data they are; data of no client have the name ""."""
     try:
         yield
     except Misconfigured as error:
+        if not name:
+            raise
         raise type(error)(f"client '{name}': {error}") from error
 
 
@@ -73,10 +79,10 @@ def _check_name(name: object) -> None:
 
 
 def _client_value(value: object) -> ClientValue:
-    """The data of one client in one of three forms; a Hugging Face data set is read."""
+    """The data of one client in one of three forms; data frames and a Hugging Face data set are read."""
     if isinstance(value, Dataset):
         return value
-    read = value if isinstance(value, OwnSamples) else read_hub(value)
+    read = value if isinstance(value, OwnSamples) else read_hub(value) or read_frames(value)
     if read is not None:
         return _checked(read)
     if _is_torch_dataset(value):
@@ -101,21 +107,23 @@ def _checked(samples: OwnSamples) -> OwnSamples:
     """The samples of a client, with as many labels as inputs; an empty test part counts as none."""
     if samples.x_test is not None and len(samples.x_test) == 0:
         samples = replace(samples, x_test=None, y_test=None)
-    for kind, x, y in (("", samples.x, samples.y), ("test ", samples.x_test, samples.y_test)):
-        _check_lengths(kind, x, y)
+    samples.check_lengths()
     if len(samples.x) == 0:
         raise Misconfigured("it has no samples; expected at least one. Leave the client out, or add samples.")
+    _refuse_non_finite("training", samples.x)
+    _refuse_non_finite("test", samples.x_test)
     return samples
 
 
-def _check_lengths(kind: str, x: Any, y: Array | None) -> None:
-    if x is None or y is None:
+def _refuse_non_finite(kind: str, x: Any) -> None:
+    if getattr(x, "dtype", np.dtype(int)).kind != "f" or np.isfinite(x).all():
         return
-    if getattr(x, "ndim", 1) == 0 or y.ndim == 0 or len(x) != len(y):
-        raise Misconfigured(
-            f"it has {kind}inputs of shape {getattr(x, 'shape', (len(x),))} and {kind}labels of shape {y.shape}; "
-            f"expected one label for each input."
-        )
+    sample, *others = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
+    more = f" and {plural(len(others), 'other')}" if others else ""
+    raise Misconfigured(
+        f"NaN or infinite inputs in {kind} sample {sample}{more}; expected finite numbers. Complete the samples, or "
+        f"leave them out."
+    )
 
 
 def _checked_items(samples: TorchSamples) -> TorchSamples:

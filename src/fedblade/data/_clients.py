@@ -96,8 +96,10 @@ def _note_on_tests(without: Sequence[str]) -> tuple[str, ...]:
 
 
 def _join_arrays(clients: Mapping[str, OwnSamples], seed: int) -> tuple[Dataset, Sizes]:
-    parts = encoded([hold_out_test(samples, (seed, k)) for k, samples in enumerate(clients.values())])
-    check_arrays(dict(zip(clients, parts, strict=True)))
+    held_out = {name: hold_out_test(samples, (seed, k)) for k, (name, samples) in enumerate(clients.items())}
+    by_name = encoded(held_out)
+    check_arrays(by_name)
+    parts = list(by_name.values())
     x, y, x_test, y_test = (
         np.concatenate(cast("Any", column))
         for column in zip(*((part.x, part.y, part.x_test, part.y_test) for part in parts), strict=True)
@@ -145,18 +147,21 @@ def _join_datasets(clients: Mapping[str, Dataset]) -> tuple[Dataset, Sizes]:
     """Data sets of equal form one after another; they are taken at their word."""
     check_datasets(clients)
     train, test = (
-        _joined(parts) for parts in zip(*((each.train, each.test) for each in clients.values()), strict=True)
+        _joined(parts) for parts in zip(*((dataset.train, dataset.test) for dataset in clients.values()), strict=True)
     )
-    ranges = [each.value_range for each in clients.values() if each.value_range is not None]
+    ranges = [dataset.value_range for dataset in clients.values() if dataset.value_range is not None]
     whole = replace(
         next(iter(clients.values())),
         train=train,
         test=test,
         fingerprint=None,
         value_range=(min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
-        notes=tuple(dict.fromkeys(note for each in clients.values() for note in each.notes)),
+        notes=tuple(dict.fromkeys(note for dataset in clients.values() for note in dataset.notes)),
     )
-    return whole, ([len(each.train) for each in clients.values()], [len(each.test) for each in clients.values()])
+    return whole, (
+        [len(dataset.train) for dataset in clients.values()],
+        [len(dataset.test) for dataset in clients.values()],
+    )
 
 
 def _joined(parts: Iterable[Part]) -> Part:

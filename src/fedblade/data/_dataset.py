@@ -100,12 +100,12 @@ def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
     if part.inputs.ndim < 2 or len(part.inputs) != len(part.labels):
         raise Misconfigured(
             f"dataset '{name}' has {kind} inputs of shape {part.inputs.shape} and {len(part.labels)} labels; "
-            f"expected inputs [n, …] and n labels."
+            f"expected inputs [n, …] and n labels. One number for each sample is [n, 1]: x.reshape(-1, 1)."
         )
     if len(part) == 0:
-        raise Misconfigured(f"dataset '{name}' has no {kind} samples; expected at least one per class.")
+        raise Misconfigured(f"dataset '{name}' has no {kind} samples; expected at least one per class. Add samples.")
     if num_classes < 2:
-        raise Misconfigured(f"dataset '{name}' has one class only; classification needs at least 2.")
+        raise Misconfigured(f"dataset '{name}' has one class only; expected at least 2. Add samples of another class.")
     low, high = int(part.labels.min()), int(part.labels.max())
     if low < 0 or high >= num_classes:
         raise Misconfigured(
@@ -114,10 +114,13 @@ def _check_part(name: str, kind: str, part: Part, num_classes: int) -> None:
         )
     if part.inputs.dtype.kind not in "biuf":
         raise Misconfigured(
-            f"dataset '{name}' has {kind} inputs of type {part.inputs.dtype}; expected integers or real numbers."
+            f"dataset '{name}' has {kind} inputs of type {part.inputs.dtype}; expected integers or real numbers. "
+            f"Convert them."
         )
     if part.inputs.dtype.kind == "f" and not np.isfinite(part.inputs).all():
-        raise Misconfigured(f"dataset '{name}' has NaN or infinite {kind} inputs. Clean them first.")
+        raise Misconfigured(
+            f"dataset '{name}' has NaN or infinite {kind} inputs; expected finite numbers. Correct them."
+        )
 
 
 def to_samples(

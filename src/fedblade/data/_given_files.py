@@ -55,7 +55,9 @@ def given_files(paths: Sequence[Path], endings: Collection[str] = INPUT_ENDINGS)
         below = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         found = [file for file in below if path.is_file() or file.suffix.lower() in endings]
         if not found:
-            raise Misconfigured(f"the folder '{path}' holds no file that this model reads ({_listed(endings)}).")
+            raise Misconfigured(
+                f"the folder '{path}' holds no file that this model reads ({_listed(endings)}). Check the folder."
+            )
         files += found
     return files
 
@@ -69,7 +71,9 @@ def read_given(file: Path, expected: Expected) -> tuple[Array, list[str]]:
         return array[None], [str(file)]
     if array.ndim == 0 or array.shape[1:] not in (expected.shape, expected.given_shape):
         wanted = ", ".join(map(str, expected.given_shape or expected.shape))
-        raise Misconfigured(f"'{file}' has an array of shape {array.shape}; expected (n, {wanted}), as in training.")
+        raise Misconfigured(
+            f"'{file}' has an array of shape {array.shape}; expected (n, {wanted}), as in training. Reshape it."
+        )
     if array.dtype.kind not in "biuf":
         raise Misconfigured(f"'{file}' has an array of type {array.dtype}; expected numbers, as in training.")
     return array, [f"{file}[{row}]" for row in range(len(array))]
@@ -88,7 +92,9 @@ def _read_array(file: Path) -> Array:
         with content:
             names = [name for name in _NAMES_IN_NPZ if name in content.files] or content.files
             if len(names) > 1 and names[0] not in _NAMES_IN_NPZ:
-                raise Misconfigured(f"'{file}' has the arrays {', '.join(names)}; expected one, or one named 'x'.")
+                raise Misconfigured(
+                    f"'{file}' has the arrays {', '.join(names)}; expected one. Name that of the inputs 'x'."
+                )
             inputs: Array = content[names[0]]
             return inputs
     except (ValueError, EOFError, BadZipFile, IndexError) as error:

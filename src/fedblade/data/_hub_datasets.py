@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured, nearest
-from fedblade.data._cells import ColumnPlace, category_column, label_column, missing_in
+from fedblade.data._cells import ColumnPlace, category_column, finite, label_column, missing_in
 from fedblade.data._folders import TEST_NAMES
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._source import Array
@@ -46,7 +46,10 @@ def _splits(given: Mapping[str, Any]) -> OwnSamples:
 
 def _with_test(train: OwnSamples, test: OwnSamples) -> OwnSamples:
     if train.class_names != test.class_names:
-        raise Misconfigured("training and test labels have different names of classes; expected the same. Cast one.")
+        raise Misconfigured(
+            "training and test labels have different names of classes; expected the same. Cast the labels of one part "
+            "to the classes of the other."
+        )
     return replace(train, x_test=test.x, y_test=test.y)
 
 
@@ -114,7 +117,8 @@ def _table(columns: Mapping[str, Sequence[Any]], what: str) -> Table:
     table = {}
     for name, cells in columns.items():
         if all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells):
-            table[name] = np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
+            numbers = np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
+            table[name] = finite(numbers, ColumnPlace(what, name, 0))
         else:
             table[name] = category_column(["" if cell is None else str(cell).strip() for cell in cells])
         empty = missing_in(table[name])

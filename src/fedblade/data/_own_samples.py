@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from fedblade.core.errors import Misconfigured
 from fedblade.data._source import Array
 from fedblade.data._table import Table
 from fedblade.data.table_encoding import TableEncoding
@@ -52,3 +53,14 @@ class OwnSamples:
     notes: tuple[str, ...] = ()
     encoding: TableEncoding | None = None
     class_names: tuple[str, ...] | None = None
+
+    def check_lengths(self) -> None:
+        """Refuse a part whose inputs and labels are not equally many. Rows to predict for have no labels."""
+        for kind, x, y in (("", self.x, self.y), ("test ", self.x_test, self.y_test)):
+            if x is None or y is None:
+                continue
+            if getattr(x, "ndim", 1) == 0 or y.ndim == 0 or len(x) != len(y):
+                raise Misconfigured(
+                    f"there are {kind}inputs of shape {getattr(x, 'shape', (len(x),))} and {kind}labels of shape "
+                    f"{y.shape}; expected one label for each input. Give one class for each sample."
+                )

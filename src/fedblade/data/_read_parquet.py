@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cells import ColumnPlace, category_column, label_column, refused_date
+from fedblade.data._cells import (
+    ColumnPlace,
+    category_column,
+    finite,
+    label_column,
+    number_as_name,
+    refused_date,
+    text_column,
+)
 from fedblade.data._columns import holds_bytes
 from fedblade.data._extras import need
 from fedblade.data._own_samples import OwnSamples, ReadSettings
@@ -47,8 +55,8 @@ def _column(values: Any, place: ColumnPlace, settings: ReadSettings) -> Array:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_decimal(kind):
         if place.name in settings.categories:
             return category_column(_texts(values))
-        numbers = values.cast(need("pyarrow", "pyarrow", _PURPOSE).float64()).to_numpy()
-        return _finite(np.asarray(numbers, dtype=np.float64), place)
+        numbers = values.cast(need("pyarrow", "pyarrow", _PURPOSE).float64(), safe=False).to_numpy()
+        return finite(np.asarray(numbers, dtype=np.float64), place)
     if types.is_temporal(kind):
         raise refused_date(str(values[0].as_py()), place, 0)
     if not (types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind)):
@@ -57,23 +65,13 @@ def _column(values: Any, place: ColumnPlace, settings: ReadSettings) -> Array:
             f"'{place.file}' has values of type {kind} in column '{place.name}'; expected numbers or text. Leave the "
             f"column out: dataset.drop={place.name}.{pictures}"
         )
-    return category_column(_texts(values))
-
-
-def _finite(numbers: Array, place: ColumnPlace) -> Array:
-    infinite = np.flatnonzero(np.isinf(numbers))
-    if len(infinite):
-        raise Misconfigured(
-            f"{place.cell(int(infinite[0]))} is infinite; expected a finite number. Correct the cell, or leave it "
-            f"empty and set dataset.missing=fill."
-        )
-    return numbers
+    return category_column(_texts(values)) if place.name in settings.categories else text_column(_texts(values), place)
 
 
 def _texts(values: Any) -> list[str]:
     """Cells as text, "" for missing ones; whole numbers without a point."""
     cells = values.to_pylist()
-    return ["" if c is None or c != c else f"{c:g}" if isinstance(c, float) else str(c).strip() for c in cells]
+    return ["" if c is None else number_as_name(c) if isinstance(c, float) else str(c).strip() for c in cells]
 
 
 def _labels(values: Any, place: ColumnPlace, settings: ReadSettings) -> Array:

@@ -4,47 +4,59 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.words import plural
 from fedblade.data._dataset import Array, Dataset
 from fedblade.data._frames import read_frames
 from fedblade.data._hub_datasets import read_hub
+from fedblade.data._own_samples import OwnSamples
 from fedblade.data._user_arrays import NAMES, arrays_dataset, as_array
-from fedblade.data._user_datasets import Items, read_items
+from fedblade.data._user_datasets import read_items
 from fedblade.data._user_labels import Numbering, number_labels
 from fedblade.data.own_files import dataset_of
 
 
-def as_dataset(given: object, number: Callable[[Array, Array], Numbering] = number_labels) -> Dataset:
+def as_dataset(
+    given: object, number: Callable[[Array, Array], Numbering] = number_labels, key: tuple[int, int] = (0, 0)
+) -> Dataset:
     """A user's data as a `Dataset`.
 
-    `given` is a `Dataset`, four arrays (x, y, x_test, y_test), of which x may be data frames, two torch datasets
-    (train, test), or a Hugging Face `Dataset` or `DatasetDict`.
+    `given` is a `Dataset`, arrays (x, y) or (x, y, x_test, y_test), of which x may be data frames, two torch datasets
+    (train, test), or a Hugging Face `Dataset` or `DatasetDict`. Without test samples a fifth is held out.
 
     Unsigned bytes of shape [n, height, width] or [n, channels, height, width] are pixels and are divided by 255. Other
     inputs, also tables of bytes, are used as they are. Pictures may have their channels last. Labels that are not
     0, 1, 2, … are numbered in ascending order, and names in sorted order. A torch dataset whose transforms draw
     random numbers is read again in every epoch. `Dataset.notes` says what was assumed. `number` turns the labels of
-    both parts into class numbers.
+    both parts into class numbers. `key` is the seed and the number of the client that draw the fifth.
     """
     if isinstance(given, Dataset):
         return given
-    read = read_hub(given) or read_frames(given)
-    if read is not None:
-        return dataset_of(read, number)
-    arrays, items = _four_arrays(given)
-    return arrays_dataset(arrays, number, items)
+    read = read_hub(given) or read_frames(given) or _arrays(given)
+    return _torch_dataset(given, number) if read is None else dataset_of(read, number, key)
 
 
-def _four_arrays(given: object) -> tuple[tuple[Array, Array, Array, Array], tuple[Items, Items] | None]:
-    """The four arrays in the byte order of the machine, and the items of the torch datasets they were read from."""
+def _arrays(given: object) -> OwnSamples | None:
+    """The arrays (x, y) or (x, y, x_test, y_test); None for anything else. Two lists are two torch datasets."""
     items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
-    if len(items) == 2 and all(hasattr(item, "__len__") and hasattr(item, "__getitem__") for item in items):
-        train, test = (read_items(dataset) for dataset in items)
-        x, x_test = (as_array("inputs", part.inputs) for part in (train, test))
-        return (x, train.labels, x_test, test.labels), (train, test)
-    if len(items) == 4:
-        x, y, x_test, y_test = (as_array(name, item) for name, item in zip(NAMES, items, strict=True))
-        return (x, y, x_test, y_test), None
-    raise Misconfigured(
-        f"dataset is a {type(given).__name__}; expected a name, a fedblade.data.Dataset, four arrays "
-        f"(x, y, x_test, y_test), two torch datasets (train, test) or a Hugging Face Dataset or DatasetDict."
-    )
+    if len(items) != 4 and not (len(items) == 2 and hasattr(items[0], "__array__")):
+        return None
+    x, y, *test = (as_array(name, item) for name, item in zip(NAMES, items, strict=False))
+    return OwnSamples(x, y, *(test or (None, None)))
+
+
+def _torch_dataset(given: object, number: Callable[[Array, Array], Numbering]) -> Dataset:
+    """Two torch datasets (train, test)."""
+    items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
+    if len(items) != 2 or not all(hasattr(item, "__len__") and hasattr(item, "__getitem__") for item in items):
+        raise Misconfigured(
+            f"dataset is of type {_form(given)}; expected a name, arrays (x, y) or (x, y, x_test, y_test), two torch "
+            f"datasets (train, test), a Hugging Face Dataset or DatasetDict, or a fedblade.data.Dataset."
+        )
+    train, test = (read_items(dataset) for dataset in items)
+    x, x_test = (as_array("inputs", part.inputs) for part in (train, test))
+    return arrays_dataset((x, train.labels, x_test, test.labels), number, (train, test))
+
+
+def _form(given: object) -> str:
+    name = type(given).__name__
+    return f"{name} with {plural(len(given), 'part')}" if isinstance(given, tuple | list) else name

@@ -10,6 +10,8 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data._dataset import Array
 
 Labels = npt.NDArray[np.int64]
+_MANY = 50
+"""Of so many samples several have one class."""
 _SHOWN = 6
 """A note lists at most so many values."""
 
@@ -120,7 +122,8 @@ def _check_values(values: Labels, samples: int) -> None:
             f"labels go from {values[0]} to {values[-1]}; expected 0 to {len(values) - 1}, or only -1 and 1. Leave "
             f"samples without a label out, or renumber the labels from 0."
         )
-    if len(values) > max(2, samples // 2) and int(values[-1]) >= samples:
+    all_apart = samples >= _MANY and len(values) > 0.9 * samples
+    if all_apart or (len(values) > max(2, samples // 2) and int(values[-1]) >= samples):
         raise Misconfigured(
             f"{samples} samples have {len(values)} different labels up to {values[-1]}; expected a class for each "
             f"sample, and several samples of a class. Give class labels."

@@ -9,11 +9,16 @@ from fedblade.core.words import plural
 from fedblade.data._client_values import client_values, naming
 from fedblade.data._clients import ClientData
 from fedblade.data._own_samples import OwnSamples
+from fedblade.data._pictures import ENDINGS as PICTURE_ENDINGS
 from fedblade.data.own_files import ENDINGS, ReadSettings, is_own_file, read_own_file, with_test
 
 _EXPECTED = (
-    f"a file for each client ({', '.join(ENDINGS)}), such as north{ENDINGS[-1]}, or a folder for each client with "
-    f"train{ENDINGS[-1]} and, if there are test samples, test{ENDINGS[-1]}"
+    f"a file for each client ({', '.join(ENDINGS)}), such as north.csv, or a folder for each client with train.csv "
+    f"and, if there are test samples, test.csv"
+)
+_PICTURES = (
+    " Pictures are read by --set dataset=image_folder, which divides them; to keep the clients, store each client's "
+    "pictures as the arrays x and y in an .npz file."
 )
 
 
@@ -30,7 +35,7 @@ def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
         state = "is a file" if folder.exists() else "does not exist"
         raise Misconfigured(f"dataset.path '{path}' {state}; expected a folder with {_EXPECTED}.")
     found: dict[str, tuple[Path, Path | None]] = {}
-    for entry in sorted(folder.iterdir(), key=lambda each: (each.name if each.is_dir() else each.stem, each.name)):
+    for entry in sorted(folder.iterdir(), key=lambda path: (path.name if path.is_dir() else path.stem, path.name)):
         if entry.name.startswith("."):
             continue
         name = entry.name if entry.is_dir() else entry.stem
@@ -40,15 +45,17 @@ def client_files(path: str = "") -> dict[str, tuple[Path, Path | None]]:
     if len(found) < 2:
         raise Misconfigured(
             f"'{folder}' has {plural(len(found), 'client')}; expected at least two: {_EXPECTED}. To divide one file "
-            f"among clients, give it as dataset=arrays."
+            f"among clients, give it as dataset=files."
         )
     return found
 
 
 def _checked(folder: Path, file: Path) -> Path:
     if not is_own_file(file):
+        hint = _PICTURES if file.is_dir() or file.suffix.lower() in PICTURE_ENDINGS else ""
         raise Misconfigured(
-            f"'{folder}' has '{file.name}', which is no file of a client; expected {_EXPECTED}. Move it elsewhere."
+            f"'{folder}' has '{file.name}', which is no file of a client; expected {_EXPECTED}. Move it "
+            f"elsewhere.{hint}"
         )
     return file
 
@@ -58,8 +65,8 @@ def _parts_in(folder: Path) -> tuple[Path, Path | None]:
     parts = {entry.stem: _checked(folder, entry) for entry in folder.iterdir() if not entry.name.startswith(".")}
     others = sorted(parts.keys() - {"train", "test"})
     if "train" not in parts or others:
-        told = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
-        raise Misconfigured(f"'{folder}' {told}; expected {_EXPECTED}.")
+        fault = f"has '{parts[others[0]].name}'" if others else "has no file 'train'"
+        raise Misconfigured(f"'{folder}' {fault}; expected {_EXPECTED}. Rename the file.")
     return parts["train"], parts.get("test")
 
 

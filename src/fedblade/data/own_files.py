@@ -5,13 +5,15 @@ samples of all clients together, then `dataset_of` (or the arrays themselves, wh
 set). Only `encoded` looks at several clients at once, and it adds up sums of their training samples alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.words import plural
+from fedblade.data._client_values import naming
 from fedblade.data._dataset import Array, Dataset
 from fedblade.data._hold_out import hold_out_test
 from fedblade.data._own_samples import OwnSamples, ReadSettings
@@ -22,7 +24,7 @@ from fedblade.data._table import QuotesData, Table
 from fedblade.data._user_arrays import arrays_dataset
 from fedblade.data._user_labels import Numbering, number_by_names, number_labels
 from fedblade.data.table_encoding import TableEncoding, encoding_of
-from fedblade.data.table_sums import added, table_sums
+from fedblade.data.table_sums import TableSums, table_sums
 
 __all__ = [
     "ENDINGS",
@@ -82,33 +84,52 @@ def with_test(samples: OwnSamples, test: OwnSamples) -> OwnSamples:
     """Samples whose test part is what another file holds for training."""
     if samples.x_test is not None or test.x_test is not None:
         raise Misconfigured(
-            f"{samples.source}: the file has test samples of its own, or the test file has; expected one place. Leave "
-            f"the test file out (dataset.test_path), or give files without x_test."
+            f"{samples.source}: there is a test file, and one of the two files has test samples besides (x_test); "
+            f"expected one place. Leave the test file out (dataset.test_path), or give files without x_test."
         )
     return replace(samples, x_test=test.x, y_test=test.y, notes=(*samples.notes, *test.notes))
 
 
-def encoded(clients: Sequence[OwnSamples]) -> list[OwnSamples]:
-    """The samples of all clients with arrays in the place of tables, all encoded alike.
+def encoded(clients: Mapping[str, OwnSamples]) -> dict[str, OwnSamples]:
+    """The samples of all clients by name, with arrays in the place of tables, all encoded alike.
 
     Every client has its test part. Columns are encoded by sums over the training samples of all clients.
     """
-    tables = [samples.x for samples in clients if isinstance(samples.x, Table)]
+    tables = {name: samples.x for name, samples in clients.items() if isinstance(samples.x, Table)}
     if not tables:
-        return list(clients)
+        return dict(clients)
     if len(tables) < len(clients):
-        raise Misconfigured("some clients have tables and others arrays; expected one kind. Convert one of them.")
-    fills = any(table.fills for table in tables)
-    encoding, notes = encoding_of(added([table_sums(table) for table in tables]), fills=fills)
-    first, *others = (_encode(samples, encoding) for samples in clients)
-    return [replace(first, notes=(*notes, *first.notes)), *others]
+        other = next(name for name in clients if name not in tables)
+        raise Misconfigured(
+            f"client '{next(iter(tables))}' has a table, and client '{other}' arrays; expected one kind. Convert one "
+            f"of them."
+        )
+    encoding, notes = encoding_of(_added(tables), fills=any(table.fills for table in tables.values()))
+    in_arrays = {}
+    for name, samples in clients.items():
+        with naming(name):
+            in_arrays[name] = _encode(replace(samples, notes=(*notes, *samples.notes)), encoding)
+    return in_arrays
+
+
+def _added(tables: Mapping[str, Table]) -> TableSums:
+    """The sums over the rows of all clients."""
+    running: list[TableSums] = []
+    for name, table in tables.items():
+        with naming(name):
+            sums = table_sums(table)
+            running.append(running[-1].plus(sums) if running else sums)
+    return running[-1]
 
 
 def _encode(samples: OwnSamples, encoding: TableEncoding) -> OwnSamples:
     """The samples of one client, encoded."""
     parts = samples.x, samples.x_test
     if not all(isinstance(part, Table) for part in parts):
-        raise Misconfigured("training samples are a table and test samples are not; expected both as tables.")
+        raise Misconfigured(
+            "of training and test samples, one part is a table and the other arrays; expected both as tables. Convert "
+            "the arrays."
+        )
     x, x_test = (encoding.encode(part, samples.source) for part in parts if isinstance(part, Table))
     unknown = encoding.unknown(samples.x_test) if isinstance(samples.x_test, Table) else ()
     return replace(samples, x=x, x_test=x_test, encoding=encoding, notes=(*samples.notes, *unknown))
@@ -121,13 +142,14 @@ def dataset_of(
 
     `key` is the seed and the number of the client that draw the fifth.
     """
+    samples.check_lengths()
     count, given = len(samples.y), samples.x_test is not None
     if not given and count < 2:
         raise Misconfigured(
-            f"{samples.source}: there are no test samples, and {count} training samples are too few to hold some out; "
-            f"expected at least 2. Add samples, or give test samples."
+            f"there are no test samples, and {plural(count, 'sample')} are too few to hold some out; expected at least "
+            f"2. Add samples, or give test samples."
         )
-    (whole,) = encoded([hold_out_test(samples, key)])
+    (whole,) = encoded({"": hold_out_test(samples, key)}).values()
     if samples.class_names is not None and number is number_labels:
         number = partial(number_by_names, samples.class_names)
     dataset = arrays_dataset(cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test)), number)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cells import ColumnPlace, check_missing, missing_in
+from fedblade.data._cells import ColumnPlace, check_missing, missing_in, number_as_name
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
 from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums
@@ -111,7 +111,7 @@ def _as_kind(cells: Array, column: NumberColumn | CategoryColumn, place: ColumnP
             np.full(len(cells), np.nan) if isinstance(column, NumberColumn) else np.full(len(cells), "", dtype=object)
         )
     if isinstance(column, CategoryColumn):
-        return np.array(["" if cell != cell else f"{cell:g}" for cell in cells], dtype=object)
+        return np.array([number_as_name(cell) for cell in cells], dtype=object)
     index, place = int((~missing_in(cells)).argmax()), place or ColumnPlace("the rows", column.name, 1)
     raise QuotesData(f"{place.cell(index)} is {cells[index]!r}; expected a number, as in training. Correct the cell.")
 
@@ -150,9 +150,9 @@ def _number(name: str, sums: NumberSums) -> NumberColumn | str:
 
 def _category(name: str, sums: CategorySums) -> CategoryColumn | str:
     """The encoding of a column of text, or why it is left out."""
+    if sums.all_different if sums.values is None else 1 < len(sums.values) == sums.count:
+        return "has another text in every row, so it is an identifier,"
     if sums.values is None:
-        if sums.all_different:
-            return "has another text in every row, so it is an identifier,"
         raise Misconfigured(
             f"column '{name}' has more than {MOST_CATEGORIES} different texts; expected few, because every text "
             f"becomes an input. Group rare ones, or leave the column out: dataset.drop={name}."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
+from fedblade.data._cells import number_as_name
 from fedblade.data._frames import is_frame
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
@@ -66,6 +67,6 @@ def _cells(column: NumberColumn | CategoryColumn, given: Sequence[Any]) -> Array
 
 def _text(cell: Any) -> str:
     """A cell as the name of a category, "" for a missing one."""
-    if cell is None or cell != cell:
+    if cell is None:
         return ""
-    return f"{cell:g}" if isinstance(cell, float) else str(cell).strip()
+    return number_as_name(cell) if isinstance(cell, float) else str(cell).strip()

@@ -7,7 +7,6 @@ categories, unless there are too many to be categories: names of people, say, do
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -88,10 +87,10 @@ def check_same_columns(expected: tuple[str, ...], given: tuple[str, ...]) -> Non
     """Refuse tables with different columns; the order of the columns does not matter."""
     lacking, surplus = sorted({*expected} - {*given}), sorted({*given} - {*expected})
     if lacking or surplus:
-        name, which = (lacking[0], "no column") if lacking else (surplus[0], "the further column")
+        name, which = (lacking[0], "no column") if lacking else (surplus[0], "a column")
         raise Misconfigured(
-            f"a table has {which} '{name}' that the first one {'has' if lacking else 'lacks'}; expected the same "
-            f"columns in all files and parts. Add the column, or leave it out: dataset.drop={name}."
+            f"the table has {which} '{name}', and the one before has {'one' if lacking else 'none'}; expected the same "
+            f"columns in all tables. Add the column where it is missing, or remove it from the other tables."
         )
 
 
@@ -103,10 +102,14 @@ def _add(name: str, mine: NumberSums | CategorySums, other: NumberSums | Categor
         return mine.plus(other)
     if 0 not in (mine.count, other.count):
         raise Misconfigured(
-            f"column '{name}' holds numbers in one table and text in another; expected one kind. Correct the cells, or "
-            f"read the numbers as names of categories: dataset.categories={name}."
+            f"column '{name}' holds {_kind(other)} in this table and {_kind(mine)} in the one before; expected one "
+            f"kind. Correct the cells, or read the numbers as names of categories: dataset.categories={name}."
         )
     return other if mine.count == 0 else mine
+
+
+def _kind(sums: NumberSums | CategorySums) -> str:
+    return "numbers" if isinstance(sums, NumberSums) else "text"
 
 
 def table_sums(table: Table) -> TableSums:
@@ -132,8 +135,3 @@ def _column_sums(name: str, column: Array) -> NumberSums | CategorySums:
 
 def _few(values: set[str]) -> tuple[str, ...] | None:
     return tuple(sorted(values)) if len(values) <= MOST_CATEGORIES else None
-
-
-def added(sums: list[TableSums]) -> TableSums:
-    """The sums over the rows of all tables."""
-    return reduce(TableSums.plus, sums)

@@ -19,8 +19,8 @@ _FIELDS = (
         "test_accuracy",
         "Test accuracy",
         "test accuracy, %",
-        "The share of test samples the model answers rightly. Higher is better, and rising earlier means fewer rounds "
-        "of communication.",
+        "The share of the test samples that the model puts into the right class. Higher is better. A line that rises "
+        "earlier needs fewer rounds of communication.",
         0.0,
         100.0,
         "test accuracy (%)",
@@ -30,9 +30,9 @@ _FIELDS = (
         "test_loss",
         "Test loss",
         "test loss",
-        "The cross-entropy of the model's answers on the test samples. Lower is better. Loss that rises while accuracy "
-        "stands still means wrong answers are given with more confidence; methods that train with different losses "
-        "are best compared by accuracy.",
+        "The cross-entropy of the model's answers on the test samples. Lower is better. If the loss rises while the "
+        "accuracy stays the same, the model gives wrong answers with more confidence. Compare methods that train with "
+        "different losses by their accuracy.",
         low=0.0,
         short="test loss",
     ),

@@ -23,9 +23,8 @@ _ALIGNMENT = Field(
     "alignment_{}",
     "Alignment",
     "cosine",
-    "The mean cosine between what the classifier receives of a test sample and the classifier's vector of its class, "
-    "in the clients' models after local training: of the features, or, with methods that have a projection, of the "
-    "projected ones. 1 means that they point exactly where the classifier looks.",
+    "The mean cosine between what the classifier receives of a test sample (features, or projected features) and the "
+    "classifier's vector of its class, in the clients' models after local training. 1 means the same direction.",
     -1.0,
     1.0,
     "alignment",

@@ -34,8 +34,8 @@ _FIELDS = (
         "drift_norm",
         "How far clients move",
         "distance",
-        "The mean length of a client's update, from the model it received to the one it returns. Far moves are no "
-        "fault as such; far moves that do not agree are.",
+        "The mean length of a client's update, from the model it received to the one it returns. Long updates "
+        "do no harm by themselves; long updates in different directions do.",
         short="client drift (norm)",
         subject="clients",
     ),

@@ -40,7 +40,7 @@ _FIELDS = (
         "Neural-collapse error",
         "error",
         "The mean squared gap between the cosines of two classes' prototypes and those of the ideal arrangement. Lower "
-        "is better; prototypes are taken where the classifier looks, after a projection if the method has one.",
+        "is better. A prototype is the mean of what the classifier receives of a class: features, or projected ones.",
         short="neural-collapse error",
         number_format=".3f",
     ),

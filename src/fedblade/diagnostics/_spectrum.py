@@ -74,8 +74,9 @@ _SPECTRUM_FIELDS = (
         "significant_values",
         "Directions with noticeable variance",
         "directions",
-        "How many directions have a variance (an eigenvalue of the covariance) above e⁻², about 0.14. Unlike the "
-        "effective rank this depends on the scale of the features, so compare its course more than its height.",
+        "How many directions have a variance (an eigenvalue of the covariance) above e⁻², about 0.14. The "
+        "number depends on the scale of the features, unlike the effective rank. So compare how it changes over "
+        "rounds, not how high it is.",
         short="significant eigenvalues",
         number_format=".1f",
     ),
@@ -83,7 +84,7 @@ _SPECTRUM_FIELDS = (
         "zero_variance_share",
         "Features that never change",
         "share",
-        "The share of features that are the same for every test sample; such features carry nothing.",
+        "The share of features that are the same for every test sample; such features carry no information.",
         0.0,
         1.0,
         "share of constant features",

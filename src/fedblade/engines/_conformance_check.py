@@ -96,8 +96,10 @@ class _Round:
                     if self.problem.method.own.logits is not None:
                         self._check_personal_models("the personal", [DataPass("prediction", _prediction)])
                 with blaming("a metric"):
-                    self._check_personal_models("the metric", [each for metric in metrics for each in metric.passes])
-                    self._check_diagnostics(tuple(each for metric in metrics for each in metric.local), model)
+                    self._check_personal_models(
+                        "the metric", [data_pass for metric in metrics for data_pass in metric.passes]
+                    )
+                    self._check_diagnostics(tuple(sum_ for metric in metrics for sum_ in metric.local), model)
         return states
 
     def _check_features(self) -> None:

@@ -56,7 +56,7 @@ class GroupPasses:
         self, clients: Clients, passes: Sequence[DataPass], models: PassModel, data: PassData, chunk: Chunk
     ) -> int:
         """Chunks that pass together: fewer where the passes return much, which a chunk of two samples shows."""
-        key = tuple(each.name for each in passes)
+        key = tuple(data_pass.name for data_pass in passes)
         if key not in self._bytes_per_chunk:
             small = ChunkBatch([replace(chunk, size=min(2, chunk.size))], 2, 1)
             inputs = _inputs(models, replace(data, draws=None), small)
@@ -71,9 +71,9 @@ class GroupPasses:
         """Every pass over the chunks of a batch, with an axis of slots in front; captured where it can be."""
         inputs = _inputs(models, data, batch)
         read_by_host = data.samples.reader is not None and inputs["draws"] is not None
-        if not data.all_indices.is_cuda or read_by_host or any(each.by_round for each in passes):
+        if not data.all_indices.is_cuda or read_by_host or any(data_pass.by_round for data_pass in passes):
             return _run_inputs(clients, passes, models, data.samples, inputs)
-        key = (id(data.samples.labels), models.logits, tuple(each.of for each in passes))
+        key = (id(data.samples.labels), models.logits, tuple(data_pass.of for data_pass in passes))
         hidden = replace(models, round=HIDDEN_ROUND)
         trees: dict[str, Tree] = self._replays.call(
             key, lambda stored: _run_inputs(clients, passes, hidden, data.samples, stored), inputs

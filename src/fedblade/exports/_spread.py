@@ -15,7 +15,7 @@ _WORST = 10
 
 def spread_over_seeds(run: RunRecord) -> str | None:
     """Mean and standard deviation over the runs of a comparison that differ from this one in the seed alone."""
-    runs = [other for other in _same_settings(run) if other.finished and other.final_accuracy is not None]
+    runs = [other for other in _runs_of_all_seeds(run) if other.finished and other.final_accuracy is not None]
     if len(runs) < 2:
         return None
     finals = [other.final_accuracy for other in runs if other.final_accuracy is not None]
@@ -27,7 +27,7 @@ def spread_over_seeds(run: RunRecord) -> str | None:
     return f"{text} (mean and standard deviation, n−1, over {plural(len(runs), 'seed')}: {seeds})"
 
 
-def _same_settings(run: RunRecord) -> tuple[RunRecord, ...]:
+def _runs_of_all_seeds(run: RunRecord) -> tuple[RunRecord, ...]:
     """This run and, in the folder of a comparison, those of other seeds."""
     here = run.path.resolve()
     name, separator, _ = here.name.rpartition(_SEED)

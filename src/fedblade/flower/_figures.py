@@ -28,7 +28,7 @@ class Figure:
 
 
 def figures(app: AppFolder, record: FederationRecord) -> list[Figure]:
-    """All figures that can be told now; one that cannot be told is left out."""
+    """All figures that can be read now; the others are left out."""
     parts = (
         _process_figures(app, record),
         _client_figures(app),
@@ -36,20 +36,20 @@ def figures(app: AppFolder, record: FederationRecord) -> list[Figure]:
         _run_figures(app),
         _space_figures(app),
     )
-    return [figure for part in parts for figure in _told(part)]
+    return [figure for part in parts for figure in _available(part)]
 
 
 def problems(app: AppFolder, record: FederationRecord) -> list[str]:
     """Why the federation cannot serve a run now; empty if it can."""
-    found = [] if record.phase == "started" else [record.error or "the federation is still starting"]
-    found += [f"{name} does not run" for name, process in record.processes().items() if not process.is_up(app)]
+    problems = [] if record.phase == "started" else [record.error or "the federation is still starting"]
+    problems += [f"{name} does not run" for name, process in record.processes().items() if not process.is_up(app)]
     if record.secure:
         try:
             ended = certificates.days_left(app.certificates, certificates.SERVER_CERTIFICATE) < 0
-            found += ["the server's certificate has ended"] if ended else []
+            problems += ["the server's certificate has ended"] if ended else []
         except FedbladeError as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems
 
 
 def prometheus_text(shown: Iterable[Figure]) -> str:
@@ -65,9 +65,10 @@ def prometheus_text(shown: Iterable[Figure]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _told(told: Iterator[Figure]) -> list[Figure]:
+def _available(figures: Iterator[Figure]) -> list[Figure]:
+    """The figures, or none if a file that they are read from is missing or broken."""
     try:
-        return list(told)
+        return list(figures)
     except (FedbladeError, OSError):
         return []
 
@@ -91,7 +92,7 @@ def _client_figures(app: AppFolder) -> Iterator[Figure]:
     if admissions is None:
         return
     online = {node.node_id for node in known_nodes(app.database) if node.is_online}
-    clients = {client: each.node_id in online for each in admissions for client in each.clients}
+    clients = {client: admission.node_id in online for admission in admissions for client in admission.clients}
     yield Figure("clients_online", "Admitted clients whose node is connected.", sum(clients.values()))
     yield Figure(
         "clients_missing", "Admitted clients whose node is not connected.", sum(not up for up in clients.values())

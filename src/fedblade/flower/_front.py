@@ -44,10 +44,11 @@ _MAX_UNREAD, _UNREAD_SECONDS = 2 * _MAX_BODY, 5.0
 """How much of the body of a refused call is read and thrown away, and for how long."""
 _KEPT_SECONDS = 2.0
 """How long a free connection to the SuperLink is kept; the SuperLink closes it after 5 seconds."""
-_FIRST_REQUEST_SECONDS = 20.0
+_FIRST_REQUEST_SECONDS, _NEXT_REQUEST_SECONDS = 20.0, 5
+"""How long a connection may take until the headers of a request have arrived."""
 
 
-_NO_KEY = "the call is not signed with a key that the coordinator has admitted, or the clocks differ by minutes"
+_NO_KEY = "the call is not signed with a key that the coordinator has admitted, or the clocks differ by a minute"
 
 
 class _TooLarge(Exception):
@@ -161,16 +162,20 @@ async def _not_found(_request: Request, _error: Exception) -> Response:
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if it sends no complete request at first."""
+    """A connection that is closed if a request does not begin in time: bytes alone are no sign of life."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self.loop.call_later(_FIRST_REQUEST_SECONDS, self._close_if_silent)
+        self.timeout_keep_alive_task = self.loop.call_later(_FIRST_REQUEST_SECONDS, transport.abort)
 
-    def _close_if_silent(self) -> None:
-        if self.scope is None:
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        """Take bytes. The time for a request runs on until its headers are complete, which ends it in the base class.
+
+        The base class ends it at the first byte of a request, and a caller could keep the rest back for ever.
+        """
+        self.conn.receive_data(data)
+        self.handle_events()
 
 
 def serve(app: AppFolder, host: str, port: int, target: str) -> None:
@@ -182,8 +187,14 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
             "ssl_certfile": str(app.certificates / certificates.SERVER_CERTIFICATE),
             "ssl_keyfile": str(app.certificates / certificates.SERVER_KEY),
         }
+    front = Front(target, authority, CurrentAdmissions(app).has_key)
+    uvicorn.Server(web_server(front.app(), **files)).run(listen(host, port))
+
+
+def web_server(app: Any, **files: str) -> uvicorn.Config:
+    """How an app is served; with the files of a certificate and its key, over TLS."""
     config = uvicorn.Config(
-        Front(target, authority, CurrentAdmissions(app).has_key).app(),
+        app,
         loop="asyncio",  # another loop would not accept connections through the listening sockets of ours
         http=_Connection,
         ws="none",
@@ -191,9 +202,13 @@ def serve(app: AppFolder, host: str, port: int, target: str) -> None:
         server_header=False,
         access_log=False,
         log_level="warning",
+        timeout_keep_alive=_NEXT_REQUEST_SECONDS,
         **files,  # type: ignore[arg-type]
     )
-    uvicorn.Server(config).run(listen(host, port))
+    config.load()
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3  # nodes are ours, and need no older version
+    return config
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,7 +1,11 @@
-"""Limits on one address, so that one peer cannot keep the coordinator from serving the others."""
+"""Limits on one caller, so that it cannot keep the coordinator from serving the others.
+
+A caller is an IPv4 address, or a network of IPv6: whoever has one IPv6 address has 2⁶⁴ of them.
+"""
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import time
 import weakref
@@ -15,6 +19,8 @@ _LONGEST_WAIT = 5.0
 """Seconds that a request beyond the rate may be made to wait; if it would wait longer, it is refused."""
 _MAX_UNDER_WAY = 16
 _MAX_KNOWN, _FORGET_SECONDS = 10_000, 60.0
+_NETWORK_BITS = 64
+"""Bits of an IPv6 address that name its network."""
 _MAX_CONNECTIONS, _MAX_CONNECTIONS_OF_ONE = 1024, 128
 
 
@@ -43,7 +49,7 @@ class Limits:
         now = time.monotonic()
         if len(self._peers) > _MAX_KNOWN:
             self._peers = {key: peer for key, peer in self._peers.items() if peer.paid_until > now - _FORGET_SECONDS}
-        peer = self._peers.setdefault(address, _Peer())
+        peer = self._peers.setdefault(_caller(address), _Peer())
         wait = peer.wait(now)
         if wait > _LONGEST_WAIT:
             peer.paid_until -= 1 / _PER_SECOND
@@ -67,12 +73,21 @@ class _Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection; a connection that is refused counts as aborted by its peer."""
         connection, peer = super().accept()
-        there = [address for each, address in self._connections.items() if each.fileno() >= 0]
-        if len(there) >= _MAX_CONNECTIONS or there.count(peer[0]) >= _MAX_CONNECTIONS_OF_ONE:
+        there = [caller for opened, caller in self._connections.items() if opened.fileno() >= 0]
+        caller = _caller(peer[0])
+        if len(there) >= _MAX_CONNECTIONS or there.count(caller) >= _MAX_CONNECTIONS_OF_ONE:
             connection.close()
             raise ConnectionAbortedError
-        self._connections[connection] = peer[0]
+        self._connections[connection] = caller
         return connection, peer
+
+
+def _caller(address: str) -> str:
+    """The caller that an address belongs to."""
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], _NETWORK_BITS), strict=False))
+    except ValueError:
+        return address
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

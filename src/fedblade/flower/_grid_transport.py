@@ -9,7 +9,8 @@ from flwr.serverapp import Grid
 
 from fedblade.engines.nodes import Reply, Request, SizeLimit
 from fedblade.flower._flwr_internals.expired_requests import throw_away
-from fedblade.flower._messages import seconds_valid, to_message, to_reply
+from fedblade.flower._flwr_internals.limited_pulls import TooManyBytes, messages_of_at_most
+from fedblade.flower._messages import largest_message, seconds_valid, to_message, to_reply
 
 _FRESH_SECONDS = 1.0
 """How old the list of nodes may be."""
@@ -73,8 +74,14 @@ class GridTransport:
     def _pull_reply(self, id_: str, limit: SizeLimit) -> list[Reply]:
         """The reply to a request, if it has arrived. The SuperLink and the front make sure that its node sent it."""
         node = self._asked[id_].node
+        most = largest_message(limit)
         try:
-            return [to_reply(message, id_, node, limit) for message in self._grid.pull_messages([id_])]
+            with messages_of_at_most(most):
+                return [to_reply(message, id_, node, limit) for message in self._grid.pull_messages([id_])]
+        except TooManyBytes:
+            return [
+                Reply(id_, node, error=f"it has more than {most} bytes, which no answer has; the rest was not fetched")
+            ]
         except httpx.HTTPError:
             raise
         except Exception as error:  # a node may send anything, and Flower unpacks it

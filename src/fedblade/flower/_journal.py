@@ -31,7 +31,7 @@ class RunJournal:
         events = [event.get("event") for event in read_lines(self._folder / EVENTS).objects]
         earlier = [event for event in events if event == STARTED or event in _ENDS]
         if earlier and earlier[-1] not in _ENDS:
-            self({"event": KILLED, "reason": "the coordinator before this one ended without a word"})
+            self({"event": KILLED, "reason": "the former coordinator ended without an entry here"})
         self({"event": STARTED, "start": 1 + earlier.count(STARTED)})
 
     def __call__(self, event: Mapping[str, Any]) -> None:

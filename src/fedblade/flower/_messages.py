@@ -18,6 +18,9 @@ _HEADER_BYTES = 512
 """Bytes that an array may have besides its numbers: its header, its name, its shape and the name of its type."""
 _SIZE_BYTES = 8
 """Bytes of one size in a shape."""
+_ARRAY_BYTES, _CHUNK_BYTES, _OTHER_BYTES = 2048, 512, 10_000
+"""Most bytes that Flower adds to an array, to each begun mebibyte of arrays, and to a message, on their way."""
+_CHARACTER_BYTES = 4
 _MIN_SLACK = 60.0
 _GONE = (3, 4, 5)
 """Flower's error codes for an unavailable message, reply or node; the other codes mean that an app failed."""
@@ -80,6 +83,12 @@ def to_reply(message: Message, request: str, node: int, limit: SizeLimit) -> Rep
     except Exception as error:  # no error of a hostile message may stop the run
         return Reply(request, node, error=f"it cannot be read ({type(error).__name__})")
     return Reply(request, node, facts, tensors, error_text(facts) if "error" in facts else None)
+
+
+def largest_message(limit: SizeLimit) -> int:
+    """Bytes that no message within the limit has on its way, with everything that Flower adds to it."""
+    added = _ARRAY_BYTES * limit.arrays + _CHUNK_BYTES * (limit.bytes // 2**20 + 1) + _OTHER_BYTES
+    return limit.bytes + _CHARACTER_BYTES * limit.facts + added
 
 
 def _check_records(content: RecordDict) -> None:

@@ -26,8 +26,8 @@ installed module. Without it, every client uses its share."""
 def own_dataset(source: str, num_classes: int, key: tuple[int, int] = (0, 0)) -> Dataset:
     """The samples of a node from its `data` (see `DATA`); labels are the run's classes below `num_classes`.
 
-    Of a file without test samples a fifth is held out, as a run on one machine does: `key` is the seed of the split and
-    the number of the client.
+    Without test samples a fifth is held out, as a run on one machine does: `key` is the seed of the split and the
+    number of the client.
 
     A function has no parameters and returns what `fedblade.run` accepts as a data set. The current folder of the node's
     process plays no part.
@@ -35,7 +35,7 @@ def own_dataset(source: str, num_classes: int, key: tuple[int, int] = (0, 0)) ->
     if is_own_file(source):
         return _from_file(source, num_classes, key)
     with _hiding_error_texts(source):
-        return _as_dataset(_call(source), num_classes)
+        return _as_dataset(_call(source), num_classes, key)
 
 
 def _from_file(path: str, num_classes: int, key: tuple[int, int]) -> Dataset:
@@ -68,9 +68,9 @@ def _hiding_error_texts(source: str) -> Iterator[None]:
         ) from error
 
 
-def _as_dataset(given: Any, num_classes: int) -> Dataset:
+def _as_dataset(given: Any, num_classes: int, key: tuple[int, int]) -> Dataset:
     """A data set of `num_classes` classes. Labels are not renumbered, because a node does not know all classes."""
-    dataset: Dataset = given if isinstance(given, Dataset) else as_dataset(given, partial(_number, num_classes))
+    dataset = as_dataset(given, partial(_number, num_classes), key)
     if dataset.encoding is not None:
         raise Misconfigured(
             "the data are a table, and a node does not know the means, deviations and categories of all nodes; "

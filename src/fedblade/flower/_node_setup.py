@@ -68,7 +68,7 @@ def node_setup(config: str, num_classes: int, data: OwnData | None, device: str)
 
 @functools.lru_cache(maxsize=4)
 def samples_digest(config: str, num_classes: int, data: OwnData | None, device: str) -> str:
-    """A digest of the samples that the set-up of a run really uses, and of who holds them."""
+    """A digest of the samples that the set-up of a run uses, and of the split."""
     setup = node_setup(config, num_classes, data, device)
     return f"{setup.dataset.digest()} {setup.clients.train.digest()}"
 

@@ -1,8 +1,9 @@
 """What a node's operator allows to run: the configuration of the pinned app, and files of own parts by their digests.
 
 The configuration of a run arrives with every request. A node uses it only if it equals the configuration in the pinned
-app, which the operator could read before pinning it. If the configuration names own code, the code is the operator's
-copy, in the node's folder, and its digest must be in the node's settings. Code never travels to a node.
+app, which the operator could read before pinning it; the choice of cohorts is in no request. If the configuration names
+own code, the code is the operator's copy, in the node's folder, and its digest must be in the node's settings. Code
+never travels to a node.
 """
 
 import importlib.machinery
@@ -34,27 +35,29 @@ class Approval:
     def __init__(self, fab: bytes, folder: NodeFolder, allow: Collection[str]) -> None:
         with zipfile.ZipFile(io.BytesIO(fab)) as app:  # these are the bytes that the operator has pinned
             tables = tomllib.loads(app.read(CONFIG).decode())
+        # Requests do not say how cohorts are chosen: the coordinator chooses alone, and its code for it runs there.
+        tables.pop("participation", None)
         self._references = set(_references(tables))
         for reference in sorted(self._references):
             _check_reference(reference, folder, allow)
         config, deployment = split_tables(tables)
-        self._config, self._terms = config.table(), (deployment.num_classes, deployment.data)
+        self._config, self._data_settings = config.table(), (deployment.num_classes, deployment.data)
         self._approved: list[Any] = []
 
     def check(self, facts: Facts) -> None:
         """Refuse a request whose configuration is not that of the pinned app."""
-        config, terms = facts["config"], (facts["num_classes"], facts["data"])
-        if (config, terms) in self._approved:
+        config, data_settings = facts["config"], (facts["num_classes"], facts["data"])
+        if (config, data_settings) in self._approved:
             return
         # A configuration with other references is not even completed, because that imports what it names.
-        known = terms == self._terms and self._references.issuperset(_references(config))
+        known = data_settings == self._data_settings and self._references.issuperset(_references(config))
         if not known or complete_config(dict(config)).table() != self._config:
             raise NodeError(
                 "not pinned",
                 "the configuration of this request is not the one in the app that this node has pinned. Start the run "
                 "with the pinned app, or pin the new app on all nodes.",
             )
-        self._approved.append((config, terms))
+        self._approved.append((config, data_settings))
 
 
 def serve_own_parts(folder: NodeFolder) -> None:
@@ -67,11 +70,11 @@ def _references(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from (part for part in value.split("+") if ":" in part)
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _references(each)
+        for item in value.values():
+            yield from _references(item)
     elif isinstance(value, Sequence):
-        for each in value:
-            yield from _references(each)
+        for item in value:
+            yield from _references(item)
 
 
 def _check_reference(reference: str, folder: NodeFolder, allow: Collection[str]) -> None:

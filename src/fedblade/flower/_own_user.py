@@ -2,6 +2,10 @@
 
 Every user of a machine can connect to its loopback address, and some of Flower's calls ask for no proof of identity.
 Linux knows which user opened the other end of a local connection, so the server asks Linux, and clients need nothing.
+
+Flower's web server believes every caller of this machine that says to be a proxy: a header then names the client in
+place of the connection. A caller could name a connection of this user, which everybody can see, so a request with such
+a header is refused.
 """
 
 import ipaddress
@@ -14,6 +18,8 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 """A connection in another state may have no owner any more, and Linux then shows root as its owner."""
 _LOCAL, _REMOTE, _STATE, _USER = 1, 2, 3, 7
+_OF_PROXIES = (b"forwarded", b"x-forwarded-")
+"""What the names of headers begin with by which a proxy says who the client is."""
 _TEXT = b"only the user who runs this server, and root, may use this port.\n"
 
 
@@ -25,11 +31,18 @@ class OwnUserOnly:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request, or start and end with the server."""
-        if scope["type"] == "lifespan" or _is_own(scope.get("client"), scope.get("server")):
+        if scope["type"] == "lifespan" or (
+            not _is_forwarded(scope) and _is_own(scope.get("client"), scope.get("server"))
+        ):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
             await send({"type": "http.response.body", "body": _TEXT})
+
+
+def _is_forwarded(scope: Any) -> bool:
+    """Whether a request says that it comes from a proxy; the client in the scope may then be made up."""
+    return any(name.lower().startswith(_OF_PROXIES) for name, _ in scope.get("headers", ()))
 
 
 def _is_own(client: tuple[str, int] | None, server: tuple[str, int] | None) -> bool:

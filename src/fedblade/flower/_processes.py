@@ -74,9 +74,9 @@ def free_ports(count: int) -> list[int]:
     """Different ports of this machine that are free now; all stay bound until the last is found."""
     with contextlib.ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((LOOPBACK, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for opened in sockets:
+            opened.bind((LOOPBACK, 0))
+        return [int(opened.getsockname()[1]) for opened in sockets]
 
 
 def is_open(port: int, host: str = LOOPBACK) -> bool:

@@ -188,7 +188,7 @@ def _ending(place: Place, groups: Sequence[Sequence[_SupervisedProcess]]) -> Ite
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for group in groups:
-            running = [each.process for each in group if each.process is not None]
+            running = [supervised.process for supervised in group if supervised.process is not None]
             _processes.end(place, [process.pid for process in running], _processes.GRACE_SECONDS)
             for process in running:
                 process.wait()

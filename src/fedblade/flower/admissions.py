@@ -49,11 +49,11 @@ def admit(app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
 
 
 def admit_at(superlink: SuperLink | None, app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
-    """Admit the node that has a key at a SuperLink that is at hand already; None if the coordinator is down."""
+    """Admit the node that has a key at a SuperLink that is open already; None if the coordinator is down."""
     public_key = read_public_key(key)
     with _locked(app):
         admissions = _read(app.admissions) or []
-        known = next((each for each in admissions if each.fingerprint == public_key.fingerprint), None)
+        known = next((entry for entry in admissions if entry.fingerprint == public_key.fingerprint), None)
         if known is not None:
             return _admitted_before(app, known, clients)
         for client in clients:
@@ -80,13 +80,13 @@ def revoke(app: AppFolder, client: int) -> Admission:
         admissions = _read(app.admissions) or []
         admission = _owner(admissions, client)
         if admission is None:
-            held = sorted(number for each in admissions if each.revoked_at is None for number in each.clients)
+            held = sorted(number for entry in admissions if entry.revoked_at is None for number in entry.clients)
             raise Misconfigured(
                 f"no key is admitted for client {client}; there are keys for {held or 'no client'}. Give --client one "
                 f"of these."
             )
         revoked = replace(admission, revoked_at=_now())
-        _write(app.admissions, [revoked if each is admission else each for each in admissions])
+        _write(app.admissions, [revoked if entry is admission else entry for entry in admissions])
         if coordinator_is_up(app):
             _unregister(app, admission)
         return revoked
@@ -105,27 +105,27 @@ def catch_up(app: AppFolder, tell: Callable[[str], None]) -> None:
     with _locked(app):
         admissions = _read(app.admissions) or []
         registered = {node.node_id for node in known_nodes(app.database)} if admissions else set()
-        new = [each for each in admissions if each.key and each.revoked_at is None]
-        gone = [each for each in admissions if each.revoked_at is not None and each.node_id in registered]
+        new = [entry for entry in admissions if entry.key and entry.revoked_at is None]
+        gone = [entry for entry in admissions if entry.revoked_at is not None and entry.node_id in registered]
         if not new and not gone:
             return
         with SuperLink(app) as superlink:
-            for each in gone:
-                superlink.unregister(each.node_id)
-            for each in new:
+            for entry in gone:
+                superlink.unregister(entry.node_id)
+            for entry in new:
                 try:
-                    node_id = _register_kept(app, each, superlink)
+                    node_id = _register_kept(app, entry, superlink)
                 except RunFailed as error:
-                    tell(f"the key {each.fingerprint} of client(s) {list(each.clients)} is not admitted: {error}")
+                    tell(f"the key {entry.fingerprint} of client(s) {list(entry.clients)} is not admitted: {error}")
                     continue
-                admissions[admissions.index(each)] = replace(each, node_id=node_id, key=None)
+                admissions[admissions.index(entry)] = replace(entry, node_id=node_id, key=None)
         _write(app.admissions, admissions)
 
 
 def valid_admissions(app: AppFolder) -> list[Admission] | None:
     """The keys that are valid now; None if no admissions are kept, as in a federation without keys."""
     admissions = _read(app.admissions)
-    return None if admissions is None else [each for each in admissions if each.revoked_at is None]
+    return None if admissions is None else [entry for entry in admissions if entry.revoked_at is None]
 
 
 class CurrentAdmissions:
@@ -150,14 +150,14 @@ class CurrentAdmissions:
     def has_key(self, pem: bytes) -> bool:
         """Whether a public key in PEM format is valid now; no key is if no admissions are kept."""
         fingerprint = fingerprint_of(pem)
-        return any(each.fingerprint == fingerprint for each in self.valid() or ())
+        return any(entry.fingerprint == fingerprint for entry in self.valid() or ())
 
     def clients_of(self, node: int) -> Collection[int] | None:
         """The clients that a node may speak for; None if no admissions are kept."""
         admissions = self.valid()
         if admissions is None:
             return None
-        return next((each.clients for each in admissions if each.node_id == str(node)), ())
+        return next((entry.clients for entry in admissions if entry.node_id == str(node)), ())
 
 
 def _admitted_before(app: AppFolder, known: Admission, clients: Sequence[int]) -> Admission:
@@ -181,10 +181,10 @@ def _register(app: AppFolder, key: Path, public_key: PublicKey, superlink: Super
     try:
         return superlink.register(key)
     except RunFailed:
-        found = [node.node_id for node in known_nodes(app.database) if node.public_key == public_key.pem]
-        if not found:
+        node_ids = [node.node_id for node in known_nodes(app.database) if node.public_key == public_key.pem]
+        if not node_ids:
             raise
-        return found[0]
+        return node_ids[0]
 
 
 def _unregister(app: AppFolder, admission: Admission) -> None:
@@ -211,7 +211,7 @@ def _register_kept(app: AppFolder, admission: Admission, superlink: SuperLink) -
 
 
 def _owner(admissions: Sequence[Admission], client: int) -> Admission | None:
-    return next((each for each in admissions if each.revoked_at is None and client in each.clients), None)
+    return next((entry for entry in admissions if entry.revoked_at is None and client in entry.clients), None)
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def _read(path: Path) -> list[Admission] | None:
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] != _FORMAT:
             raise ValueError(f"its format is {raw['format']!r}, expected {_FORMAT}")
-        return [Admission(**{**each, "clients": tuple(each["clients"])}) for each in raw["admissions"]]
+        return [Admission(**{**entry, "clients": tuple(entry["clients"])}) for entry in raw["admissions"]]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -240,7 +240,7 @@ def _read(path: Path) -> list[Admission] | None:
 
 
 def _write(path: Path, admissions: Sequence[Admission]) -> None:
-    content = {"format": _FORMAT, "admissions": [asdict(each) for each in admissions]}
+    content = {"format": _FORMAT, "admissions": [asdict(entry) for entry in admissions]}
     write_atomic(path, json.dumps(content, indent=2) + "\n")
 
 

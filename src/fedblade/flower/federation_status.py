@@ -73,12 +73,12 @@ def _admitted_nodes(app: AppFolder, states: dict[str, str]) -> list[dict[str, An
     elsewhere = {"port": None, "pid": None, "restarts": None}
     return [
         {
-            "node": each.node_id,
-            "clients": ",".join(map(str, each.clients)),
-            "state": states.get(each.node_id, "unknown"),
+            "node": admission.node_id,
+            "clients": ",".join(map(str, admission.clients)),
+            "state": states.get(admission.node_id, "unknown"),
             **elsewhere,
         }
-        for each in valid_admissions(app) or []
+        for admission in valid_admissions(app) or []
     ]
 
 

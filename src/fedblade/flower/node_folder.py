@@ -125,7 +125,7 @@ def read_settings(folder: NodeFolder) -> NodeSettings:
 
 def check_settings(table: dict[str, Any], source: object) -> NodeSettings:
     """Settings from a table; refuses unknown keys, wrong types and digests that are none."""
-    known = {each.name: each for each in dataclasses.fields(NodeSettings)}
+    known = {field.name: field for field in dataclasses.fields(NodeSettings)}
     for key, value in table.items():
         if key not in known:
             raise Misconfigured(f"'{source}' has an unknown key '{key}'; expected {', '.join(known)}.")

@@ -80,7 +80,7 @@ def compose(name: str) -> Composition:
     tuned = _is_tuned(base, methods) or any(_is_tuned(last, regularisers) for last in added[-1:])
     if tuned:
         base, added = base.removesuffix(TUNED), [part.removesuffix(TUNED) for part in added]
-    if "" in added or len(set(added)) < len(added):
+    if "" in (base, *added) or len(set(added)) < len(added):
         raise Misconfigured(
             f"method '{name}' has an empty or a repeated part; expected a+b with different parts. Leave one out."
         )

@@ -1,7 +1,10 @@
 """Cohorts that the user names."""
 
+from dataclasses import replace
+
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import participations
+from fedblade.participations._check import chosen_clients
 from fedblade.participations._view import ParticipationView
 
 
@@ -18,4 +21,7 @@ def fixed(view: ParticipationView, cohorts: list[int] | list[list[int]] = []) ->
             "participation 'fixed' has no clients: set participation.cohorts, to a list such as [0, 3, 5] for every "
             "round, or to lists that take turns, such as [[0, 1], [2, 3]]."
         )
+    # All lists are checked in the first round, so that no run stops at a list whose turn comes late.
+    for turn, group in enumerate(groups if view.round == 0 else ()):
+        chosen_clients("fixed", group, replace(view, round=turn))
     return groups[view.round % len(groups)]

@@ -17,7 +17,8 @@ AskLosses = Callable[[Ints], Floats]
 
 def _no_losses(clients: Ints) -> Floats:
     raise Misconfigured(
-        f"the losses of {len(clients)} clients are asked for where nothing has been trained yet, such as for a plan."
+        f"a participation asks for the losses of {len(clients)} clients, and this view has no model that gives them. "
+        f"Give the view a function as ask_losses."
     )
 
 
@@ -39,7 +40,7 @@ class ParticipationView:
 
     @cached_property
     def sizes(self) -> Ints:
-        """The number of training samples of each of the `clients` [n]. It is 0 for a node that nobody has met yet."""
+        """The number of training samples of each of the `clients` [n]; 0 for a client whose node never connected."""
         return self.read_sizes()
 
     def losses(self, clients: Sequence[int] | Ints) -> Floats:

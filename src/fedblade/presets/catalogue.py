@@ -16,6 +16,7 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured, nearest
 from fedblade.core.files import remedy
+from fedblade.core.registry import datasets, methods, models
 from fedblade.presets.grid import KEYWORDS, Cell, expand, inherit
 from fedblade.presets.names import NAMES
 
@@ -200,13 +201,25 @@ def _read(name: str) -> dict[str, Any]:
     if name in _single_names():
         return _parse((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"), name)
     path = Path(name)
+    if path.is_dir():
+        raise Misconfigured(
+            f"'{name}' is a folder; expected a config file or a preset. A run in it goes on with --resume --out DIR."
+        )
     if path.suffix == ".toml" or path.is_file():
-        if path.is_dir():
-            raise Misconfigured(f"'{name}' is a folder; expected a config file or a preset.")
         if not path.is_file():
             raise Misconfigured(f"no such config file '{name}'. Give an existing .toml file or a preset.")
         return _parse_file(path)
-    raise Misconfigured(f"unknown preset '{name}'.{nearest(name, preset_names())}")
+    raise Misconfigured(f"unknown preset '{name}'.{_meant(name) or nearest(name, preset_names())}")
+
+
+def _meant(name: str) -> str:
+    """What a word was meant to be that stands where a preset is expected; empty if it is like nothing else."""
+    if "=" in name:
+        return f" A setting is changed with --set {shlex.quote(name)}."
+    for kind, registry in {"method": methods, "dataset": datasets, "model": models}.items():
+        if name in registry.names():
+            return f" It is a {kind}: give {kind}='{name}' in Python, or --set {kind}={name} on the command line."
+    return ""
 
 
 def _parse_file(path: Path) -> dict[str, Any]:

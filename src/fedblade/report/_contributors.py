@@ -20,10 +20,10 @@ _NOTE = (
 def contributors_section(groups: Sequence[Group]) -> list[Section]:
     """A table for each run on nodes; nothing if all runs were on one machine."""
     runs = [(group, run, contributions(run)) for group in groups for run in group.runs]
-    found = [(group, run, clients) for group, run, clients in runs if clients]
+    deployed = [(group, run, clients) for group, run, clients in runs if clients]
     blocks: list[Block] = [
-        Details(_name(group, run), [_table(group, run, clients)], opened=len(found) == 1)
-        for group, run, clients in found
+        Details(_name(group, run), [_table(group, run, clients)], opened=len(deployed) == 1)
+        for group, run, clients in deployed
     ]
     return [Section("contributors", "Who contributed?", [*blocks, Paragraph(_NOTE)])] if blocks else []
 
@@ -33,21 +33,21 @@ def _name(group: Group, run: RunRecord) -> str:
 
 
 def _table(group: Group, run: RunRecord, clients: Sequence[Contribution]) -> TableBlock:
-    first = sorted(clients, key=lambda found: (-found.missing, -max(found.lengths, default=0.0)))[:_MOST_CLIENTS]
-    listed = sorted(first, key=lambda found: found.client)
-    every = tuple(length for found in clients for length in found.lengths)
-    total = Contribution(-1, sum(found.asked for found in clients), sum(found.added for found in clients), every)
-    rows = [_cells(client_name(run, found.client), found) for found in listed]
+    first = sorted(clients, key=lambda client: (-client.missing, -max(client.lengths, default=0.0)))[:_MOST_CLIENTS]
+    listed = sorted(first, key=lambda client: client.client)
+    every = tuple(length for client in clients for length in client.lengths)
+    total = Contribution(-1, sum(client.asked for client in clients), sum(client.added for client in clients), every)
+    rows = [_cells(client_name(run, client.client), client) for client in listed]
     rows.append(_cells(f"all {len(clients)}", total))
     return TableBlock(f"Contributions to {_name(group, run)}", columns(_HEADINGS, ("client",)), rows)
 
 
-def _cells(name: str, found: Contribution) -> list[Cell]:
-    lengths = found.lengths
+def _cells(name: str, client: Contribution) -> list[Cell]:
+    lengths = client.lengths
     return [
         Cell(name),
-        Cell(str(found.asked)),
-        Cell(str(found.added), warning=found.missing > 0),
+        Cell(str(client.asked)),
+        Cell(str(client.added), warning=client.missing > 0),
         Cell(f"{statistics.median(lengths):.3g}" if lengths else MISSING),
         Cell(f"{max(lengths):.3g}" if lengths else MISSING),
     ]

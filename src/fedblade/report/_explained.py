@@ -88,9 +88,7 @@ def _with_feature_count(groups: Sequence[Group], chart: charts.Chart) -> charts.
     if total is None or len({at for _, at, _ in latest}) != 1 or len(latest) > MOST_NAMED:
         return chart
     ranks = listing([f"{label} {value:.1f}" for label, _, value in latest])
-    seen = (
-        f"After round {latest[0][1]:g}, of {total} directions each, the equivalent of these many are in use: {ranks}."
-    )
+    seen = f"After round {latest[0][1]:g} the features use the equivalent of this many directions, of {total}: {ranks}."
     return replace(chart, seen=seen)
 
 
@@ -107,7 +105,8 @@ def _drift(shown: Selection) -> list[Block]:
     return _section_pictures(shown, "drift", "More about clients' models")
 
 
-def _served(shown: Selection) -> list[Block]:
+def _by_class_and_client(shown: Selection) -> list[Block]:
+    """Accuracy by class and by client, calibration, and confusions."""
     groups = shown.groups
     pictures = [
         charts.class_chart(groups),
@@ -180,18 +179,18 @@ QUESTIONS = (
         "A network turns every sample into a list of numbers, its features, and then decides by them. When the "
         "features vary along many independent directions, classes have room to differ. When nearly all variation lies "
         "along a few directions, the features have collapsed (dimensional collapse), and classes get in each other's "
-        "way. Training on clients that see only some of the labels can push models there (Shi et al., ICLR 2023); "
-        "these pictures tell.",
+        "way. Training on clients that see only some of the labels can cause it (Shi et al., ICLR 2023). The charts "
+        "show how far it has gone here.",
         _collapse,
     ),
     Question(
         "geometry",
         "Do classes separate as they should?",
         ("nc1", "nc2", "nc_error", "class_means"),
-        "A well-trained classifier does two things to its features: samples of one class huddle around their class "
-        "mean, and the class means spread out as evenly as they can, every pair at the same wide angle. Together this "
-        "is called neural collapse, which despite its name is wanted. The measures below say how far each model is "
-        "from it; it takes both, for a model that puts all classes into one place is tidy as well.",
+        "In a well-trained model the features have two properties: the samples of a class lie close to their class "
+        "mean, and the class means are spread out evenly, every pair at the same wide angle. Together this is called "
+        "neural collapse, which despite its name is wanted. The measures below say how far each model is from it. Both "
+        "properties are needed: a model that puts all classes into one place has the first one too.",
         _geometry,
     ),
     Question(
@@ -206,17 +205,17 @@ QUESTIONS = (
             "feature_drift",
         ),
         "In each round the chosen clients start from the same model, train on their own labels, and the server "
-        "averages what comes back. If every client moves somewhere else, the average keeps little of what each one "
-        "learned, and classes a client does not have may be forgotten while it trains. Agreement is told by cosines: 1 "
-        "for the same direction, 0 for directions that have nothing in common, −1 for opposite ones.",
+        "averages what comes back. If the clients' models move in different directions, the average keeps little of "
+        "what a client has learned, and a client may forget classes that it does not have. Agreement is measured by "
+        "cosines: 1 for the same direction, 0 for directions that have nothing in common, −1 for opposite ones.",
         _drift,
     ),
     Question(
         "served",
         "Who is served?",
         ("classes", "calibration"),
-        "One accuracy can hide much: a model may be right on average and useless for a class that few clients have, or "
-        "for a client whose labels are rare.",
-        _served,
+        "A good mean accuracy can hide poor ones: a model may be useless for a class that few clients have, or for a "
+        "client whose labels are rare.",
+        _by_class_and_client,
     ),
 )

@@ -43,6 +43,11 @@ def notices(groups: Sequence[Group]) -> list[str]:
             "The groups differ in data, partition, federation or model (see Configuration); compare accuracies only "
             "between groups that agree in these."
         )
+    if any(run.on_validation for run in runs):
+        sentences.append(
+            "Rows marked 'validation' were measured on samples held out of the clients' training data, to choose "
+            "settings. They are no test accuracies, and are ranked among themselves."
+        )
     if len(_pictures(groups)) > 1:
         sentences.append(
             f"The runs were trained on different pictures ({listing(_pictures(groups))}); compare accuracies only "
@@ -65,7 +70,7 @@ def notices(groups: Sequence[Group]) -> list[str]:
 
 
 def _first_few(sentences: Sequence[str]) -> list[str]:
-    """At most so many warnings of one kind, and how many more there are."""
+    """The first warnings of one kind, and how many more there are."""
     rest = len(sentences) - _MOST_WARNINGS
     return [*sentences[:_MOST_WARNINGS], *([f"There are {rest} more warnings like the last one."] if rest > 0 else [])]
 
@@ -143,7 +148,7 @@ def _certainty(best: ComparisonRow, next_best: ComparisonRow) -> str:
     if found is None:
         few = len(best.seeds) == 1
         what = "One seed cannot tell" if few else "They share too few seeds to tell"
-        return f"{what} whether this would hold for another."
+        return f"{what} whether this would hold for other seeds."
     over = f"{signed(found.low)} to {signed(found.high)} points over {plural(found.seeds, 'seed')}"
     if found.settled:
         return f"The 95 % interval of the difference is {over}."

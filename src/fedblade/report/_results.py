@@ -26,10 +26,12 @@ from fedblade.results import (
 _NOT_EVALUATED = "No round has been evaluated yet, so there is nothing to draw."
 _HEADINGS = ("method", "compared with", "difference, points", "95 % interval", "seeds in common")
 _PAIRED = (
-    "Runs with the same seed share their split, their start and their cohorts, so methods are compared seed by seed. "
+    "Runs with the same seed have the same split, initial weights and cohorts, so methods are compared seed by seed. "
     "The difference is the mean of these differences in accuracy, and its interval is Student's t interval. Where the "
-    "interval leaves out 0, the difference is larger than what another choice of seeds would explain. Each interval is "
-    "for one pair: of twenty pairs without a difference, about one leaves out 0 by chance."
+    "interval leaves out 0, the difference is larger than what another choice of seeds would explain. Two seeds give "
+    "a very wide interval, five a useful one. Each interval is for one pair: of twenty pairs without a difference, "
+    "about one leaves out 0 by chance. The best method was chosen by the same numbers, so that its lead looks a little "
+    "larger than it is."
 )
 
 
@@ -44,11 +46,11 @@ def results(shown: Selection, rows: Sequence[ComparisonRow]) -> Section:
     table = TableBlock("Comparison over seeds", compared.columns, [body[index] for index in order], tall=False)
     drawn = shown.of([accuracy_chart(shown.groups)])
     picture = lead_picture(drawn[0]) if drawn else None
-    said = [drawn[0].reading if drawn else _NOT_EVALUATED, shown.sentence, *compared.notes]
+    sentences = [drawn[0].reading if drawn else _NOT_EVALUATED, shown.sentence, *compared.notes]
     saved = SavedFile.of("results.csv", comma_separated(rows), "text/csv")
     blocks: list[Block] = [
         Lead(picture, table),
-        Paragraph(" ".join(filter(None, said))),
+        Paragraph(" ".join(filter(None, sentences))),
         Paragraph("All numbers of the table in full: ", file=saved),
     ]
     return Section("results", "Results", blocks)
@@ -66,13 +68,13 @@ def certainty(shown: Selection, rows: Sequence[ComparisonRow]) -> list[Section]:
     return [Section("certainty", "How sure is the order?", [table, Paragraph(_PAIRED)])]
 
 
-def _cells(place: int | None, found: PairedDifference) -> list[Cell]:
+def _cells(place: int | None, difference: PairedDifference) -> list[Cell]:
     return [
-        Cell(found.label, group=place),
-        Cell(found.against),
-        Cell(signed(found.mean)),
-        Cell(f"{signed(found.low)} to {signed(found.high)}"),
-        Cell(str(found.seeds)),
+        Cell(difference.label, group=place),
+        Cell(difference.against),
+        Cell(signed(difference.mean)),
+        Cell(f"{signed(difference.low)} to {signed(difference.high)}"),
+        Cell(str(difference.seeds)),
     ]
 
 

@@ -27,9 +27,9 @@ from fedblade.results import (
 _PAIR = ("key", "value")
 _COUNTER = "count_"
 _NOTE = (
-    "Things a run counts so that they do not pass unnoticed, such as features that never change within a batch or "
-    "clients without samples. They are signs to look at, not errors. What happens is added up over rounds and seeds; "
-    "how things are is given for the last round, as a mean over seeds, with the most in any round where that is more."
+    "A run counts what may point to a problem, such as features that never change within a batch or clients without "
+    "samples. A count is no error by itself. Events are added up over rounds and seeds. A state is given for the last "
+    "round, as a mean over seeds; the highest value of any round stands beside it if it was higher."
 )
 
 
@@ -46,7 +46,9 @@ def runs(shown: Selection, threshold: float) -> Section:
         for index, group in enumerate(groups)
         for run in group.runs
     ]
-    note = "The best round is chosen by looking at test data, so it flatters every method; compare by the others."
+    note = (
+        "The best round is chosen by looking at test data, so it looks too good; compare methods by the other columns."
+    )
     if any(run.calibrated for group in groups for run in group.runs):
         note += f" {CALIBRATED_NOTE}; {over_last_rounds(counts)} and the best one are before it."
     if any(run.claimed for group in groups for run in group.runs):
@@ -86,7 +88,7 @@ def versions_section(groups: Sequence[Group]) -> Section:
 
 
 def _by_group(caption: str, first: str, shown: Selection, rows: Mapping[str, Sequence[Cell]]) -> TableBlock:
-    """A table of rows with a cell per group: as it is with few groups, and on its side with many."""
+    """A table of rows with a cell per group: with many groups, a table with a row per group instead."""
     labels = [group.label for group in shown.groups]
     if not shown.many:
         body = [[Cell(name, code=cells[0].code), *cells] for name, cells in rows.items()]

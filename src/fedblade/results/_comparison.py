@@ -18,7 +18,7 @@ _DEFAULT_THRESHOLD = 90.0
 _PERCENT = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonRow:
     """One row of the comparison: means over seeds, with the sample standard deviation (n−1), None for one seed.
 
@@ -28,7 +28,7 @@ class ComparisonRow:
     None where ranking would mislead. `own_mean` is the accuracy of the personal models, with `tests_apart` on the
     samples of the client, otherwise on the whole test set. `ranked_seeds` and `final_seeds` have one accuracy per seed.
     `claimed` and `own_claimed` say that nodes have measured the accuracy, or that of the personal models, by
-    themselves.
+    themselves; `on_validation` that it is one on samples held out of the training data, and no test accuracy.
     """
 
     label: str
@@ -44,10 +44,10 @@ class ComparisonRow:
     last10_pooled_std: float | None
     ranked_mean: float | None
     ranked_std: float | None
-    rank: int | None
+    rank: int | None = None
     final_mean: float | None
     final_std: float | None
-    final_rank: int | None
+    final_rank: int | None = None
     own_mean: float | None
     own_std: float | None
     tests_apart: bool
@@ -63,6 +63,7 @@ class ComparisonRow:
     flags: tuple[str, ...] = ()
     claimed: bool = False
     own_claimed: bool = False
+    on_validation: bool = False
 
     @property
     def evaluations(self) -> tuple[tuple[int, int], ...]:
@@ -146,10 +147,8 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         last10_pooled_std=protocols.pooled_last_std([run.evaluated() for run in runs], 10),
         ranked_mean=ranked_mean,
         ranked_std=ranked_std,
-        rank=None,
         final_mean=final_mean,
         final_std=final_std,
-        final_rank=None,
         own_mean=own_mean,
         own_std=own_std,
         tests_apart=group.runs[0].tests_apart,
@@ -165,6 +164,7 @@ def _row(group: Group, threshold: float) -> ComparisonRow:
         flags=group.flags,
         claimed=any(run.claimed for run in runs),
         own_claimed=any(run.personal_claimed for run in runs),
+        on_validation=group.on_validation,
     )
 
 
@@ -188,11 +188,11 @@ def _ranks(groups: Sequence[Group], means: Sequence[float | None]) -> list[int |
     rivals: dict[object, list[float]] = {}
     for group, mean in zip(groups, complete, strict=True):
         if mean is not None:
-            rivals.setdefault(group.setting, []).append(mean)
+            rivals.setdefault(group.ranked_among, []).append(mean)
     for means_in_setting in rivals.values():
         means_in_setting.sort()
     return [
-        None if mean is None else _rank(mean, rivals[group.setting])
+        None if mean is None else _rank(mean, rivals[group.ranked_among])
         for group, mean in zip(groups, complete, strict=True)
     ]
 

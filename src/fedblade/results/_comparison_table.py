@@ -127,8 +127,9 @@ def _accuracy(mean: float | None, std: float | None, *, rank: int | None = None,
 
 
 def _tags(row: ComparisonRow) -> tuple[tuple[str, bool], ...]:
-    """Whose accuracy it is, whether there are warnings, and how many runs are missing."""
+    """Whose accuracy it is and on which samples, whether there are warnings, and how many runs are missing."""
     tags = [("personal models", False)] if row.accuracy_of == "personal" else []
+    tags += [("validation", False)] if row.on_validation else []
     if row.flags:
         tags.append(("watch out", True))
     if row.finished < row.runs:

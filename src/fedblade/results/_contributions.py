@@ -50,14 +50,15 @@ def contributions(run: RunRecord) -> list[Contribution]:
     known = ((round_.clients, round_.contributors) for round_ in run.history if round_.contributors is not None)
     rounds = [(clients, contributors) for clients, contributors in known if contributors is not None]
     counted = count_contributions(rounds)
-    if not run.updates and not any(found.missing for found in counted):
+    if not run.updates and not any(client.missing for client in counted):
         return []
     lengths: dict[int, list[float]] = {}
     for _, by_client in sorted(run.updates.items()):
         for client, length in by_client.items():
             lengths.setdefault(client, []).append(length)
     return [
-        Contribution(found.client, found.asked, found.added, tuple(lengths.get(found.client, ()))) for found in counted
+        Contribution(client.client, client.asked, client.added, tuple(lengths.get(client.client, ())))
+        for client in counted
     ]
 
 

@@ -69,7 +69,9 @@ def read_record(folder: Path) -> FolderRecord | None:
         return None
     contents = dict(migrated(stored, stored["format"]))
     contents["config"] = with_later_settings(contents["config"])
-    return FolderRecord(**{each.name: contents[each.name] for each in fields(FolderRecord) if each.name in contents})
+    return FolderRecord(
+        **{field.name: contents[field.name] for field in fields(FolderRecord) if field.name in contents}
+    )
 
 
 def _refuse_newer(folder: Path, stored: Mapping[str, Any], *, is_whole: bool) -> None:

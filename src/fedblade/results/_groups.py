@@ -1,6 +1,7 @@
 """Puts runs that differ only in their seed into groups, and gives every group a label."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ _BOOKKEEPING = ("seed", "seeds", "id", "checkpoint", "distributed")
 # Only groups that agree in these sections are ranked against each other.
 _SETTING = ("dataset", "partition", "federation", "model")
 _LABEL_KEYS = 3
+_LONGEST_VALUE = 24
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,21 @@ class Group:
 
     @cached_property
     def setting(self) -> tuple[tuple[str, str], ...]:
-        """The settings that two groups must share before they may be ranked against each other."""
+        """Data, partition, federation and model, without which two accuracies cannot be compared."""
         run = self.runs[0]
         settings = flat_settings({name: run.config[name] for name in _SETTING if name in run.config})
         names = [(kind, run.part(kind)) for kind in ("dataset", "partition", "model")]
         return (*names, *sorted(settings.items()))
+
+    @property
+    def on_validation(self) -> bool:
+        """Whether accuracies were measured on samples held out of the training data, and not on the test set."""
+        return self.runs[0].on_validation
+
+    @property
+    def ranked_among(self) -> tuple[object, ...]:
+        """What two groups must share before they are ranked against each other."""
+        return (self.on_validation, self.setting)
 
 
 def flat_settings(config: Mapping[str, Any]) -> dict[str, str]:
@@ -79,7 +91,7 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def distinguishing_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
-    """As few of the keys as tell the same configurations apart as all keys do.
+    """A small choice of the keys that still tells the same configurations apart as all keys do.
 
     The first few keys are taken if they suffice; otherwise every key that tells more configurations apart. Keys that
     some configuration lacks are left out if the others suffice, because older runs lack newer settings.
@@ -132,7 +144,10 @@ def _labels(groups: Sequence[tuple[RunRecord, ...]], methods: Sequence[str]) -> 
     for method, its_settings in zip(methods, settings, strict=True):
         alike.setdefault(method, []).append(its_settings)
     keys = {method: _label_keys(configs) for method, configs in alike.items()}
-    return [_label(method, own, keys[method]) for method, own in zip(methods, settings, strict=True)]
+    full = [_label(method, own, keys[method]) for method, own in zip(methods, settings, strict=True)]
+    short = [_label(method, own, keys[method], _shortened) for method, own in zip(methods, settings, strict=True)]
+    uses = Counter(short)
+    return [brief if uses[brief] == 1 else whole for brief, whole in zip(short, full, strict=True)]
 
 
 def _label_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
@@ -156,13 +171,23 @@ def _named_settings(run: RunRecord) -> dict[str, str]:
     return {f"{kind}.name": run.part(kind) for kind in ("dataset", "partition", "model")} | _settings(run)
 
 
-def _label(method: str, settings: Mapping[str, str], keys: Sequence[str]) -> str:
+def _label(method: str, settings: Mapping[str, str], keys: Sequence[str], printed: Callable[[str], str] = str) -> str:
     if not keys:
         return method
     # A part of another name has other knobs: that it lacks this knob says nothing.
     shown = [key for key in keys if key in settings or f"{key.partition('.')[0]}.name" not in keys]
-    pairs = [f"{_short_key(key, settings)}={settings.get(key, 'unset')}" for key in shown]
+    pairs = [f"{_short_key(key, settings)}={printed(settings.get(key, 'unset'))}" for key in shown]
     return f"{method} ({', '.join(pairs)})"
+
+
+def _shortened(value: str) -> str:
+    """A long value as it stands in a label: a list as its first entry and their number, a text as its end."""
+    if len(value) <= _LONGEST_VALUE:
+        return value
+    if value.startswith("["):
+        first, *others = value.strip("[]").split(", ")
+        return f"[{first}, … {len(others)} more]"
+    return f"…{value[-_LONGEST_VALUE:]}"
 
 
 def _short_key(key: str, settings: Mapping[str, str]) -> str:

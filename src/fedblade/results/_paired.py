@@ -51,8 +51,8 @@ def paired_difference(row: ComparisonRow, other: ComparisonRow) -> PairedDiffere
 
 def differences_to_best(groups: Sequence[Group], rows: Sequence[ComparisonRow]) -> list[PairedDifference | None]:
     """How far each group is from the best one of its setting; None for the best, and where there is no difference."""
-    best = {group.setting: row for group, row in zip(groups, rows, strict=True) if row.rank == 1}
-    pairs = ((row, best.get(group.setting)) for group, row in zip(groups, rows, strict=True))
+    best = {group.ranked_among: row for group, row in zip(groups, rows, strict=True) if row.rank == 1}
+    pairs = ((row, best.get(group.ranked_among)) for group, row in zip(groups, rows, strict=True))
     return [None if first is None or first is row else paired_difference(row, first) for row, first in pairs]
 
 

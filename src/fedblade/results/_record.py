@@ -173,10 +173,12 @@ class RunRecord:
     @property
     def tests_apart(self) -> bool:
         """Whether personal models are measured on test samples of their clients, and not on the whole test set."""
-        return self._setting("evaluation", "on") == "validation" or self._setting("dataset", "test_split") not in (
-            None,
-            "global",
-        )
+        return self.on_validation or self._setting("dataset", "test_split") not in (None, "global")
+
+    @property
+    def on_validation(self) -> bool:
+        """Whether accuracies were measured on samples held out of the training data, and not on the test set."""
+        return self._setting("evaluation", "on") == "validation"
 
     @property
     def last10_accuracy(self) -> float | None:

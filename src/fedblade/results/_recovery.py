@@ -32,21 +32,21 @@ def recover(path: Path, journal: Journal | None, last: int | None = None) -> Rec
     a client that it does not have is left out, because it may be one of another run and is measured again. A line that
     cannot be read, and a line that the journal contradicts, is odd. Of a repeated round the later line counts.
     """
-    found, broken = _lines_of(path, KEYS[path.name])
+    lines, broken = _lines_of(path, KEYS[path.name])
     noted = {} if journal is None else journal.contents(path.name)
-    found, noted = _up_to(found, last), _up_to(noted, last)
+    lines, noted = _up_to(lines, last), _up_to(noted, last)
     if path.name == CLIENTS and journal is not None and journal.is_of_this_run:
-        found = {client: line for client, line in found.items() if client in noted}
+        lines = {client: line for client, line in lines.items() if client in noted}
     if path.name in LONG:
-        changed = {key: line for key, line in found.items() if key in noted and digest_of(line) != noted[key]}
-        kept = {key: line for key, line in found.items() if key not in changed}
+        changed = {key: line for key, line in lines.items() if key in noted and digest_of(line) != noted[key]}
+        kept = {key: line for key, line in lines.items() if key not in changed}
         gone = sorted(noted.keys() - kept.keys())
-        notes = [f"{_named(path, gone)} changed or lost after they were written, and are left out"] if gone else []
+        notes = [f"{_place_of(path, gone)} changed or lost after they were written, and are left out"] if gone else []
     else:
-        changed = {key: line for key, line in found.items() if noted.get(key, line) != line}
-        kept = found | noted
-        mended = sorted((noted.keys() - found.keys()) | changed.keys())
-        notes = [f"{_named(path, mended)} changed or lost, and mended from the journal"] if mended else []
+        changed = {key: line for key, line in lines.items() if noted.get(key, line) != line}
+        kept = lines | noted
+        mended = sorted((noted.keys() - lines.keys()) | changed.keys())
+        notes = [f"{_place_of(path, mended)} changed or lost, and mended from the journal"] if mended else []
     if broken and not notes:
         notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read"]
     return Recovered(
@@ -61,7 +61,7 @@ def has_lines(path: Path, journal: Journal) -> bool:
     return not rest and [digest_of(line.decode(errors="replace")) for line in lines] == noted
 
 
-def _named(path: Path, keys: list[int]) -> str:
+def _place_of(path: Path, keys: list[int]) -> str:
     return f"in '{path}': {numbered(KEYS[path.name], keys)}"
 
 
@@ -73,8 +73,8 @@ def _is_complete(name: str, entry: Mapping[str, Any]) -> bool:
     """Whether a line has the numbers that a run needs to go on from it. A JSON null stands for NaN."""
     needed = _NUMBERS if name == HISTORY else ()
     optional = _ACCURACIES if name == HISTORY else ()
-    return all(finite_number(entry.get(each)) is not None for each in needed) and all(
-        entry.get(each) is None or finite_number(entry[each]) is not None for each in optional
+    return all(finite_number(entry.get(field)) is not None for field in needed) and all(
+        entry.get(field) is None or finite_number(entry[field]) is not None for field in optional
     )
 
 

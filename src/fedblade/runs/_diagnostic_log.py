@@ -40,7 +40,7 @@ class DiagnosticLog:
         path = self._directory.path / DIAGNOSTICS
         if not path.is_file() and (self._is_written or not self._directory.exists):
             raise CorruptFile(
-                f"'{path}' is gone, which held the diagnostics of the run. Read Result.diagnostics while there is the "
-                "run folder."
+                f"'{path}' with the diagnostics of the run is gone. Put it back, or read Result.diagnostics before the "
+                f"folder is removed."
             )
         return self._directory.records(DIAGNOSTICS)

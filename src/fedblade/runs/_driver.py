@@ -229,8 +229,8 @@ class Driver:
         for record in self.history:
             self._has_fixed_tensors[record["clients"]] = True
         if len(self.history) < self.state.round:
-            missing = sorted(set(range(1, self.state.round + 1)).difference(each["round"] for each in self.history))
-            notes.append(f"the history lacks {numbered('round', missing)}; nobody can bring back these lines.")
+            missing = sorted(set(range(1, self.state.round + 1)).difference(record["round"] for record in self.history))
+            notes.append(f"the history lacks {numbered('round', missing)}; these lines cannot be restored.")
         for note in (*notes, *mended, *mended_too):
             self._listener.on_note(note)
 

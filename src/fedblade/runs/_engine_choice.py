@@ -93,7 +93,7 @@ def _configured(name: str) -> Entry:
     if name in STARTED_ENGINES:
         raise Unsupported(f"engine '{name}' {STARTED_ENGINES[name].refusal}")
     if ":" not in name and name not in engines.names():
-        raise Misconfigured(f"unknown engine '{name}'.{nearest(name, engine_summaries())}")
+        raise Misconfigured(f"unknown engine '{name}'.{nearest(name, engines.names(), ['auto'])}")
     return engines.get(name)
 
 

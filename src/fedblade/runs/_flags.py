@@ -35,7 +35,7 @@ _SHOULD_BE_ZERO = {
 
 
 def run_flags(setup: Setup, history: Sequence[Mapping[str, Any]], *, finished: bool) -> list[str]:
-    """All warnings about a run. A run that has not finished may still leave chance, and is not told that it is there.
+    """All warnings about a run. No warning says that an unfinished run is at chance, because it may still improve.
 
     The numbers are those of the history: of the personal models if the method has no global model.
     """
@@ -124,10 +124,10 @@ def _missing_clients(history: Sequence[Mapping[str, Any]]) -> list[str]:
     Rounds of an earlier version have no `contributors` and say nothing.
     """
     rounds = [(record["clients"], record["contributors"]) for record in history if "contributors" in record]
-    often = [found for found in count_contributions(rounds) if found.missing > _OFTEN_MISSING * found.asked]
-    often.sort(key=lambda found: (-found.missing / found.asked, -found.missing, found.client))
+    often = [client for client in count_contributions(rounds) if client.missing > _OFTEN_MISSING * client.asked]
+    often.sort(key=lambda client: (-client.missing / client.asked, -client.missing, client.client))
     if not often:
         return []
-    shown = [f"client {found.client} in {found.missing} of {found.asked}" for found in often[:_MOST_NAMED]]
+    shown = [f"client {client.client} in {client.missing} of {client.asked}" for client in often[:_MOST_NAMED]]
     shown += [f"{len(often) - _MOST_NAMED} more"] if len(often) > _MOST_NAMED else []
     return [f"missing in more than a tenth of their rounds: {listing(shown)}"]

@@ -11,6 +11,9 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data import ClientData, Dataset, as_dataset
 from fedblade.models import user_module
 
+_SETTINGS = (str, int, float, list, Mapping, type(None))
+"""Types of the values of settings."""
+
 
 @dataclass(frozen=True)
 class GivenObjects:
@@ -55,7 +58,21 @@ def _take_clients(overrides: dict[str, Any]) -> ClientData | None:
 def _take(overrides: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
     value = overrides.get(key)
     # A Hugging Face DatasetDict is a mapping too, but no table of settings.
-    if value is None or isinstance(value, str) or (isinstance(value, Mapping) and not hasattr(value, "column_names")):
+    if value is None or isinstance(value, str):
+        return None
+    if isinstance(value, Mapping) and not hasattr(value, "column_names"):
+        _check_settings(key, value)
         return None
     overrides[key] = FROM_PYTHON
     return convert(value)
+
+
+def _check_settings(key: str, table: Mapping[Any, Any]) -> None:
+    """Refuse a dict of data: a dict holds settings."""
+    wrong = next((name for name, value in table.items() if not isinstance(value, _SETTINGS)), None)
+    if wrong is not None:
+        raise Misconfigured(
+            f"{key} is a dict in which {wrong!r} is of type {type(table[wrong]).__name__}; a dict holds settings, such "
+            f"as {key}={{'name': …}}. Give data as dataset=(x, y) or dataset=(x, y, x_test, y_test), and data of "
+            f"clients as clients={{'north': (x, y), …}}."
+        )

@@ -43,7 +43,7 @@ def explained_out_of_memory() -> Iterator[None]:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise RunFailed(
-            f"the GPU's memory is too small{_free_on_gpu()}, although the run trained only one client or measured only "
+            f"the GPU's memory is too small{_gpu_text()}, although the run trained only one client or measured only "
             f"one batch at a time. End other processes that use the GPU, lower local.batch_size or set autocast=bf16; "
             f"{_GO_ON}"
         ) from error
@@ -51,7 +51,7 @@ def explained_out_of_memory() -> Iterator[None]:
         if not memory_ran_out(error):
             raise
         raise RunFailed(
-            f"the machine's memory is too small{_free_on_machine()}: {_first_line(error)}. End other processes, set "
+            f"the machine's memory is too small{_machine_text()}: {_first_line(error)}. End other processes, set "
             f"engine=sequential, which trains one client at a time, or lower local.batch_size or the size of the "
             f"model; {_GO_ON}"
         ) from error
@@ -63,12 +63,14 @@ def _first_line(error: Exception) -> str:
     return line.rpartition("DefaultCPUAllocator: ")[2].rstrip(".")
 
 
-def _free_on_machine() -> str:
+def _machine_text() -> str:
+    """How much memory of the machine is free, for the error; empty if the system does not say it."""
     free = free_memory()
     return "" if free is None else f" ({free / 2**30:.1f} GiB are free)"
 
 
-def _free_on_gpu() -> str:
+def _gpu_text() -> str:
+    """How much memory of the GPU is free, for the error; empty without a GPU."""
     if not torch.cuda.is_available():
         return ""
     free, total = torch.cuda.mem_get_info()

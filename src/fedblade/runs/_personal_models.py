@@ -74,7 +74,9 @@ class PersonalModels:
 
     def restore(self, state: ServerState, facts: Mapping[str, Any], history: list[RoundRecord]) -> None:
         """Go on from a checkpoint with this state and these facts."""
-        accuracies = {each["round"]: each["test_accuracy"] for each in history if each.get("test_accuracy") is not None}
+        accuracies = {
+            record["round"]: record["test_accuracy"] for record in history if record.get("test_accuracy") is not None
+        }
         if self._checkpoints is None or not accuracies:
             return
         if self._keeps_model:

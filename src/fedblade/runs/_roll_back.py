@@ -72,7 +72,7 @@ def _checked_record(source: RunDirectory, round_: int) -> FolderRecord:
         why = "its folder has no checkpoint of that round (checkpoint.keep says how many a run keeps)"
         if round_ in saved:
             why = f"the best model that it keeps is of round {best}, and that of earlier rounds is gone"
-        rounds = listing([str(each) for each in possible]) or "none"
+        rounds = listing([str(candidate) for candidate in possible]) or "none"
         raise Misconfigured(
             f"the run in '{source.path}' cannot go back to round {round_}: {why}. Rounds to choose from: {rounds}."
         )

@@ -76,7 +76,7 @@ def unfinished_runs(runs: Sequence[PlannedRun], given: GivenObjects = NOTHING_GI
     unfinished = {run.folder: run for run in runs if not run.is_finished}
     changes = {run.folder: check_folder(run.directory, run.config, resume=True) for run in runs}
     ignored = {
-        str(each) for run in runs if run.folder not in unfinished for each in changes[run.folder] if each.is_seen
+        str(change) for run in runs if run.folder not in unfinished for change in changes[run.folder] if change.is_seen
     }
     if ignored:
         asked = ", ".join(sorted(ignored))

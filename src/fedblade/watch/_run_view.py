@@ -177,25 +177,26 @@ def _traffic(run: RunRecord, width: int) -> Text:
     """The bytes so far and, if there is room, how many clients took part."""
     up, down = (sum(series(run, key).values) for key in ("bytes_up", "bytes_down"))
     traffic = Text.assemble(("traffic ", STRONG), f"up {size(up)} · down {size(down)}")
-    told = (_took_part(run) + _by_name(run), _took_part(run), "")
-    return traffic.append(next(text for text in told if not text or traffic.cell_len + len(text) <= width))
+    texts = (_took_part(run) + _by_name(run), _took_part(run), "")
+    return traffic.append(next(text for text in texts if not text or traffic.cell_len + len(text) <= width))
 
 
 def _by_name(run: RunRecord) -> str:
     """The rounds of each client that has a name."""
     if run.partition is None or run.partition.client_names is None:
         return ""
-    told = [f"{terminal_safe(client_name(run, found.client))} {found.added}" for found in participation(run)]
-    return f" ({', '.join(told)})" if told else ""
+    named = [f"{terminal_safe(client_name(run, client.client))} {client.added}" for client in participation(run)]
+    return f" ({', '.join(named)})" if named else ""
 
 
 def _took_part(run: RunRecord) -> str:
     """How many of the clients took part so far, and how often; nothing before the first round."""
-    times = [found.added for found in participation(run) if found.added]
+    times = [client.added for client in participation(run) if client.added]
     if not times:
         return ""
     federation = run.config.get("federation")
     population = federation.get("num_clients") if isinstance(federation, Mapping) else None
     of_all = f" of {population}" if isinstance(population, int) else ""
-    often = f"{min(times)} to {max(times)} rounds" if min(times) < max(times) else plural(times[0], "round")
-    return f" · {len(times)}{of_all} clients took part, {often} each"
+    # Short enough for 80 columns: byte counts of three digits, and hundreds of clients.
+    often = f"{min(times)}–{max(times)} times" if min(times) < max(times) else plural(times[0], "time")
+    return f" · {len(times)}{of_all} clients took part {often}"

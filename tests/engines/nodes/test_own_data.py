@@ -165,13 +165,13 @@ def source(text):
         (broken(lambda x, y, xt, yt: (x, y - 9, xt, yt)), "labels lie outside of the run's classes"),
         (broken(lambda x, y, xt, yt: (x * np.nan, y, xt, yt)), "NaN or infinite"),
         (broken(lambda x, y, xt, yt: (x[:0], y[:0], xt, yt)), "no training samples"),
-        (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected inputs [n, …] and n labels"),
+        (broken(lambda x, y, xt, yt: (x, y[:-1], xt, yt)), "expected one label for each input"),
         (broken(lambda x, y, xt, yt: (x, y.astype(float), xt, yt)), "one integer class per sample"),
         (source("gone.npz"), "'gone.npz' does not exist"),
         (source("no_module_here:samples"), "No module named 'no_module_here'"),
         (source("json:samples"), "has no attribute 'samples'"),
         (source("samples"), "neither an .npz or"),
-        (source("json:JSONDecoder"), "dataset is a JSONDecoder"),
+        (source("json:JSONDecoder"), "dataset is of type JSONDecoder"),
     ],
 )
 def test_mistakes_of_a_node_are_for_its_own_log_and_the_server_learns_that_it_made_one(

@@ -53,6 +53,15 @@ def test_resuming_any_setting_changes_no_bit(job, undisturbed, outcome_of, tmp_p
     assert outcome_of(tmp_path / "run") == undisturbed(mine)
 
 
+@pytest.mark.parametrize("participation", ["by_size", "power_of_choice"])
+def test_resuming_any_choice_of_clients_changes_no_bit(job, undisturbed, outcome_of, tmp_path, participation):
+    """Cohorts, clients that drop out and unfinished work belong to the round, not to the process."""
+    chances = {"dropout": 0.3, "partial_work": 0.5, "unseen": 0.2, "test_split": "holdout"}
+    mine = job(method="scaffold", rounds=6, participation=participation, **chances)
+    interrupt_and_resume(mine, tmp_path / "run", 2, 4)
+    assert outcome_of(tmp_path / "run") == undisturbed(mine)
+
+
 def test_resuming_client_state_changes_no_bit(job, undisturbed, outcome_of, tmp_path, methods_of_mine):
     mine = job(method=methods_of_mine["scaffold"], momentum=0.0, rounds=9, hidden=[23], dim=11)
     interrupt_and_resume(mine, tmp_path / "run", 2, 4, 7)

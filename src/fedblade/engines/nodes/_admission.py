@@ -175,7 +175,7 @@ class Template:
 
 
 def _wrong_facts(facts: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
-    """A reply repeats the facts that were asked for, and all its facts have the right types."""
+    """What is wrong with the facts of a reply; None if they repeat the `asked` ones and have the right types."""
     if not facts.keys() <= _FACTS:
         return f"it states {short_repr(min(facts.keys() - _FACTS, key=str))}, which nobody asked for"
     for key, value in asked.items():

@@ -86,8 +86,8 @@ class Members:
         stored = json.loads(self._path.read_text(encoding="utf-8"))
         self.token, self._earlier = str(stored["token"]), list(stored.get("earlier", []))
         members: Mapping[str, Mapping[str, Any]] = stored.get("clients", {})
-        said = own_protocol() | {"revisions": greeting["revisions"]}
-        facts = {"clients": {key: {**member, **said} for key, member in members.items()}}
+        facts_of_all = own_protocol() | {"revisions": greeting["revisions"]}
+        facts = {"clients": {key: {**member, **facts_of_all} for key, member in members.items()}}
         if members:
             self.clients = read_descriptions(facts, num_clients, greeting)
             self._first = {int(key): int(member[_FIRST]) for key, member in members.items()}

@@ -25,25 +25,25 @@ class Notices:
         self._store = store
 
     def post(self, name: str) -> None:
-        """Leave a notice. Without a store that can be reached nobody sees it, and nobody is told."""
+        """Leave a notice. If the store cannot be reached, the notice is lost without an error."""
         with contextlib.suppress(RuntimeError):
             self._store.set(name, "posted")
 
     def appears(self, name: str, seconds: float) -> bool:
         """Whether a notice is there, or comes within so many seconds; False if the store cannot be reached."""
-        found = threading.Event()
+        is_posted = threading.Event()
 
-        def look() -> None:
+        def wait_for_notice() -> None:
             deadline = time.monotonic() + seconds
             with contextlib.suppress(RuntimeError):
                 while not self._store.check([name]):
                     if time.monotonic() > deadline:
                         return
                     time.sleep(_LOOK_SECONDS)
-                found.set()
+                is_posted.set()
 
         # In a thread of its own, because another thread may be using the store for as long as it likes.
-        thread = threading.Thread(target=look, name="notices", daemon=True)
+        thread = threading.Thread(target=wait_for_notice, name="notices", daemon=True)
         thread.start()
         thread.join(seconds + _LOOK_SECONDS)
-        return found.is_set()
+        return is_posted.is_set()

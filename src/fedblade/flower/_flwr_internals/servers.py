@@ -11,6 +11,8 @@ from flwr.supercore.logger import log
 from flwr.supercore.run import RunNotRunningException
 
 from fedblade.core.untrusted_text import REASON_CHARACTERS, printable
+from fedblade.flower._flwr_internals.own_pieces import own_pieces_only
+from fedblade.flower._flwr_internals.signatures import AHEAD_SECONDS
 from fedblade.flower._flwr_internals.tasks import pull_sooner
 from fedblade.flower._own_user import OwnUserOnly
 
@@ -23,7 +25,11 @@ def run_superlink(arguments: Sequence[str]) -> None:
     from flwr.supercore.corestate.sql_corestate import SqlCoreState
     from flwr.superlink import main
     from flwr.superlink.cli.flower_superlink import flower_superlink
+    from flwr.superlink.routers.fleet import node_auth
+    from flwr.superlink.servicer.fleet import fleet_handlers
 
+    node_auth.SYSTEM_TIME_TOLERANCE = AHEAD_SECONDS
+    fleet_handlers.pull_object = own_pieces_only(fleet_handlers.pull_object)
     SqlCoreState.store_object = taking_pieces_again(SqlCoreState.store_object)
     _run_guarded(main, flower_superlink, ["flower-superlink", *arguments])
 

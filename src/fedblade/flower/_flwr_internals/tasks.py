@@ -43,6 +43,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid, http_grid
 from flwr.supernode.runtime.run_clientapp import push_message
 
+from fedblade.flower._flwr_internals.limited_pulls import within_limit
+
 Client = RuntimeHttpClient
 """The client of a task."""
 Kind = Literal["serverapp", "clientapp"]
@@ -98,6 +100,7 @@ class Runtime:
     def grid(self, task: Task) -> HttpGrid:
         """The grid of a run's server."""
         pull_sooner(http_grid)
+        http_grid.pull_objects = within_limit(http_grid.pull_objects)
         return HttpGrid(self.address, self.authority is None, self._trust, token=task.token)
 
     @property
@@ -162,7 +165,7 @@ def refuse_message(client: RuntimeHttpClient, given: TaskInput, reason: str) -> 
     """
     announced, tree = _announced(client)
     pull, confirm = _ways(client, given)
-    pull_objects([each.object_id for each in iterate_object_tree(tree)], pull, **_PATIENCE)
+    pull_objects([piece.object_id for piece in iterate_object_tree(tree)], pull, **_PATIENCE)
     confirm(tree.object_id)
     push_reply(client, given, Message(Error(ErrorCode.INVALID_FAB, reason), reply_to=message_from_proto(announced)))
 

@@ -124,6 +124,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         wait_for_status(app.path, folder)
         call("admit", "node/node.key.pub", "app", "--client", "0", cwd=folder)
         services.append(_service(folder, ["node", "node"]))
+        wait_for_status(app.path, folder)
         yield Deployment(folder, app, node, folder / "certs")
         for service in services:
             service.terminate()
@@ -142,7 +143,9 @@ def _plant(folder: Path, marks: Path) -> None:
 def _service(folder: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     command = [str(Path(sys.executable).parent / "fedblade"), "flower", *arguments]
     with (folder / f"{arguments[0]}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, env=_environment(), stdout=log, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=folder, env=_environment(), stdout=log, stderr=subprocess.STDOUT, umask=0o022
+        )
 
 
 def _environment() -> dict[str, str]:

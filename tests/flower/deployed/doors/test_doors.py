@@ -2,13 +2,16 @@
 
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -21,7 +24,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from flwr.supernode import node_auth_http_interceptor
 
 from fedblade.engines.nodes import Request, SizeLimit, own_protocol
 from fedblade.flower import _processes
@@ -43,26 +46,25 @@ import os
 import ssl
 import sys
 
-scheme, address, path, user = sys.argv[1:]
+scheme, address, path, user, *forwarded = sys.argv[1:]
 trust = {"context": ssl._create_unverified_context()} if scheme == "https" else {}
 connection = (http.client.HTTPSConnection if trust else http.client.HTTPConnection)(address, **trust)
 os.setuid(int(user))  # after the imports, because the other user may not read the files of this Python
-connection.request("POST", path)
+connection.request("POST", path, headers={"x-forwarded-for": each for each in forwarded})
 print(connection.getresponse().status)
 """
 
 
-def signed(key: ec.EllipticCurvePrivateKey) -> Mapping[str, str]:
-    """The headers by which the owner of a key signs a call."""
-
-    class _Context:
-        request = httpx.Request("POST", "https://nowhere")
-
-    NodeAuthHttpInterceptor(key, key.public_key()).intercept(_Context(), lambda _: None)  # type: ignore[arg-type, return-value]
-    return {name: value for name, value in _Context.request.headers.items() if name.startswith("flwr-")} | {
-        TIMESTAMP_HEADER: _Context.request.headers[TIMESTAMP_HEADER],
-        "content-type": "application/protobuf",
-    }
+def signed(key: ec.EllipticCurvePrivateKey, ahead: float = 0) -> Mapping[str, str]:
+    """The headers by which the owner of a key signs a call, by a clock that is some seconds ahead."""
+    sent = httpx.Request("POST", "https://nowhere")
+    with pytest.MonkeyPatch.context() as patched:
+        time = datetime.now(UTC) + timedelta(seconds=ahead)
+        patched.setattr(node_auth_http_interceptor, "now", lambda: time)
+        signer = node_auth_http_interceptor.NodeAuthHttpInterceptor(key, key.public_key())
+        signer.intercept(SimpleNamespace(request=sent), lambda _: None)  # type: ignore[arg-type, return-value]
+    own = {name: value for name, value in sent.headers.items() if name.startswith("flwr-")}
+    return own | {TIMESTAMP_HEADER: sent.headers[TIMESTAMP_HEADER], "content-type": "application/protobuf"}
 
 
 def node_key(deployment: Deployment) -> ec.EllipticCurvePrivateKey:
@@ -165,6 +167,8 @@ def test_only_a_node_s_own_key_opens_its_messages(deployment, front):
     assert front.post(path, content=own, headers=forged).status_code == 401
     assert front.post(path, content=other, headers=signed(key)).status_code == 401
     assert front.post(path, content=own, headers=signed(key)).status_code == 200
+    assert front.post(path, content=own, headers=signed(key, ahead=40)).status_code == 200
+    assert front.post(path, content=own, headers=signed(key, ahead=80)).status_code == 401
     assert front.post(path, content=bytes(17 * 2**20), headers=signed(key)).status_code == 413
     in_another_name = [Message(metadata=Metadata(src_node_id=admitted + 1))]
     push = PushMessagesRequest(node=Node(node_id=admitted), messages_list=in_another_name).SerializeToString()
@@ -225,10 +229,27 @@ def test_tasks_are_for_those_who_know_the_secret(deployment, where):
 @pytest.mark.parametrize("where", ["coordinator", "node"])
 @pytest.mark.parametrize("path", ["/v1/control/list-runs", "/v1/runtime/acquire-task", "/docs"])
 def test_other_users_of_a_machine_are_kept_out(deployment, where, path):
+    assert asked_by_nobody(deployment, where, path) == "403\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("where", ["coordinator", "node"])
+def test_another_user_cannot_borrow_a_connection_of_the_own_user(deployment, where):
+    """Everybody can see which connections there are; Flower's web server believes a header that names one of them."""
+    _, _, address = own_address(deployment, where).partition("://")
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port))) as own:
+        forwarded = ":".join(map(str, own.getsockname()))
+        assert asked_by_nobody(deployment, where, "/v1/control/list-runs", forwarded) == "403\n"
+
+
+def asked_by_nobody(deployment: Deployment, where: str, path: str, *forwarded: str) -> str:
+    """The status that another user of the machine gets; `forwarded` is for whom this user says to speak."""
     scheme, _, address = own_address(deployment, where).partition("://")
-    command = [sys.executable, "-c", _ASK, scheme, address, path, str(NOBODY)]
+    command = [sys.executable, "-c", _ASK, scheme, address, path, str(NOBODY), *forwarded]
     asked = subprocess.run(command, capture_output=True, text=True)
-    assert asked.stdout == "403\n", asked.stderr
+    assert not asked.returncode, asked.stderr
+    return asked.stdout
 
 
 def own_address(deployment: Deployment, where: str) -> str:
@@ -239,6 +260,15 @@ def own_address(deployment: Deployment, where: str) -> str:
 
 
 def test_the_pinned_app_runs_and_nothing_else_has_run(deployment):
-    """The last test: planted modules in the folders of all processes have not run either."""
+    """After all attacks: planted modules in the folders of all processes have not run either."""
     assert call("run", "app", "--out", "run", "--quiet", cwd=deployment.folder) == "run\n"
     assert deployment.marks == []
+
+
+def test_what_services_write_is_for_their_user_alone(deployment):
+    """They were started with the usual umask, which lets everybody read."""
+    state, run, node = deployment.app.local, deployment.folder / "run", deployment.node
+    assert (run / "partition.json").is_file()  # of the test before, with exact class counts
+    written = [state, *state.glob("state.db*"), *state.glob("logs/*"), run, *run.rglob("*"), node.path]
+    written += [node.logs, *node.logs.iterdir(), node.states, *node.states.rglob("*")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []

@@ -14,10 +14,27 @@ from fedblade.flower._processes import free_ports
 from fedblade.flower._superlink import SuperLink
 from fedblade.flower.digests import app_digest
 from fedblade.flower.node_folder import NodeFolder, NodeSettings, make_node
+from support.patched_processes import patching
 from support.processes import HUNG_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
 MISSING = "count_missing_clients"
+_CLOCKS = """\
+import os
+import re
+from datetime import timedelta
+
+
+def be_off(module):
+    node = re.search(r"/nodes/(\\d+)/", os.environ.get("FLWR_HOME", "") + "/")
+    seconds = {"1": 50, "2": -240}.get(node[1], 0) if node else 0
+    inner = module.now
+    module.now = lambda: inner() + timedelta(seconds=seconds)
+
+
+PATCHES = {"flwr.supercore.date": be_off}
+"""
+"""The clocks by which two nodes sign and date what they send."""
 
 
 @contextmanager
@@ -194,6 +211,15 @@ def test_a_node_that_claims_a_client_of_another_key_is_refused_and_logs_the_reas
         (hostile, said)
     }
     assert [row.get(MISSING, 0) for row in federation.rows()] == [1, 1, 1]
+
+
+def test_nodes_whose_clocks_are_ahead_or_behind_take_part(federation, tmp_path):
+    federation.make(rounds=2)
+    federation.environment.update(patching(tmp_path / "clocks", _CLOCKS))
+    federation.call("up")
+    federation.ended(federation.run())
+    assert [row["contributors"] for row in federation.rows()] == [[0, 1, 2], [0, 1, 2]]
+    assert federation.digest() == federation.undisturbed()
 
 
 @pytest.mark.parametrize("fault", ["wrong CA", "unregistered key"])
