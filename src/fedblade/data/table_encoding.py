@@ -135,7 +135,11 @@ def encoding_of(sums: TableSums, *, fills: bool) -> tuple[TableEncoding, tuple[s
                 f"dataset.drop={name}"
             )
     if not columns:
-        raise Misconfigured(f"no column is left as an input ({'; '.join(notes)}). Add columns that differ by sample.")
+        texts = any(isinstance(column, CategorySums) for column in sums.columns.values())
+        hint = " Texts to be read are given as token ids: integers [n, length]." if texts else ""
+        raise Misconfigured(
+            f"no column is left as an input ({'; '.join(notes)}). Add columns that differ by sample.{hint}"
+        )
     return TableEncoding(tuple(columns), tuple(left_out), fills), tuple(notes)
 
 
