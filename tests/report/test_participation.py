@@ -55,6 +55,6 @@ def test_clients_never_seen_are_compared(tmp_path):
     result = execute(config, out=tmp_path / "run", dataset=vectors(400))
     section, summary = section_of([tmp_path / "run"], tmp_path), result.summary
     for name, prefix in (("fedavg-ft, seed 3", ""), ("fedavg-ft, seed 3, tuned", "tuned_")):
-        shown = cells(section[section.index("Clients never seen") :], name)
+        shown = cells(section[section.index("Unseen clients") :], name)
         unseen, trained, gap = (summary[f"{prefix}{key}"] for key in _KEYS)
         assert shown[1:] == [f"{unseen:.2f}", f"{trained:.2f}", f"{gap:+.2f}".replace("-", "−")]

@@ -49,7 +49,7 @@ def page(card: Card) -> str:
         f"## Terms\n\n{_terms(card)}",
         f"## Training\n\n{_training(card)}",
         f"## What travels\n\n{_traffic(card)}",
-        f"## State\n\n{_kept(card)}",
+        f"## State\n\n{_states_text(card)}",
         f"## Personal models\n\n{_personal(card)}",
         f"## Secure sums and engines\n\nSecure sums: {card.secure.sentence}. Engines: {', '.join(card.engines)}.",
         "Made by `make cards`; change the method, not this page.",
@@ -103,7 +103,7 @@ def _traffic(card: Card) -> str:
     return f"{simulated}\n\nDeployed, {traffic.deployed}."
 
 
-def _kept(card: Card) -> str:
+def _states_text(card: Card) -> str:
     server, client = sizes_text(card.kept.server), sizes_text(card.kept.client)
     accuracy = "the personal models, averaged" if card.accuracy_of == "personal" else "the global model"
     return (

@@ -101,7 +101,7 @@ def class_accuracies(groups: Sequence[Group]) -> tuple[tuple[str, ...], list[Vec
 def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Cosines between class means over rounds, or None where no run has measured them."""
     table = class_table(groups, COSINES, POOLED_COSINES)
-    shown = None if table is None else _shown(groups, table)
+    shown = None if table is None else _squares(groups, table)
     if table is None or shown is None:
         return None
     names = _row_names(groups, table)
@@ -117,7 +117,7 @@ def cosine_maps(groups: Sequence[Group]) -> ClassMaps | None:
 def confusion_maps(groups: Sequence[Group]) -> ClassMaps | None:
     """Answers by true class over rounds, or None where no run has measured them."""
     table = class_table(groups, CONFUSION, POOLED_CONFUSION)
-    shown = None if table is None else _shown(groups, table)
+    shown = None if table is None else _squares(groups, table)
     if table is None or shown is None:
         return None
     names = _row_names(groups, table)
@@ -146,7 +146,7 @@ def rounds_within(side: int, groups: int) -> int:
     return max(1, min(_MOST_ROUNDS, _ROOM // (side * side * groups)))
 
 
-def _shown(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
+def _squares(groups: Sequence[Group], table: ClassTable) -> Snapshots | None:
     """The squares over rounds, None where no run has one that can be read."""
     return snapshots(groups, table.array, most=rounds_within(table.side, len(groups)))
 

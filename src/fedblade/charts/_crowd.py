@@ -14,7 +14,7 @@ _LOW, _HIGH = 0.1, 0.9
 
 
 def crowd_name(count: int) -> str:
-    """What the legend says of the band of so many groups."""
+    """The text in the legend for the band that stands for `count` groups."""
     return f"middle 80 % of all {count}"
 
 

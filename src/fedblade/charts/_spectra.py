@@ -47,7 +47,7 @@ class Spectra:
 
 
 def spectra(groups: Sequence[Group], most_rounds: int = 20) -> Spectra | None:
-    """The spectra at so many rounds, or None where no run has stored one."""
+    """The spectra of at most `most_rounds` rounds, or None where no run has stored one."""
     whole = snapshots(groups, _GLOBAL, most=most_rounds)
     if whole is None:
         return None

@@ -17,7 +17,7 @@ _WRONG_PATH = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, er
 
 
 def worded(error: Exception) -> tuple[str, int]:
-    """The message for an error, and the exit status. What nobody has foreseen is called a bug."""
+    """The message for an error, and the exit status. An unexpected error is called a bug."""
     match error:
         case click.ClickException():
             used = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedblade"

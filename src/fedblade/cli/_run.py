@@ -121,8 +121,8 @@ def result_sentence(summary: dict[str, Any]) -> str:
     if "unseen_gap" in summary:
         text += (
             f"\nglobal model on the clients' test samples: {percent('trained_clients_accuracy')} for clients that "
-            f"trained, {percent('unseen_clients_accuracy')} for {plural(summary['unseen_clients'], 'client')} never "
-            f"seen (a gap of {summary['unseen_gap']:.2f} points)"
+            f"trained, {percent('unseen_clients_accuracy')} for {plural(summary['unseen_clients'], 'unseen client')} "
+            f"(a gap of {summary['unseen_gap']:.2f} points)"
         )
     if "tuned_unseen_gap" in summary:
         text += (

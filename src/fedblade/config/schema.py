@@ -112,7 +112,7 @@ class Federation(Section):
 
 
 def unseen_clients(share: float, clients: int) -> int:
-    """How many of so many clients `federation.unseen` keeps from training: its share, and at least one client."""
+    """The number of clients that `federation.unseen` keeps from training: a share of `clients`, at least one."""
     return max(1, round(share * clients)) if share else 0
 
 

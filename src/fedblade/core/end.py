@@ -132,7 +132,7 @@ def effective_steps(steps: int, momentum: float) -> float:
 
 
 def total_effective_steps(trained: Sequence[tuple[int, float]]) -> float:
-    """The effective steps of phases with so many steps and such a momentum."""
+    """The effective steps of all phases; `trained` has the steps and the momentum of each."""
     return sum(effective_steps(steps, momentum) for steps, momentum in trained)
 
 
@@ -149,7 +149,7 @@ def client_numbers(problem: Problem, task: ClientTask, phases: Sequence[Phase]) 
 
 
 def trained_phases(problem: Problem, steps: Sequence[int], phases: Sequence[Phase]) -> list[tuple[int, float]]:
-    """Steps and momentum of each phase that trains the received model; momentum counts as started anew in each.
+    """Steps and momentum of each phase that trains the received model; momentum starts from zero in each.
 
     `steps` are the steps of all phases.
     """

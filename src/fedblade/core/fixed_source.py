@@ -1,4 +1,4 @@
-"""Python files that are imported with the content that was read when they were checked, whatever they hold by then."""
+"""Imports Python files with the content that was checked, even if the files have changed since."""
 
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec

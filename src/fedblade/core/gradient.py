@@ -124,11 +124,11 @@ class _Step:
         result = differentiate(terms, features, evaluate, tree_select(params, self.work.trained))
         seen = fields | {"features": features.detach()}
         for term in (term for term in terms if isinstance(term, GradientTerm)):
-            _add_gradient(result.gradient, self._extra(term, seen), term.weight)
+            _add_gradient(result.gradient, self._added_gradient(term, seen), term.weight)
         return result
 
     @torch.no_grad()
-    def _extra(self, term: GradientTerm, fields: Fields) -> Tree:
+    def _added_gradient(self, term: GradientTerm, fields: Fields) -> Tree:
         """The gradient that a term adds, for each client."""
         extra: Tree = self.clients.map(lambda client: term.gradient(self._view(client)), fields)
         return extra

@@ -42,7 +42,7 @@ class ColumnPlace:
 
     @property
     def as_names(self) -> str:
-        """What reads the cells as names of categories, whatever they look like."""
+        """For an error: the code or the setting by which the cells are read as names of categories."""
         return f"frame[{self.name!r}].astype('category')" if self.in_frame else f"dataset.categories={self.name}"
 
     def cell(self, index: int) -> str:

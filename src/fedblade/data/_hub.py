@@ -39,7 +39,7 @@ def download(name: str, hub: Hub, target: Path) -> None:
     partial = target.with_name(f"{target.name}.partial")
     try:
         info = library.HfApi().dataset_info(hub.repository, files_metadata=True)
-        files = [file for file in info.siblings if _wanted(file.rfilename, hub)]
+        files = [file for file in info.siblings if _matches(file.rfilename, hub)]
         for file in files:
             library.hf_hub_download(
                 hub.repository, file.rfilename, repo_type="dataset", revision=info.sha, local_dir=partial
@@ -60,7 +60,7 @@ def download(name: str, hub: Hub, target: Path) -> None:
     partial.rename(target)
 
 
-def _wanted(file: str, hub: Hub) -> bool:
+def _matches(file: str, hub: Hub) -> bool:
     return any(fnmatch.fnmatch(file, pattern) for pattern in hub.patterns)
 
 

@@ -34,7 +34,7 @@ class DeployedEngine:
     ) -> None:
         self.name = name
         self._problem, self._local, self._dispatch, self._folder, self._test = problem, local, dispatch, folder, test
-        self._templates = Templates(problem, local, dispatch.terms)
+        self._templates = Templates(problem, local, dispatch.rules)
         self._models = NodeModels(dispatch, self._templates)
 
     def train(

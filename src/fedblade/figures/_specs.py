@@ -113,7 +113,7 @@ def variants() -> tuple[Variant, ...]:
 
 
 def number_spec(key: str) -> Number:
-    """A number by its key."""
+    """How a number of the history or the summary is drawn; `key` is its name there."""
     scale = next((name for name, keys in _table()["scales"].items() if key in keys), "")
     spec = {"metric": metric_by_number().get(key, ""), **_table()["numbers"].get(key, {})}
     return Number(key, scale=scale, **spec)

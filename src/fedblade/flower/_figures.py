@@ -28,7 +28,7 @@ class Figure:
 
 
 def figures(app: AppFolder, record: FederationRecord) -> list[Figure]:
-    """All figures that can be told now; one that cannot be told is left out."""
+    """All figures that can be read now; the others are left out."""
     parts = (
         _process_figures(app, record),
         _client_figures(app),

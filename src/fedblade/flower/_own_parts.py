@@ -41,23 +41,23 @@ class Approval:
         for reference in sorted(self._references):
             _check_reference(reference, folder, allow)
         config, deployment = split_tables(tables)
-        self._config, self._terms = config.table(), (deployment.num_classes, deployment.data)
+        self._config, self._data_settings = config.table(), (deployment.num_classes, deployment.data)
         self._approved: list[Any] = []
 
     def check(self, facts: Facts) -> None:
         """Refuse a request whose configuration is not that of the pinned app."""
-        config, terms = facts["config"], (facts["num_classes"], facts["data"])
-        if (config, terms) in self._approved:
+        config, data_settings = facts["config"], (facts["num_classes"], facts["data"])
+        if (config, data_settings) in self._approved:
             return
         # A configuration with other references is not even completed, because that imports what it names.
-        known = terms == self._terms and self._references.issuperset(_references(config))
+        known = data_settings == self._data_settings and self._references.issuperset(_references(config))
         if not known or complete_config(dict(config)).table() != self._config:
             raise NodeError(
                 "not pinned",
                 "the configuration of this request is not the one in the app that this node has pinned. Start the run "
                 "with the pinned app, or pin the new app on all nodes.",
             )
-        self._approved.append((config, terms))
+        self._approved.append((config, data_settings))
 
 
 def serve_own_parts(folder: NodeFolder) -> None:

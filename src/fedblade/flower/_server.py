@@ -18,8 +18,8 @@ from fedblade.engines.nodes import (
     Journal,
     Members,
     Roster,
+    RoundRules,
     Scaling,
-    Terms,
     Transport,
     own_protocol,
 )
@@ -82,7 +82,9 @@ def deployed_setup(
         ENGINE,
         setup.problem,
         SequentialEngine(setup.problem),
-        Dispatch(transport, roster, _terms(config, deployment), common_facts, journal, setup.method.sent, setup.start),
+        Dispatch(
+            transport, roster, _round_rules(config, deployment), common_facts, journal, setup.method.sent, setup.start
+        ),
         folder / "checkpoints" / "waiting",
         setup.test if has_test_set else None,
     )
@@ -110,8 +112,8 @@ def _claims(members: Members, *, has_test_set: bool) -> Claims:
     return Claims(frozenset({"personal"}) if has_test_set else frozenset({"global", "personal"}), test_samples)
 
 
-def _terms(config: RunConfig, deployment: Deployment) -> Terms:
-    return Terms(
+def _round_rules(config: RunConfig, deployment: Deployment) -> RoundRules:
+    return RoundRules(
         round_seconds=deployment.round_seconds,
         quorum=deployment.quorum,
         attempts=deployment.attempts,

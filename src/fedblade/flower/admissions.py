@@ -49,7 +49,7 @@ def admit(app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
 
 
 def admit_at(superlink: SuperLink | None, app: AppFolder, key: Path, clients: Sequence[int]) -> Admission:
-    """Admit the node that has a key at a SuperLink that is at hand already; None if the coordinator is down."""
+    """Admit the node that has a key at a SuperLink that is open already; None if the coordinator is down."""
     public_key = read_public_key(key)
     with _locked(app):
         admissions = _read(app.admissions) or []

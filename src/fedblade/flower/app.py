@@ -1,4 +1,4 @@
-"""The configuration of an app: the configuration of a run, and the terms of its deployment in the table `flower`."""
+"""The configuration of an app: that of a run, and the settings of its deployment in the table `flower`."""
 
 import contextlib
 import math
@@ -23,7 +23,7 @@ ENGINE = "flower"
 
 
 class Deployment(Section):
-    """The terms on which clients take part.
+    """The settings of a deployment: on which conditions clients take part.
 
     With `data` "shares" every node holds its clients' shares of the run's data set; this is for local federations. With
     "nodes" every node has its own data, in `num_classes` classes. `test` is an .npz file on the server: the global
@@ -62,10 +62,10 @@ def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
 
 def split_tables(tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     """The run and its deployment, from the tables of one file."""
-    terms = tables.pop(TABLE, {})
-    if not isinstance(terms, dict):
-        raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
-    deployment = validate(Deployment, terms, TABLE)
+    table = tables.pop(TABLE, {})
+    if not isinstance(table, dict):
+        raise Misconfigured(f"{TABLE} = {table!r} is not a table; expected keys under [{TABLE}].")
+    deployment = validate(Deployment, table, TABLE)
     if deployment.data == "nodes" and deployment.num_classes < 2:
         raise Misconfigured(
             f'flower.data = "nodes" needs the number of classes that all nodes together have; flower.num_classes is '

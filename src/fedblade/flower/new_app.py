@@ -100,7 +100,7 @@ its own copies in its folder `{parts}`, and their digests in the list `allow` of
 
 
 def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
-    """Write an app for a preset or file with overrides into an empty or new folder; keys `flower.…` are the terms."""
+    """Write an app for a preset or file with overrides into an empty or new folder; `flower.…` sets the deployment."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured(f"'{folder}' is not an empty folder. Choose an empty or new one for the app.")
     config, deployment = app_config(source, overrides)
@@ -134,16 +134,16 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
 
 
 def app_config(source: str | None, overrides: Mapping[str, Any]) -> tuple[RunConfig, Deployment]:
-    """The run and the terms of its deployment, from a preset or file with overrides."""
+    """The run and its deployment, from a preset or file with overrides."""
     prefix = f"{TABLE}."
     given = read_config(source)
-    terms = given.pop(TABLE, {})
-    if not isinstance(terms, Mapping):
-        raise Misconfigured(f"{TABLE} = {terms!r} is not a table; expected keys under [{TABLE}].")
+    table = given.pop(TABLE, {})
+    if not isinstance(table, Mapping):
+        raise Misconfigured(f"{TABLE} = {table!r} is not a table; expected keys under [{TABLE}].")
     changes = {key.removeprefix(prefix): value for key, value in overrides.items() if key.startswith(prefix)}
     raw = apply_overrides(given, {key: value for key, value in overrides.items() if not key.startswith(prefix)})
     raw.pop("seeds", None)
-    return split_tables(raw | {TABLE: {**terms, **changes}})
+    return split_tables(raw | {TABLE: {**table, **changes}})
 
 
 def _with_whole_path(table: dict[str, Any]) -> dict[str, Any]:

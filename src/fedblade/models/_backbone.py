@@ -98,7 +98,7 @@ def as_backbone(given: object, example: Tensor, num_classes: int, output: Output
     training mode or not. A BatchNorm with a trained parameter updates its statistics.
     """  # noqa: D400 - the first line introduces the rules
     module = user_module(given)
-    known = _known(module, example, num_classes) if output == "auto" else None
+    known = _by_declaration(module, example, num_classes) if output == "auto" else None
     if known is not None:
         return known
     if isinstance(module, Backbone) and output == "logits":
@@ -123,12 +123,15 @@ def _by_running(module: nn.Module, example: Tensor, num_classes: int, output: Ou
         # The network runs the module later and reports the error.
         return Adapted(module, "features as the module returns them")
     if output == "logits":
-        return _cut(module, trace, example)
+        return _without_last_linear(module, trace, example)
     unchanged = Adapted(module, f"{trace.width} features after {trace.before}, as the module returns them")
     if output == "features" or trace.width is None or getattr(module, "dim", None) == trace.width:
         return replace(unchanged, found=f"{trace.width} features, as the module returns them")
     if trace.linear is not None and (trace.width == num_classes or _is_torchvision(module)):
-        return replace(_cut(module, trace, example), hint="If the module returns features, set model.output=features.")
+        return replace(
+            _without_last_linear(module, trace, example),
+            hint="If the module returns features, set model.output=features.",
+        )
     if trace.linear is not None:
         found = f"{trace.width} features, the output of {trace.linear.place}"
         return Adapted(module, found, "If the layer is a classifier, set model.output=logits.")
@@ -138,7 +141,7 @@ def _by_running(module: nn.Module, example: Tensor, num_classes: int, output: Ou
     return unchanged
 
 
-def _known(module: nn.Module, example: Tensor, num_classes: int) -> Adapted | None:
+def _by_declaration(module: nn.Module, example: Tensor, num_classes: int) -> Adapted | None:
     """The rules 2 to 4: modules that declare their features."""
     if isinstance(module, Backbone):
         return Adapted(module, "features as its class Backbone says")
@@ -169,7 +172,7 @@ def _by_method(module: nn.Module, example: Tensor, num_classes: int) -> Adapted:
     return Adapted(FeatureMethod(module, module), found)
 
 
-def _cut(module: nn.Module, trace: Trace, example: Tensor) -> Adapted:
+def _without_last_linear(module: nn.Module, trace: Trace, example: Tensor) -> Adapted:
     """A module without its last linear layer."""
     name = type(module).__name__
     if getattr(module, "aux_logits", False):

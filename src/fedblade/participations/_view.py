@@ -40,7 +40,7 @@ class ParticipationView:
 
     @cached_property
     def sizes(self) -> Ints:
-        """The number of training samples of each of the `clients` [n]. It is 0 for a node that nobody has met yet."""
+        """The number of training samples of each of the `clients` [n]; 0 for a client whose node never connected."""
         return self.read_sizes()
 
     def losses(self, clients: Sequence[int] | Ints) -> Floats:

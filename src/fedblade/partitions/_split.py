@@ -70,7 +70,7 @@ class Parts(ABC):
         """Samples per client [K], before classes are removed."""
 
     def may_train(self) -> Ints:
-        """The clients that hold samples, and those of which nobody knows that they hold none."""
+        """The clients that may train: all but those that are known to hold no samples."""
         return np.flatnonzero(self.sizes() > 0)
 
     @abstractmethod

@@ -70,7 +70,7 @@ def notices(groups: Sequence[Group]) -> list[str]:
 
 
 def _first_few(sentences: Sequence[str]) -> list[str]:
-    """At most so many warnings of one kind, and how many more there are."""
+    """The first warnings of one kind, and how many more there are."""
     rest = len(sentences) - _MOST_WARNINGS
     return [*sentences[:_MOST_WARNINGS], *([f"There are {rest} more warnings like the last one."] if rest > 0 else [])]
 

@@ -50,7 +50,7 @@ def map_data(maps: ClassMaps, index: int) -> dict[str, Any]:
 
 
 def draw_scale(*, signed: bool) -> str:
-    """Which strength of which colour stands for which value."""
+    """The scale of colours, with the values that they stand for."""
     ends = ("−1", "0", "1") if signed else ("0 %", "50 %", "100 %")
     levels = range(-_LEVELS if signed else 1, _LEVELS + 1)
     width = 12.0

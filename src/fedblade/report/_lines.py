@@ -176,6 +176,6 @@ def _points(across: Sequence[float], up: Sequence[float], x: PixelAxis, y: Pixel
 
 
 def _shortened(values: Sequence[float | None], digits: int = _DIGITS) -> list[float | int | None]:
-    """Every value to so many significant digits, None where there is no finite one."""
+    """The values rounded to `digits` significant digits; None for values that are missing or not finite."""
     short = [float(f"{v:.{digits}g}") if v is not None and math.isfinite(v) else None for v in values]
     return [int(v) if v is not None and v.is_integer() else v for v in short]

@@ -13,7 +13,7 @@ _MOST_CLIENTS = 100
 _MOST_LISTS = 12
 """Lists of clients on a page: a sweep may have hundreds of runs."""
 _SUMMARY = ("runs", "clients that took part", "rounds of a client: fewest", "median", "most", "answers added")
-_UNSEEN = ("runs", "clients never seen", "clients that trained", "gap")
+_UNSEEN = ("runs", "unseen clients", "clients that trained", "gap")
 _KEYS = ("unseen_clients_accuracy", "trained_clients_accuracy", "unseen_gap")
 _NOTE = (
     "Runs of one seed have the same cohorts unless clients are chosen by their losses. Clients that were never "
@@ -38,7 +38,7 @@ def participation_section(groups: Sequence[Group]) -> list[Section]:
                 )
     if not alike:
         return []
-    named = [(_named(names), *cohorts) for cohorts, names in alike.items()]
+    named = [(_first_name(names), *cohorts) for cohorts, names in alike.items()]
     rows = [_summary(name, population, contributions) for name, population, contributions, _ in named]
     blocks: list[Block] = [TableBlock("How often clients took part", columns(_SUMMARY, ("runs",)), rows)]
     blocks += [_clients(name, contributions, clients) for name, _, contributions, clients in named[:_MOST_LISTS]]
@@ -49,7 +49,7 @@ def _name(group: Group, run: RunRecord) -> str:
     return group.label if run.seed is None else f"{group.label}, seed {run.seed}"
 
 
-def _named(names: Sequence[str]) -> str:
+def _first_name(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {plural(len(names) - 1, 'more run')}"
 
 
@@ -98,6 +98,4 @@ def _unseen(groups: Sequence[Group]) -> list[Block]:
                 if len(numbers) == len(_KEYS):
                     texts = (*map(percent, numbers[:2]), signed(numbers[2]))
                     rows.append([Cell(f"{_name(group, run)}{what}"), *map(Cell, texts)])
-    return (
-        [TableBlock("Clients never seen", columns(_UNSEEN, ("runs",)), rows), Paragraph(_UNSEEN_NOTE)] if rows else []
-    )
+    return [TableBlock("Unseen clients", columns(_UNSEEN, ("runs",)), rows), Paragraph(_UNSEEN_NOTE)] if rows else []

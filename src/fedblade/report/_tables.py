@@ -88,7 +88,7 @@ def versions_section(groups: Sequence[Group]) -> Section:
 
 
 def _by_group(caption: str, first: str, shown: Selection, rows: Mapping[str, Sequence[Cell]]) -> TableBlock:
-    """A table of rows with a cell per group: as it is with few groups, and on its side with many."""
+    """A table of rows with a cell per group: with many groups, a table with a row per group instead."""
     labels = [group.label for group in shown.groups]
     if not shown.many:
         body = [[Cell(name, code=cells[0].code), *cells] for name, cells in rows.items()]

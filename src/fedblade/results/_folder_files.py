@@ -40,7 +40,7 @@ class FolderFiles:
             held.check()
 
     def copy_lines_of(self, run: str, rounds: int) -> None:
-        """Copy the lines of the run `run`, which has so many rounds, to the journal from now on."""
+        """Copy the lines of the run with the id `run`, which has `rounds` rounds, to the journal from now on."""
         self._journal = Journal(self.path / JOURNAL, run, rounds)
 
     def write(self, name: str, content: str | bytes) -> None:

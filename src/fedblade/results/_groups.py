@@ -91,7 +91,7 @@ def differing_keys(configs: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def distinguishing_keys(configs: Sequence[Mapping[str, str]], keys: Sequence[str]) -> list[str]:
-    """As few of the keys as tell the same configurations apart as all keys do.
+    """A small choice of the keys that still tells the same configurations apart as all keys do.
 
     The first few keys are taken if they suffice; otherwise every key that tells more configurations apart. Keys that
     some configuration lacks are left out if the others suffice, because older runs lack newer settings.

@@ -33,7 +33,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The journal file of the run `run` of so many rounds.
+    """The journal file of the run with the id `run`, which has `rounds` rounds.
 
     Personal models are measured after the last round, so the lines of another number of rounds are not of this run.
     Entries are added without waiting for the disk: the files that they copy are the ones that survive a power cut.

@@ -193,7 +193,7 @@ def read_partition(stored: Mapping[str, Any], path: Path) -> Partition | None:
 
 
 def _names(stored: Mapping[str, Any], key: str, number: int) -> tuple[str, ...] | None:
-    """Stored names, if there are so many."""
+    """The stored names; None unless there are `number` of them."""
     names = stored.get(key)
     return tuple(map(str, names)) if isinstance(names, list) and len(names) == number else None
 

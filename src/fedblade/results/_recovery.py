@@ -41,12 +41,12 @@ def recover(path: Path, journal: Journal | None, last: int | None = None) -> Rec
         changed = {key: line for key, line in lines.items() if key in noted and digest_of(line) != noted[key]}
         kept = {key: line for key, line in lines.items() if key not in changed}
         gone = sorted(noted.keys() - kept.keys())
-        notes = [f"{_named(path, gone)} changed or lost after they were written, and are left out"] if gone else []
+        notes = [f"{_place_of(path, gone)} changed or lost after they were written, and are left out"] if gone else []
     else:
         changed = {key: line for key, line in lines.items() if noted.get(key, line) != line}
         kept = lines | noted
         mended = sorted((noted.keys() - lines.keys()) | changed.keys())
-        notes = [f"{_named(path, mended)} changed or lost, and mended from the journal"] if mended else []
+        notes = [f"{_place_of(path, mended)} changed or lost, and mended from the journal"] if mended else []
     if broken and not notes:
         notes = [f"{numbered('line', list(broken))} of '{path}' cannot be read"]
     return Recovered(
@@ -61,7 +61,7 @@ def has_lines(path: Path, journal: Journal) -> bool:
     return not rest and [digest_of(line.decode(errors="replace")) for line in lines] == noted
 
 
-def _named(path: Path, keys: list[int]) -> str:
+def _place_of(path: Path, keys: list[int]) -> str:
     return f"in '{path}': {numbered(KEYS[path.name], keys)}"
 
 

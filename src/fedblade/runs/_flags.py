@@ -35,7 +35,7 @@ _SHOULD_BE_ZERO = {
 
 
 def run_flags(setup: Setup, history: Sequence[Mapping[str, Any]], *, finished: bool) -> list[str]:
-    """All warnings about a run. A run that has not finished may still leave chance, and is not told that it is there.
+    """All warnings about a run. No warning says that an unfinished run is at chance, because it may still improve.
 
     The numbers are those of the history: of the personal models if the method has no global model.
     """

@@ -29,8 +29,8 @@ def _rhythm_notes(setup: Setup) -> list[str]:
     if chosen.diagnostics_every != "auto" or every == 1:
         return []
     return [
-        f"accuracy is measured after {_each(chosen.every)} round; the other metrics cost much on these data and are "
-        f"measured after every {every}th round and the last one (evaluation.diagnostics_every=1: after each)"
+        f"accuracy is measured after {_every(chosen.every)}; the other metrics cost much on these data and are "
+        f"measured after every {every}th round and the last one (evaluation.diagnostics_every=1: after every round)"
     ]
 
 
@@ -44,8 +44,8 @@ def _patience_notes(setup: Setup) -> list[str]:
     ]
 
 
-def _each(every: int) -> str:
-    return "each" if every == 1 else f"one in {every}"
+def _every(number: int) -> str:
+    return "every round" if number == 1 else f"one round in {number}"
 
 
 def _population_notes(setup: Setup) -> list[str]:

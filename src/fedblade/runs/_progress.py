@@ -179,7 +179,7 @@ def run_listener(
     as a rank other than 0, shows and logs nothing. The `label` tells the run from others.
     """
     with contextlib.ExitStack() as inside:
-        shown = inside.enter_context(_shown(progress, label)) if speaks else None
+        shown = inside.enter_context(_progress_listener(progress, label)) if speaks else None
         otherwise = NoteLogger() if speaks else RunListener()
         listeners = [candidate for candidate in (shown, listener) if candidate is not None] or [otherwise]
         yield with_callbacks(listeners[0] if len(listeners) == 1 else ListenerGroup(listeners), callbacks)
@@ -195,7 +195,7 @@ def progress_console(progress: Progress) -> Console | None:
 
 
 @contextlib.contextmanager
-def _shown(progress: Progress, label: str) -> Iterator[RunListener | None]:
+def _progress_listener(progress: Progress, label: str) -> Iterator[RunListener | None]:
     """What shows the progress, None if nothing does."""
     console = progress_console(progress)
     if console is None:

@@ -98,7 +98,7 @@ def _cohorts(config: RunConfig, sizes: IntArray, with_data: IntArray) -> list[In
 
 
 def _test_sets(config: RunConfig, clients: int) -> int:
-    """How many times the test set is passed when the personal models of so many clients are measured once."""
+    """How many times the test set is passed when the personal models of `clients` clients are measured once."""
     return clients if config.dataset_settings.test_split == "global" else 1
 
 

@@ -15,7 +15,7 @@ from fedblade.core.plan import Planner
 from fedblade.core.state import MemoryStore
 from fedblade.core.streams import Streams
 from fedblade.core.tree import tree_norm
-from fedblade.engines.nodes import Terms
+from fedblade.engines.nodes import RoundRules
 from fedblade.engines.nodes._templates import Templates, expected_work
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.flower._node import Node
@@ -297,7 +297,9 @@ def test_how_long_updates_may_be_is_a_setting(tmp_path):
     asked = {key: request.facts[key] for key in ("client", "round", "is_first")} | {"kind": "train"}
 
     def refusal(max_norm):
-        templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms(max_norm=max_norm, table="flower"))
+        templates = Templates(
+            setup.problem, SequentialEngine(setup.problem), RoundRules(max_norm=max_norm, table="flower")
+        )
         return templates.of_training(setup.start, cohort, setup.method.sums, None, 0.1).refusal(reply, asked)
 
     assert refusal(1.0) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedblade.core.cohort import Cohort
 from fedblade.core.tree import tree_digest, tree_norm
-from fedblade.engines.nodes import ClientDescription, Reply, Terms, own_protocol
+from fedblade.engines.nodes import ClientDescription, Reply, RoundRules, own_protocol
 from fedblade.engines.nodes._descriptions import InvalidDescription, read_descriptions
 from fedblade.engines.nodes._templates import Templates
 from fedblade.engines.packing import unpack
@@ -46,7 +46,7 @@ def honest(tmp_path_factory):
     request, reply = next(each for each in seen if each[0].facts.get("is_first"))
     declared, diagnostics = setup.method.sums, diagnostic_request(setup, setup.metrics)
     cohort = Cohort(setup.planner, 0, tuple(int(client) for client in setup.cohorts[0]))
-    templates = Templates(setup.problem, SequentialEngine(setup.problem), Terms())
+    templates = Templates(setup.problem, SequentialEngine(setup.problem), RoundRules())
     template = templates.of_training(setup.start, cohort, declared, diagnostics, 0.1)
     measures = templates.of_passes(setup.start, setup.accuracy.passes)
     made = {"template": template, "declared": declared, "diagnostics": diagnostics, "measures": measures}

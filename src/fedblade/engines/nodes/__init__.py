@@ -1,7 +1,7 @@
 """The parts of the deployed engine: requests to nodes, the checks of their replies, and the sum of the replies."""
 
 from fedblade.engines.nodes._descriptions import ClientDescription, Scaling, digests_differ
-from fedblade.engines.nodes._dispatch import Dispatch, Terms
+from fedblade.engines.nodes._dispatch import Dispatch, RoundRules
 from fedblade.engines.nodes._members import Members, Welcome
 from fedblade.engines.nodes._protocol import own_protocol, protocol_difference
 from fedblade.engines.nodes._roster import Admitted, Journal, Roster
@@ -16,9 +16,9 @@ __all__ = [
     "Reply",
     "Request",
     "Roster",
+    "RoundRules",
     "Scaling",
     "SizeLimit",
-    "Terms",
     "Transport",
     "Welcome",
     "digests_differ",

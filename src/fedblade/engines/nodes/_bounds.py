@@ -142,7 +142,7 @@ def measurement_violation(name: str, tree: Tree, data_pass: DataPass, most: int 
 
 
 def _count_violation(name: str, tree: Tree, most: int | None) -> str | None:
-    """The count of a measurement is possible, and so is its loss for so many samples."""
+    """What is impossible in the count or the loss of a measurement over `most` samples; None if nothing is."""
     count = tree["count"]
     total = float(count.sum())
     if bool(((count < 0) | (count != count.floor())).any()) or total > _MAX_SAMPLES:

@@ -48,7 +48,7 @@ class CohortQuery:
         self._dispatch, self._question, self._server = dispatch, question, server
         self._tasks, self._store = tasks, store
         self._used = {client: read_note(store.get(client, server.round)).used for client in tasks.clients}
-        self._inquiry = Inquiry(dispatch, question.kind, question.template, tasks.round, dispatch.terms.attempts)
+        self._inquiry = Inquiry(dispatch, question.kind, question.template, tasks.round, dispatch.rules.attempts)
         self._first: int | None = None
         self._taken: dict[int, tuple[int, bool]] = {}
         self._told: set[int] = set()
@@ -61,13 +61,13 @@ class CohortQuery:
 
         In the fixed order, replies that come early wait in `folder`.
         """
-        terms, clients = self._dispatch.terms, self._tasks.clients
-        wanted = terms.min_replies(len(clients))
+        rules, clients = self._dispatch.rules, self._tasks.clients
+        wanted = rules.min_replies(len(clients))
         began = time.monotonic()
-        with Arrivals(clients, terms.order, folder, self._unpacked) as arrivals:
-            attempts = terms.attempts
+        with Arrivals(clients, rules.order, folder, self._unpacked) as arrivals:
+            attempts = rules.attempts
             for attempt in itertools.count():
-                deadline = time.monotonic() + terms.round_seconds
+                deadline = time.monotonic() + rules.round_seconds
                 self._dispatch.refresh(self._tasks.round)
                 self._ask(attempt, arrivals, on_client)
                 if self._take_back(arrivals):
@@ -83,8 +83,8 @@ class CohortQuery:
                 self._dispatch.wait_for(set(clients) - arrivals.clients, deadline)
             raise RunFailed(
                 f"round {self._tasks.round + 1}: {len(arrivals.clients)} of {len(clients)} clients gave a usable reply "
-                f"in {plural(terms.attempts, 'attempt')} of {terms.round_seconds:g} s; {wanted} are needed "
-                f"({terms.setting('quorum')}). {self._inquiry.shortfall(set(clients) - arrivals.clients)} "
+                f"in {plural(rules.attempts, 'attempt')} of {rules.round_seconds:g} s; {wanted} are needed "
+                f"({rules.setting('quorum')}). {self._inquiry.shortfall(set(clients) - arrivals.clients)} "
                 f"Look at deployment.jsonl in the run's folder, then go on with --resume."
             )
 
@@ -93,7 +93,7 @@ class CohortQuery:
         requests = self._requests(attempt, arrivals)
         question = self._question
         missing = set(self._tasks.clients) - arrivals.clients
-        for request, reply in self._inquiry.replies(requests, missing, self._dispatch.terms.round_seconds):
+        for request, reply in self._inquiry.replies(requests, missing, self._dispatch.rules.round_seconds):
             if request is None or reply is None:
                 self._refused += 1
                 continue

@@ -1,4 +1,4 @@
-"""The terms of a deployed run, and requests to the nodes of clients."""
+"""The rules of a deployed run, and requests to the nodes of clients."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundRules:
     """How long a round may last and how many of its clients must answer.
 
     A round ends when all clients have answered, or after `round_seconds`. If fewer than `quorum` of the cohort have
@@ -27,7 +27,7 @@ class Terms:
     run stops and can be resumed. With `order` "fixed" the sums are those of the sequential engine to the last bit; with
     "arrival" the last bits may differ from run to run. A resumed run may restart up to `oldest` rounds back, so nodes
     keep the states of clients that long. An update may be `max_norm` times as long as the model. `table` is the table
-    of the configuration that these terms come from; messages name it.
+    of the configuration that these rules come from; messages name it.
     """
 
     round_seconds: float = 600.0
@@ -60,13 +60,13 @@ class Dispatch:
         self,
         transport: Transport,
         roster: Roster,
-        terms: Terms,
+        rules: RoundRules,
         common_facts: Callable[[], Mapping[str, Any]],
         journal: Journal,
         sent: Sequence[str],
         start: ServerState,
     ) -> None:
-        self.transport, self._roster, self.terms, self._make_facts = transport, roster, terms, common_facts
+        self.transport, self._roster, self.rules, self._make_facts = transport, roster, rules, common_facts
         self._journal, self._extra, self._start = journal, tuple(sent), start
         self._made_by_nodes: frozenset[str] = frozenset()
         self._begun_rounds = 0
@@ -75,7 +75,7 @@ class Dispatch:
 
     @functools.cached_property
     def _common_facts(self) -> Mapping[str, Any]:
-        return {**self._make_facts(), "oldest": self.terms.oldest}
+        return {**self._make_facts(), "oldest": self.rules.oldest}
 
     @functools.cached_property
     def _digest(self) -> str:
@@ -105,7 +105,7 @@ class Dispatch:
         if round_ is not None:
             self._begun_rounds = max(self._begun_rounds, round_ + 1)
             first = max(first, round_ + 1)
-        self._roster.refresh(self.terms.round_seconds, first)
+        self._roster.refresh(self.rules.round_seconds, first)
 
     def wait_for(self, clients: Collection[int], deadline: float) -> None:
         """Wait until every one of the clients has a node that can be reached, or the time is over."""
@@ -122,7 +122,7 @@ class Dispatch:
 
     def note(self, event: str, kind: Kind, round_: int, **facts: Any) -> None:
         """Write an event to the journal."""
-        self._journal({"event": event, "round": _shown(kind, round_), "kind": kind, **facts})
+        self._journal({"event": event, "round": _counted_round(kind, round_), "kind": kind, **facts})
 
     def server_tensors(self, server: ServerState) -> Tree:
         """The tensors of the server's state that clients need, including those that nodes may have made themselves."""
@@ -134,7 +134,7 @@ class Dispatch:
     def request(self, kind: Kind, client: int, round_: int, facts: Mapping[str, Any], tensors: Tree) -> Request | None:
         """A request to the node of a client; None if no node can be reached."""
         node = self._roster.node_of(client)
-        if node is None or not self._roster.takes_part(client, _shown(kind, round_)):
+        if node is None or not self._roster.takes_part(client, _counted_round(kind, round_)):
             later = {} if node is None else {"reason": "it joins the run in a later round"}
             self.note("no node", kind, round_, client=client, **later)
             return None
@@ -153,6 +153,6 @@ class Dispatch:
         self._lost[client] = self._asked.get(client)
 
 
-def _shown(kind: Kind, round_: int) -> int:
+def _counted_round(kind: Kind, round_: int) -> int:
     """The round as messages count it, from 1; work after a round belongs to that round."""
     return round_ + 1 if kind in ("train", "collect") else round_

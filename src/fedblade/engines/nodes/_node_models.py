@@ -46,12 +46,12 @@ class NodeModels:
 
         A quorum of the clients must answer; while there are fewer, the missing clients are asked again.
         """
-        clients, terms = self._dispatch.clients_with_samples, self._dispatch.terms
-        wanted, missing = terms.min_replies(len(clients)), clients
-        inquiry = self._inquiry(server, passes, terms.attempts)
+        clients, rules = self._dispatch.clients_with_samples, self._dispatch.rules
+        wanted, missing = rules.min_replies(len(clients)), clients
+        inquiry = self._inquiry(server, passes, rules.attempts)
         total: _Totals | None = None
-        for attempt in range(terms.attempts):
-            deadline = time.monotonic() + terms.round_seconds
+        for attempt in range(rules.attempts):
+            deadline = time.monotonic() + rules.round_seconds
             answered: set[int] = set()
             for begin in range(0, len(missing), _AT_A_TIME):
                 group = [_Measurement(client, self._count(client)) for client in missing[begin : begin + _AT_A_TIME]]
@@ -61,7 +61,7 @@ class NodeModels:
             missing = [client for client in missing if client not in answered]
             if len(clients) - len(missing) >= wanted:
                 break
-            if attempt + 1 < terms.attempts:
+            if attempt + 1 < rules.attempts:
                 self._dispatch.wait_for(missing, deadline)
         self._note_missing(server, missing)
         if total is None or len(clients) - len(missing) < wanted:
@@ -116,7 +116,7 @@ class NodeModels:
                 facts = {"lr": lr, "first_epoch": tasks.first_epoch, "used": note.used, "stage": note.stage}
                 request = inquiry.request(client, facts, tensors)
                 requests += [] if request is None else [request]
-        for request, reply in inquiry.replies(requests, tasks.clients, self._dispatch.terms.round_seconds):
+        for request, reply in inquiry.replies(requests, tasks.clients, self._dispatch.rules.round_seconds):
             if request is not None and reply is not None:
                 client = int(request.facts["client"])
                 del missing[client]
@@ -156,7 +156,7 @@ class NodeModels:
             request = inquiry.request(measurement.client, facts, tensors)
             requests += [] if request is None else [request]
         clients, totals = [measurement.client for measurement in group], {}
-        for request, reply in inquiry.replies(requests, clients, self._dispatch.terms.round_seconds):
+        for request, reply in inquiry.replies(requests, clients, self._dispatch.rules.round_seconds):
             if request is not None and reply is not None:
                 trees = unflatten(reply.tensors).items()
                 totals[int(request.facts["client"])] = {name.partition("/")[2]: tree for name, tree in trees}
@@ -178,7 +178,7 @@ class NodeModels:
     def _too_few(self, round_: int, num_measured: int, num_asked: int, shortfall: str) -> RunFailed:
         return RunFailed(
             f"{num_measured} of {num_asked} clients measured the model after round {round_}, which are too few "
-            f"({self._dispatch.terms.setting('quorum')}). {shortfall} Look at deployment.jsonl in the run's "
+            f"({self._dispatch.rules.setting('quorum')}). {shortfall} Look at deployment.jsonl in the run's "
             f"folder, then go on with --resume."
         )
 

@@ -74,7 +74,7 @@ class Roster:
         return self._members.clients
 
     def gather(self, seconds: float, wanted: int) -> None:
-        """Wait until so many clients have a node; two nodes that claim one client are an error."""
+        """Wait until `wanted` clients have a node; two nodes that claim one client are an error."""
         deadline = time.monotonic() + seconds
         while True:
             contested = self._greet(max(deadline - time.monotonic(), _PAUSE))

@@ -18,7 +18,7 @@ from fedblade.core.tree import tree_norm
 from fedblade.engines.base import Engine, RoundOutcome
 from fedblade.engines.nodes._admission import Template
 from fedblade.engines.nodes._bounds import ExpectedWork, LengthLimit
-from fedblade.engines.nodes._dispatch import Terms
+from fedblade.engines.nodes._dispatch import RoundRules
 
 _SAMPLES = 2
 
@@ -46,12 +46,12 @@ class _TwoSamples:
 class Templates:
     """Templates of replies, each made when it is first needed.
 
-    A sum with the shape of the model may be `terms.max_norm` times as long as the model; a model shorter than 1 counts
+    A sum with the shape of the model may be `rules.max_norm` times as long as the model; a model shorter than 1 counts
     as 1.
     """
 
-    def __init__(self, problem: Problem, local: Engine, terms: Terms) -> None:
-        self._problem, self._local, self._terms = problem, local, terms
+    def __init__(self, problem: Problem, local: Engine, rules: RoundRules) -> None:
+        self._problem, self._local, self._rules = problem, local, rules
         self._made: dict[tuple[str, ...], Template] = {}
 
     def of_training(
@@ -111,8 +111,8 @@ class Templates:
             for name, tree in unflatten(template.tensors).items()
             if all(model.get(leaf) == tensor.shape for leaf, tensor in tree.items())
         )
-        terms, model_length = self._terms, max(1.0, float(tree_norm(server.params)))
-        lengths = LengthLimit(like_model, model_length, terms.max_norm, terms.setting("max_norm"))
+        rules, model_length = self._rules, max(1.0, float(tree_norm(server.params)))
+        lengths = LengthLimit(like_model, model_length, rules.max_norm, rules.setting("max_norm"))
         return replace(template, expected_work=partial(self._work, tasks), lengths=lengths, anchor=server.params)
 
     def _work(self, tasks: Cohort, client: int) -> ExpectedWork:

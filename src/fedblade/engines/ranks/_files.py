@@ -27,7 +27,7 @@ class FilesOfRanks:
         known: dict[str, Contents] = {}
         try:
             # A run that is stopped before the end of the round saves a checkpoint of the round before.
-            known = {str(end): self._named(self._store.contents(end)) for end in (round_, round_ + 1)}
+            known = {str(end): self._with_prefix(self._store.contents(end)) for end in (round_, round_ + 1)}
         except Exception as error:
             failed = error
         everyone = self._ranks.gather(describe_error(failed) if failed else known)
@@ -58,5 +58,5 @@ class FilesOfRanks:
         raise_first_error(self._ranks, everyone, failed)
         self._owned_contents = {round_: contents}
 
-    def _named(self, contents: Contents) -> Contents:
+    def _with_prefix(self, contents: Contents) -> Contents:
         return {f"{self._prefix}{name}": digest for name, digest in contents.items()}

@@ -25,7 +25,7 @@ class Notices:
         self._store = store
 
     def post(self, name: str) -> None:
-        """Leave a notice. Without a store that can be reached nobody sees it, and nobody is told."""
+        """Leave a notice. If the store cannot be reached, the notice is lost without an error."""
         with contextlib.suppress(RuntimeError):
             self._store.set(name, "posted")
 

@@ -64,8 +64,8 @@ class Ranks:
         self._device = device
         self._timed = self._call("setting up", lambda: dist.new_group(backend="gloo", timeout=timeout))
         # A rank may wait long for a broadcast, but rank 0 does not wait long for a rank that does not receive it.
-        patience = timeout if self.is_rank_0 else timedelta(days=_PATIENT_DAYS)
-        self._patient = self._call("setting up", lambda: dist.new_group(backend="gloo", timeout=patience))
+        longest = timeout if self.is_rank_0 else timedelta(days=_PATIENT_DAYS)
+        self._patient = self._call("setting up", lambda: dist.new_group(backend="gloo", timeout=longest))
         self._tensors = self._timed
         if device.type == "cuda":
             # Set before the first exchange of a tensor, because that exchange binds this process to its GPU.

@@ -21,7 +21,7 @@ class TooManyBytes(Exception):
 
 @contextlib.contextmanager
 def messages_of_at_most(size: int) -> Iterator[None]:
-    """Within this context the pieces of a message may have so many bytes together, with their names."""
+    """Within this context the pieces of a message, with their names, may have `size` bytes together."""
     token = _most.set(size)
     try:
         yield

@@ -20,7 +20,7 @@ _ADDRESSED = text(
 
 
 def own_pieces_only(pull: Callable[..., PullObjectResponse]) -> Callable[..., PullObjectResponse]:
-    """Flower's answer to a node that fetches a piece; a piece of somebody else's message is not there."""
+    """Flower's answer to a node that fetches a piece; a piece of another node's message counts as missing."""
     addressed: dict[int, frozenset[str]] = {}
 
     def pull_own(request: PullObjectRequest, state: Any) -> PullObjectResponse:

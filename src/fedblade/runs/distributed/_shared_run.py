@@ -181,14 +181,14 @@ def _refuse_other_facts(everyone: Sequence[Mapping[str, Any]]) -> None:
     for rank, its_facts in enumerate(everyone):
         for key, value in first["same"].items():
             if its_facts["same"].get(key) != value:
-                own, zero = _shown(its_facts, key), _shown(first, key)
+                own, zero = _fact_text(its_facts, key), _fact_text(first, key)
                 raise Misconfigured(
                     f"rank {rank} on {its_facts['host']} has another {key} than rank 0 on {first['host']}: {own}, and "
                     f"rank 0 has {zero}. All ranks need the same data, the same files and the same kind of machine."
                 )
 
 
-def _shown(facts: Mapping[str, Any], key: str) -> str:
+def _fact_text(facts: Mapping[str, Any], key: str) -> str:
     """A fact of a rank in an error: digests are cut short, and the source of the data is named."""
     short = str(facts["same"].get(key))[:_SHOWN]
     return f"{short} ({facts['source']})" if key == _DATA else short
