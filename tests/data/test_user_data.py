@@ -302,6 +302,18 @@ def test_a_torch_dataset_without_test_samples_loses_a_fifth():
     assert (len(moved.train), len(moved.test)) == (16, 4)
 
 
+def test_arrays_that_would_lose_something_are_refused():
+    x, y = np.arange(24.0).reshape(12, 2), np.arange(12) % 2
+    for given, words in (
+        ((np.ma.masked_greater(x, 9.0), y), r"x_train has masked values; .*filled"),
+        ((x.astype(np.longdouble), y), r"x_train has type .*; expected at most float64"),
+        ((x, np.array(["a", " "])[y]), "some labels are empty"),
+        ((np.float64(1.0), np.int64(1), x, y), r"inputs of shape \(\) and labels of shape \(\)"),
+    ):
+        with pytest.raises(Misconfigured, match=words):
+            as_dataset(given)
+
+
 def test_inputs_and_labels_of_different_numbers_are_refused():
     x, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
     for given, words in (
