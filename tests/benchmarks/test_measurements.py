@@ -332,3 +332,10 @@ def test_metrics():
         assert str(case.goal) == "≤ 1.1"
         assert_ratio(found[case.label], "default s/round", "accuracy s/round")
     assert "FedAvg" in metrics.PLAIN.what
+
+
+def test_the_share_of_a_first_run_that_is_training():
+    small = {"dataset": "digits", "epochs": 1, "model": "mlp"}
+    found = results(metrics.measure_first_run(ONCE, rounds=2, **small))[metrics.FIRST_RUN.label]
+    assert 0 < found.value < 1
+    assert found.value == found.medians["training s"] / found.medians["all rounds s"]

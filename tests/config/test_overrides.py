@@ -1,6 +1,7 @@
 """Short keys, full paths, ambiguous keys, and what choosing a part does to its section."""
 
 import pytest
+import torch
 
 from fedblade.config.overrides import parse_assignment
 from fedblade.core.errors import Misconfigured
@@ -249,6 +250,7 @@ def test_names_may_be_given_without_brackets(given, names):
         ({"stop": 1}, "'stop': it is a section. Its keys are stop.max_seconds and stop.patience."),
         ({"optimizer": {"lr": 0.1}}, "'optimizer': it is a section. Its keys are optimizer.name, optimizer.lr,"),
         ({"lerning_rate": 1}, "Did you mean 'learning_rate' (optimizer.lr)?"),
+        ({"method": "fedavg", "gama_pba": 1}, "no knobs. 'gamma_pba' is a knob of method fedblade. `fedblade list"),
         ({"gpu": True}, "unknown key 'gpu': give device=cuda"),
         ({"seeds": [1, 2]}, "unknown key 'seeds': a run has one seed; `fedblade compare`"),
         ({"method": "+feddecorr"}, "has an empty or a repeated part"),
@@ -259,6 +261,12 @@ def test_an_unknown_key_is_answered_with_what_was_meant(given, meant):
     with pytest.raises(Misconfigured) as caught:
         table(**given)
     assert meant in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("lr", torch.tensor(0.1)), ("seed", object()), ("metrics", {"accuracy"})])
+def test_an_object_that_no_file_can_hold_is_refused(key, value):
+    with pytest.raises(Misconfigured, match=f"{key} is an object of type {type(value).__name__}; expected what a"):
+        table(**{key: value})
 
 
 def test_a_whole_number_may_be_written_with_an_exponent():

@@ -69,6 +69,15 @@ def test_inputs_of_another_shape_are_refused(small_run, shape):
         small_run().model.predict(np.zeros(shape, dtype=np.uint8))
 
 
+def test_inputs_that_are_no_numbers_are_refused(small_run):
+    with pytest.raises(Misconfigured, match="inputs of type str are no array of numbers"):
+        small_run().model.predict("picture.png")
+
+
+def test_a_model_says_what_it_takes_and_gives(small_run):
+    assert repr(small_run().model) == "TrainedModel(inputs [batch, 1, 8, 8], 10 classes)"
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(Misconfigured, match="holds no run"):

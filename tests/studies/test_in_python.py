@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,6 +124,8 @@ def test_a_sweep_has_a_best_trial_of_every_method_and_one_of_all():
     assert sweep.best.tested == ()
     assert "optimistic" in repr(sweep)
     assert list(sweep.to_pandas()["lr"]) == [0.0001, 0.1, 0.0001, 0.1]
+    again = fedblade.sweep(grid={"lr": np.array([0.0001, 0.1])}, seeds=[1], **QUICK)
+    assert [trial.values for trial in again.trials] == [{"lr": 0.0001}, {"lr": 0.1}]
     with pytest.raises(Misconfigured, match="same number of trials"):
         fedblade.sweep(grid={"method": ["fedavg", "fedprox"], "fedprox:mu": [0.1, 1.0]}, seeds=[1], **QUICK)
 
@@ -136,6 +139,7 @@ def test_a_sweep_has_a_best_trial_of_every_method_and_one_of_all():
         ({"methods": ["fedavg"], "seeds": [-1]}, "expected whole numbers of at least 0"),
         ({"methods": ["fedavg"], "jobs": 0}, "jobs '0' is not a number of runs at a time"),
         ({"methods": ["fedavgg"]}, "fedavg"),
+        ({"methods": ["fedavg"], "method": "fedprox"}, "method = 'fedprox' has no effect"),
     ],
 )
 def test_mistakes_in_a_comparison_end_in_words(arguments, words):

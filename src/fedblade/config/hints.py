@@ -1,6 +1,7 @@
 """What an unknown key was meant to be: another name of a key, a key of another section, a knob of another part."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
 from fedblade.config.aliases import INSTEAD, key_of
 from fedblade.config.schema import FIXED, NAMED, General
@@ -54,6 +55,14 @@ def owners(key: str) -> str:
         f"{kind}{'s' if len(names) > 1 else ''} {short_listing(names)}" for kind, names in _parts_with(name) if names
     ]
     return f": '{name}' is a knob of {'; of '.join(found)}." if found else ""
+
+
+def similar_knob(key: str) -> str:
+    """A sentence on the parts with a knob that is spelled almost like the key; empty if there is none."""
+    registries = {**REGISTRIES, "method": methods, "regulariser": regularisers}.values()
+    knobs = {knob for registry in registries for entry in registry.entries() for knob in entry.knobs()}
+    close = get_close_matches(key, knobs, n=1, cutoff=0.8)
+    return owners(close[0]).removeprefix(":") if close else ""
 
 
 def _homes(name: str) -> list[str]:

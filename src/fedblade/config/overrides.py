@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fedblade.config.aliases import ALIASES, alias_names, key_of
-from fedblade.config.hints import SEARCH, is_method_knob, meant, section_as_key
+from fedblade.config.hints import SEARCH, is_method_knob, meant, section_as_key, similar_knob
 from fedblade.config.population import clients_from_python, settle_population
 from fedblade.config.run_config import FROM_PYTHON, check_tables, is_registered, knob_tables
 from fedblade.config.schema import FIXED, NAMED, General
@@ -135,7 +135,7 @@ def _unknown_key(config: Mapping[str, Any], key: str, known: list[str]) -> str:
         return f"unknown key '{key}'. Did you mean '{close[0]}'{where}?{f' {SEARCH}.' if where else ''}"
     knobs = list(knob_tables(method))
     has = f"the knob{'s' if len(knobs) > 1 else ''} {listing(knobs)}" if knobs else "no knobs"
-    return f"unknown key '{key}': no section has it, and method '{method}' has {has}. {SEARCH}."
+    return f"unknown key '{key}': no section has it, and method '{method}' has {has}.{similar_knob(key)} {SEARCH}."
 
 
 def _where(config: Mapping[str, Any], key: str) -> str:

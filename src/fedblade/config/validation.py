@@ -44,6 +44,7 @@ def unknown_knob(key: str, method: str, knobs: Iterable[str]) -> str:
 def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
     """Check a table against a `model`. Types are strict: a string is not a number, and true is not 1."""
     check_keys(path, table, model.model_fields)
+    _refuse_objects(table, path)
     complete = {key: _with_defaults(model.model_fields[key], value, f"{path}.{key}") for key, value in table.items()}
     try:
         try:
@@ -56,6 +57,18 @@ def validate(model: type[M], table: Mapping[str, Any], path: str) -> M:
 
 def _checked(model: type[M], table: Mapping[str, Any]) -> M:
     return model.model_validate_json(json.dumps(plain(table)), strict=True)
+
+
+def _refuse_objects(table: Mapping[str, Any], path: str) -> None:
+    """Refuse values that no configuration file can hold, such as a tensor."""
+    for key, value in table.items():
+        try:
+            json.dumps(plain(value))
+        except (TypeError, ValueError) as error:
+            raise Misconfigured(
+                f"{path}.{key}".lstrip(".") + f" is an object of type {type(value).__name__}; expected what a "
+                f"configuration file can hold: a number, a text, true or false, or a list."
+            ) from error
 
 
 def _with_whole_numbers(error: ValidationError, table: Mapping[str, Any]) -> Mapping[str, Any]:

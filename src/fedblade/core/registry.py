@@ -124,6 +124,8 @@ class Registry:
             return self._entries[name]
         if ":" in name:
             return self._by_reference(name)
+        if name.endswith(".py"):
+            raise Misconfigured(f"{self.kind} '{name}' is a file; name the function in it: {name}:FUNCTION.")
         kinds = f"{self.kind}es" if self.kind.endswith("s") else f"{self.kind}s"
         raise Misconfigured(
             f"unknown {self.kind} '{name}'.{nearest(name, self._entries)} `fedblade list {kinds}` explains all "

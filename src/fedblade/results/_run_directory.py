@@ -103,7 +103,8 @@ class RunDirectory(FolderFiles):
         if self.exists:
             if not resume:
                 raise Misconfigured(
-                    f"'{self.path}' already holds a run. Add --resume to go on with it, or choose another --out."
+                    f"'{self.path}' already holds a run. Add --resume (in Python, resume=True) to go on with "
+                    f"it, or choose another --out."
                 )
         elif self.path.exists() and any(map(_belongs_to_user, self.path.iterdir())):
             raise Misconfigured(

@@ -61,7 +61,7 @@ def choose_engine(
     """
     name = config.general.engine
     if name != "auto":
-        chosen: Engine = _configured(name).make(problem)
+        chosen: Engine = _configured(name).build(problem)
         if isinstance(chosen, StackedEngine) and not _has_only_library_parts(config, model):
             try:
                 check_conformance(chosen, start, planner, eligible, metrics)

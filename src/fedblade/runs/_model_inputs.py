@@ -52,7 +52,7 @@ def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
     """
     if facts.get("encoding") is not None:
         return torch.from_numpy(encode_rows(TableEncoding.from_json(facts["encoding"]), inputs))
-    batch = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    batch = inputs if isinstance(inputs, Tensor) else _as_tensor(inputs)
     stored, original = tuple(facts["input_shape"]), tuple(facts.get("given_shape") or ())
     shape = tuple(batch.shape[1:])
     if shape not in (stored, original) or batch.dim() == 0:
@@ -66,6 +66,17 @@ def as_trained(facts: dict[str, Any], inputs: Any) -> Tensor:
     if shape == stored:
         return batch
     return batch.unsqueeze(1) if len(original) < len(stored) else batch.movedim(-1, 1)
+
+
+def _as_tensor(inputs: Any) -> Tensor:
+    """Numbers from Python or numpy as a tensor."""
+    try:
+        return torch.from_numpy(np.ascontiguousarray(inputs))
+    except (TypeError, ValueError) as error:
+        raise Misconfigured(
+            f"inputs of type {type(inputs).__name__} are no array of numbers; expected a numpy array or a tensor. "
+            f"`fedblade predict` reads files."
+        ) from error
 
 
 def _check_scale(facts: dict[str, Any], batch: Tensor) -> None:

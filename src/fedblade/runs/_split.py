@@ -1,5 +1,7 @@
 """Who trains on which samples, and whose personal models are measured on which."""
 
+import inspect
+
 import numpy as np
 
 from fedblade.config.run_config import RunConfig
@@ -23,10 +25,10 @@ def named_dataset(config: RunConfig) -> Dataset:
 def split_training_data(config: RunConfig, dataset: Dataset) -> Parts:
     """Divide the whole training set among the clients; nothing is held out for tests."""
     partitioner: Partitioner = config.partition.make()
-    if not callable(getattr(partitioner, "split", None)):
+    if not _divides(partitioner):
         raise Misconfigured(
             f"partition '{config.partition.name}' returned a {type(partitioner).__name__}; expected a "
-            f"fedblade.api.Partitioner, which has `split`."
+            f"fedblade.api.Partitioner, which has `split(labels, num_clients, seed, *, num_classes, groups)`."
         )
     return partitioner.split(
         dataset.train.labels,
@@ -35,6 +37,15 @@ def split_training_data(config: RunConfig, dataset: Dataset) -> Parts:
         num_classes=dataset.num_classes,
         groups=dataset.train.groups,
     )
+
+
+def _divides(partitioner: object) -> bool:
+    """Whether the object has a method `split` with the arguments of a partitioner; strings have another one."""
+    try:
+        inspect.signature(partitioner.split).bind([], 1, 1, num_classes=1, groups=None)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
 
 
 def split_clients(config: RunConfig, dataset: Dataset) -> ClientTests:

@@ -62,6 +62,10 @@ class TrainedModel(nn.Module):
         )
         self.eval()
 
+    def extra_repr(self) -> str:
+        """What the model takes and gives, for its line in a Python session."""
+        return f"inputs [batch, {', '.join(map(str, self.facts['input_shape']))}], {self.facts['num_classes']} classes"
+
     def _tree(self, kind: str) -> Tree:
         return {name: getattr(self, key) for key, (stored_kind, name) in self._names.items() if stored_kind == kind}
 

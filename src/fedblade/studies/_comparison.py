@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedblade.config.overrides import name_keys
+from fedblade.core.errors import Misconfigured
 from fedblade.presets.catalogue import refuse_grid
 from fedblade.runs import check_folder, folder_name, load_config
 from fedblade.studies._planned_run import PlannedRun
@@ -26,6 +28,12 @@ def plan_comparison(
         "A comparison needs one setting. Use `fedblade reproduce {} --where method=A --where method=B`, which compares "
         "the methods of the grid.",
     )
+    given = next((key for key in name_keys("method") if key in overrides), None)
+    if given is not None:
+        raise Misconfigured(
+            f"{given} = {overrides[given]!r} has no effect, because a comparison has its own list of methods. Add the "
+            f"method to it, or leave {given} out."
+        )
     chosen = seeds or ([overrides["seed"]] if "seed" in overrides else None)
     runs: list[PlannedRun] = []
     for method in methods:

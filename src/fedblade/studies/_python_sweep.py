@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedblade.core.errors import Misconfigured
 from fedblade.core.listener import RunListener
 from fedblade.core.words import listing, plural
@@ -143,7 +145,8 @@ def _trained(trainer: Trainer, trials: Sequence[Trial], path: Path | None, *, va
 def _axes(grid: Mapping[str, Sequence[Any]]) -> list[Axis]:
     """The axes of a grid: `{"lr": [0.01, 0.1]}`, or `{"fedprox:mu": [0.1, 1]}` for one method."""
     axes = []
-    for key, values in grid.items():
+    for key, given in grid.items():
+        values = given.tolist() if isinstance(given, np.ndarray) else given
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise Misconfigured(f"grid = {{'{key}': {values!r}}}; expected a list of values, such as {{'lr': [0.1]}}.")
         method, _, name = key.rpartition(":")

@@ -129,9 +129,15 @@ def _tested(run: PlannedRun) -> PlannedRun:
 def _combinations(axes: Sequence[Axis]) -> list[Values]:
     """Every combination of values, method by method; an axis of one method multiplies that method's trials only."""
     if not axes:
-        raise Misconfigured("nothing to sweep: expected at least one --grid key=v1,v2.")
+        raise Misconfigured(
+            "nothing to sweep: expected at least one --grid key=v1,v2 (in Python, grid={'key': [v1, v2]}), or --tune "
+            "(tune=True)."
+        )
     if any(axis.key in ("seed", "seeds") for axis in axes):
         raise Misconfigured("seeds are no axis: every trial runs with every seed. Use --seeds 5,6.")
+    twice = next((axis for axis, count in Counter((axis.key, axis.method) for axis in axes).items() if count > 1), None)
+    if twice is not None:
+        raise Misconfigured(f"'{twice[0]}' is an axis twice. Give all its values to one axis: --grid {twice[0]}=v1,v2.")
     named = [axis for axis in axes if axis.key in name_keys("method")]
     with_axes = dict.fromkeys(axis.method for axis in axes if axis.method is not None)
     methods: Sequence[Any] = named[0].values if named else tuple(with_axes) or (None,)
