@@ -93,7 +93,8 @@ def _client_value(value: object) -> ClientValue:
         return _checked_items(TorchSamples(*parts))
     if len(parts) not in (2, 4) or any(map(is_torch_dataset, parts)):
         form = f"{len(parts)} values" if parts else f"type {type(value).__name__}"
-        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.")
+        files = " Files of clients are read by dataset='clients' with dataset.path." if isinstance(value, str) else ""
+        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.{files}")
     x, y, *test = (as_array(name, part) for name, part in zip(NAMES, parts, strict=False))
     return _checked(OwnSamples(x, y, *(test or (None, None))))
 
