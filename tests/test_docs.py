@@ -74,8 +74,7 @@ def nav(entries: list) -> list[str]:
 def test_the_navigation_has_every_page_once():
     listed = nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     cards = {name for name in pages() if name.startswith("methods/") and name != "methods/README.md"}
-    notebooks = {name for name in pages() if name.startswith("notebooks/")}  # the hooks of the site add them
-    assert sorted(listed) == sorted(pages().keys() - cards - notebooks)
+    assert sorted(listed) == sorted(pages().keys() - cards)  # the hooks of the site add the cards
 
 
 def test_pages_are_named_by_family():
@@ -189,6 +188,10 @@ def test_the_site_is_built_strictly_and_asks_nobody_for_anything(tmp_path):
     styles = [path.read_text(encoding="utf-8") for path in (tmp_path / "site").rglob("*.css")]
     assert not any(re.search(r"url\([\"']?(?:https?:)?//|@import", style) for style in styles)
     assert "<math" in (tmp_path / "site" / "explain-dimensional-collapse.html").read_text(encoding="utf-8")
+    python = (tmp_path / "site" / "reference-python-fedblade.html").read_text(encoding="utf-8")
+    assert all(f'id="fedblade.{name}"' in python for name in ("run", "TrainedModel.predict", "Comparison.plot"))
+    card = (tmp_path / "site" / "methods" / "fedprox.html").read_text(encoding="utf-8")
+    assert 'href="fedavg.html"' in card, "the cards are in the navigation"
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ from html import unescape
 import latex2mathml.converter
 from mkdocs.structure.files import File
 
-from docs.site.links import ELSEWHERE, for_the_site
-from docs.site.notebooks import notebook_pages
+from docs.site.links import DOCS, ELSEWHERE, for_the_site
 from docs.site.pages import generated_pages
 
 _FORMULAS = {
@@ -21,9 +20,10 @@ _FORMULAS = {
 
 
 def on_config(config):
-    """Put the notebooks at the end of what one learns from."""
-    learn = next(entry["Learn"] for entry in config.nav if "Learn" in entry)
-    learn += list(notebook_pages())
+    """Put the cards of the methods below their index."""
+    reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
+    methods = next(entry["Methods"] for entry in reference if "Methods" in entry)
+    methods += [f"methods/{path.name}" for path in sorted((DOCS / "methods").glob("*.md")) if path.stem != "README"]
     return config
 
 

@@ -14,8 +14,12 @@ def notebook_pages() -> dict[str, str]:
 
 
 def _page(path) -> str:
+    """The cells below a line that says where the notebook is."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join(part for cell in cells for part in _cell(cell))
+    heading, *rest = (part for cell in cells for part in _cell(cell))
+    title, _, text = heading.partition("\n")
+    where = f"*This page is a notebook with its outputs: [{path.name}]({path.name}). Open it in Jupyter to change it.*"
+    return "\n\n".join((title, where, text.strip(), *rest))
 
 
 def _cell(cell: Mapping[str, Any]) -> Iterator[str]:

@@ -62,6 +62,14 @@ def test_tables_of_a_page_are_well_formed(name):
     assert text.count("```") % 2 == 0
 
 
+@for_every(NAMES)
+def test_a_page_has_type_default_and_meaning_of_every_knob(name):
+    knobs = page(shown(name)).partition("\n## Knobs\n")[2].partition("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line) for line in knobs.splitlines() if line.startswith("| `")]
+    assert [row[1].strip(" `") for row in rows] == [knob.key for knob in shown(name).knobs]
+    assert all(row[2].strip() and row[3].strip() and len(row[5].strip()) > 10 for row in rows)
+
+
 def test_the_index_says_whose_model_what_payload_and_which_state():
     lines = index([make_card(name) for name in methods.names()]).splitlines()
     rows = {line.split("](")[0].removeprefix("| ["): line for line in lines if line.startswith("| [")}

@@ -151,8 +151,19 @@ def test_an_unknown_format_and_a_path_that_cannot_be_are_refused(small_run, tmp_
     result = small_run()
     with pytest.raises(Misconfigured, match=r"no format 'onx'.*'onnx'"):
         result.export(tmp_path / "m", "onx")
-    with pytest.raises(Misconfigured, match="cannot be the file"):
-        result.export(tmp_path, "safetensors")
+    for path in (tmp_path, tmp_path / "m.json", tmp_path / "m.onnx"):
+        with pytest.raises(Misconfigured, match="cannot be the file"):
+            result.export(path, "safetensors")
+
+
+def test_a_second_export_replaces_the_first_and_no_other_file(small_run, tmp_path):
+    result, file = small_run(), tmp_path / "mine.safetensors"
+    for _ in range(2):
+        result.export(file, "safetensors")
+    file.with_suffix(".json").write_text('{"of": "the user"}')
+    with pytest.raises(Misconfigured, match=r"would replace '.*mine\.json'"):
+        result.export(file, "safetensors")
+    assert file.with_suffix(".json").read_text() == '{"of": "the user"}'
 
 
 def test_a_missing_extra_is_named(small_run, tmp_path, monkeypatch):

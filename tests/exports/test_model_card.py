@@ -50,6 +50,8 @@ def test_the_head_of_the_card_is_one_that_a_hub_reads(exported):
     assert card.data.license is None, "the licence is left to the user"
     assert card.data.eval_results[0].metric_value == pytest.approx(result.summary["final_accuracy"] / 100, abs=1e-4)
     assert "federated-learning" in card.data.tags
+    assert len(set(card.data.tags)) == len(card.data.tags)
+    assert (card.data.metrics, card.data.pipeline_tag) == (["accuracy"], "image-classification")
 
 
 def test_the_card_gives_the_accuracy_with_its_spread_over_seeds_and_clients(exported):

@@ -24,6 +24,7 @@ from fedblade.data import Dataset, Part
 from fedblade.engines.sequential import SequentialEngine
 from fedblade.partitions import Hardness, hardness
 from fedblade.runs import RunListener, _summary, load_config, split_clients
+from fedblade.runs._checkout import commit_of
 
 SUMMARY_FIELDS = {
     "method", "dataset", "partition", "model", "engine", "seed", "rounds", "final_accuracy", "last10_accuracy",
@@ -529,6 +530,22 @@ def test_the_commit_of_a_checkout_is_in_the_summary(small_run, tmp_path, monkeyp
         (tmp_path / ".git" / name).write_text(text)
     monkeypatch.setattr(_summary, "CHECKOUT", tmp_path)
     assert small_run(rounds=1).summary["versions"].get("commit") == commit
+
+
+@pytest.mark.parametrize("branch", [["--detach"], ["-b", "other"]], ids=["detached", "branch"])
+def test_the_commit_of_a_linked_worktree_is_known(tmp_path, branch):
+    main, linked = tmp_path / "main", tmp_path / "linked"
+
+    def git(*words, folder=main):
+        settings = ("-c", "user.name=A", "-c", "user.email=a@b.c")
+        done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q", str(main), folder=tmp_path)
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    git("worktree", "add", "-q", *branch, str(linked))
+    git("commit", "-q", "--allow-empty", "-m", "second", folder=linked)
+    assert commit_of(linked) == git("rev-parse", "HEAD", folder=linked) != git("rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(37, "No locks available")])

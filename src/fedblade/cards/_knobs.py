@@ -6,8 +6,10 @@ from functools import cache
 from typing import Any
 
 from fedblade.config.overrides import apply_overrides
+from fedblade.config.reference import method_settings
 from fedblade.config.run_config import knob_tables
 from fedblade.core.nested import dotted
+from fedblade.methods import compose
 from fedblade.presets.catalogue import is_grid, load_grid, preset_names, read_config
 
 Flat = dict[str, Any]
@@ -15,11 +17,16 @@ Flat = dict[str, Any]
 
 @dataclass(frozen=True)
 class Knob:
-    """A knob: its dotted key, its default, and by paper the values of the paper's presets, if one differs."""
+    """A knob: its dotted key, its default, and by paper the values of the paper's presets, if one differs.
+
+    `type` and `meaning` are words for a page.
+    """
 
     key: str
     default: Any
     presets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    type: str = ""
+    meaning: str = ""
 
 
 def knobs_of(name: str) -> tuple[Knob, ...]:
@@ -27,13 +34,18 @@ def knobs_of(name: str) -> tuple[Knob, ...]:
 
     Values that a preset varies on purpose, in an ablation or a study of sensitivity, are left out.
     """
-    defaults = dotted(knob_tables(name))
+    composition, defaults = compose(name), dotted(knob_tables(name))
+    settings = {
+        each.name.removeprefix("method."): each for each in method_settings(composition.base, composition.added)
+    }
     used = {paper: [defaults | table for table in tables] for paper, tables in _preset_settings().get(name, {}).items()}
     return tuple(
         Knob(
             key,
             default,
             {paper: values for paper, flats in used.items() if (values := _other_values(key, default, flats))},
+            settings[key].type,
+            settings[key].meaning,
         )
         for key, default in defaults.items()
     )

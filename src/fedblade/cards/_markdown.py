@@ -60,8 +60,11 @@ def page(card: Card) -> str:
 def _knobs(card: Card) -> str:
     if not card.knobs:
         return "None."
-    rows = [(f"`{knob.key}`", f"`{literal(knob.default)}`", presets_text(knob)) for knob in card.knobs]
-    return _table(("knob", "default", "presets that differ"), rows)
+    rows = [
+        (f"`{knob.key}`", knob.type, f"`{literal(knob.default)}`", presets_text(knob), knob.meaning)
+        for knob in card.knobs
+    ]
+    return _table(("knob", "type", "default", "presets that differ", "meaning"), rows)
 
 
 def _space(card: Card) -> str:

@@ -80,9 +80,15 @@ def knob_settings() -> list[Setting]:
 
 def settings_of(config: RunConfig) -> list[Setting]:
     """The knobs of the parts of one configuration, those of users' own parts among them."""
-    entries = {kind: getattr(config, kind).entry for kind in REGISTRIES} | {"method": config.method.base}
+    entries = {kind: getattr(config, kind).entry for kind in REGISTRIES}
     settings = [setting for kind, entry in entries.items() if entry for setting in _of_part(kind, entry, kind)]
-    for entry in config.method.added:
+    return settings + (method_settings(config.method.base, config.method.added) if config.method.base else [])
+
+
+def method_settings(base: Entry, added: Sequence[Entry]) -> list[Setting]:
+    """The knobs of a method and of the regularisers that are added to it."""
+    settings = list(_of_part("method", base, "method"))
+    for entry in added:
         settings += _of_part("method", entry, f"method.{entry.name}")
     return settings
 

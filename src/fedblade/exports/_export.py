@@ -1,5 +1,6 @@
 """Writes a trained model as a file with its description beside it, or as a folder with a model card."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -36,12 +37,34 @@ def export_model(network: TrainedNetwork, path: Path | None, form: str) -> Path:
         path = Path(_run_name(run) + _ENDINGS[form])
     if form == "hub":
         return write_hub_folder(network, run, path)
-    if path.is_dir() or path.suffix == ".json":
-        raise Misconfigured(f"'{path}' cannot be the file of the model. Give a file such as model{_ENDINGS[form]}.")
+    _check_target(path, form)
     description = describe(network, run, inside=form != "safetensors")
     write_file(path, _CONTENT[form](network, description))
     write_file(path.with_suffix(".json"), as_json({"file": path.name} | description))
     return path
+
+
+def _check_target(path: Path, form: str) -> None:
+    """Refuse a path that cannot be the file, and a description that would replace a file of something else."""
+    ending = _ENDINGS[form]
+    if path.is_dir() or path.suffix in {".json", *_ENDINGS.values()} - {ending}:
+        raise Misconfigured(
+            f"'{path}' cannot be the file of a model in the format {form}. Give a file such as model{ending}."
+        )
+    beside = path.with_suffix(".json")
+    if beside.exists() and not _is_description(beside):
+        raise Misconfigured(
+            f"the description of the model would replace '{beside}', which is something else. Give another --out."
+        )
+
+
+def _is_description(file: Path) -> bool:
+    """Whether an earlier export has written this file."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"file", "preprocessing", "output"} <= content.keys()
 
 
 def _run_name(run: RunRecord) -> str:

@@ -15,6 +15,9 @@ from fedblade.results import RunRecord, Table, markdown_table, over_last_rounds,
 _MOST_NAMES = 100
 _TASKS = {1: "tabular-classification", 3: "image-classification"}
 """The hub's name of the task, by the number of axes of an input."""
+_TO_ADD = """\
+# license: choose one before you publish, such as apache-2.0
+# datasets: name them if they are on the hub"""
 _LOAD = """\
 With PyTorch alone. The program takes inputs as the data set holds them and gives logits:
 
@@ -48,7 +51,7 @@ def model_card(network: TrainedNetwork, run: RunRecord) -> str:
         f"{run.summary.get('versions', {}).get('torch', '?')}, seed {run.seed}. The same settings and data on the same "
         f"kind of machine give the same model.",
     }
-    title = f"# {method} on {dataset}\n\nA `{model}` that was trained with federated learning by the method `{method}`."
+    title = f"# {method} on {dataset}\n\nThe model `{model}`, trained with federated learning by the method `{method}`."
     body = [title, *(f"## {heading}\n\n{text}" for heading, text in sections.items())]
     return _front_matter(network, run) + "\n" + "\n\n".join(body) + "\n"
 
@@ -56,11 +59,12 @@ def model_card(network: TrainedNetwork, run: RunRecord) -> str:
 def _front_matter(network: TrainedNetwork, run: RunRecord) -> str:
     """The head of the card for the hub. Values are JSON, which is YAML too."""
     method, dataset = without_folders(run.part("method")), without_folders(run.part("dataset"))
-    task = {"type": _TASKS.get(len(network.facts["input_shape"]), "other")}
+    task = {"type": _task(network)}
     lines = {
         "library_name": "pytorch",
         "pipeline_tag": task["type"],
-        "tags": ["federated-learning", "label-skew", "fedblade", method],
+        "tags": list(dict.fromkeys(("federated-learning", "label-skew", "fedblade", method))),
+        "metrics": ["accuracy"],
     }
     text = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in lines.items()]
     if run.final_accuracy is not None:
@@ -68,7 +72,13 @@ def _front_matter(network: TrainedNetwork, run: RunRecord) -> str:
         result = {"task": task, "dataset": {"name": dataset, "type": dataset}, "metrics": [value]}
         index = [{"name": f"{method} on {dataset}", "results": [result]}]
         text.append(f"model-index: {json.dumps(index, ensure_ascii=False)}")
-    return "\n".join(["---", "# license: choose one before you publish, such as apache-2.0", *text, "---", ""])
+    return "\n".join(["---", _TO_ADD, *text, "---", ""])
+
+
+def _task(network: TrainedNetwork) -> str:
+    """The hub's name of the task. Rows of whole numbers may be token ids, so that nothing is claimed of them."""
+    axes, counted = len(network.facts["input_shape"]), not network.input_dtype.is_floating_point
+    return "other" if axes == 1 and counted else _TASKS.get(axes, "other")
 
 
 def _inputs(network: TrainedNetwork) -> str:

@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +15,7 @@ from fedblade._version import __version__
 from fedblade.core.listener import RoundRecord
 from fedblade.partitions import MOST_DRAWN, Reported, hardness
 from fedblade.results import RunDirectory
+from fedblade.runs._checkout import commit_of
 from fedblade.runs._client_records import ClientRecord
 from fedblade.runs._ending import stop_facts
 from fedblade.runs._flags import run_flags
@@ -115,7 +115,7 @@ def _totals(history: list[RoundRecord]) -> dict[str, float]:
 
 
 def _versions() -> dict[str, str]:
-    commit = _commit(CHECKOUT / ".git")
+    commit = commit_of(CHECKOUT)
     return {
         "fedblade": __version__,
         **({"commit": commit} if commit else {}),
@@ -185,19 +185,3 @@ def partition_record(setup: Setup, model: nn.Module | None) -> dict[str, Any]:
     counts = {"counts": split.table().tolist() if small else None}
     names = {"client_names": setup.client_names if small else None}
     return {"name": setup.config.partition.name} | digests | code | facts | names | counts
-
-
-@cache
-def _commit(folder: Path) -> str | None:
-    """The commit of a checkout, read from its git folder without running git; None if there is no such folder."""
-    try:
-        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
-        name = head.removeprefix("ref: ")
-        if name == head:
-            return head
-        if (folder / name).is_file():
-            return (folder / name).read_text(encoding="utf-8").strip()
-        packed = (folder / "packed-refs").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
