@@ -17,8 +17,9 @@ from fedblade.engines._program import Changed, Program, generalised
 from fedblade.engines._recorded_step import Steps, batch_of, batch_tensors
 from fedblade.engines._recorder import record
 
-LEAST_STEPS = 10
-"""Steps of a kind before one is recorded, which costs about what ten recorded steps save."""
+LEAST_STEPS = 25
+"""Steps of a kind before one is recorded. To record and compare costs about what fifty recorded steps save: short runs
+should lose little by it, and long runs gain nearly all."""
 MOST_PROGRAMS = 64
 """The largest number of programs that a run records."""
 MOST_BYTES = 2**26
