@@ -55,7 +55,7 @@ def test_many_clients_are_read_in_the_order_of_their_names(tmp_path):
         (
             {"north": TRAIN, "south__train": WHOLE, "south__test": TRAIN},
             None,
-            "client 'south': .*has test samples of its own",
+            "client 'south': .*one of the two files has test samples besides",
         ),
         ({"north": TRAIN, "south": {"x": X}}, None, "client 'south': .* has no array 'y_train'"),
         ({"north__cat__train": TRAIN, "south": TRAIN}, None, "has 'cat', .*Pictures are read by --set dataset=image_"),

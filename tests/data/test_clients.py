@@ -108,6 +108,7 @@ REFUSED = {
     "no samples": ({"north": (X, Y), "south": (X[:0], Y[:0])}, "client 'south': it has no samples"),
     "no items": ({"north": Listed(X, Y), "south": Listed(X[:0], Y[:0])}, "client 'south': it has no samples"),
     "three values": ({"north": (X, Y, X), "south": (X, Y)}, "client 'north': its data have 3 values; expected"),
+    "a file": ({"north": "north.csv", "south": (X, Y)}, "type str; .*read by dataset='clients' with dataset.path"),
     "a number": ({"north": 3, "south": (X, Y)}, "client 'north': its data have type int; expected"),
     "fewer labels": ({"north": (X, Y[1:]), "south": (X, Y)}, "client 'north': there are inputs of shape"),
     "one class": ({"north": (X, Y * 0), "south": (X, Y * 0)}, "one class only"),

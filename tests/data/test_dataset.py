@@ -108,7 +108,7 @@ def test_any_change_of_the_contents_changes_the_digest(part, what):
     [
         (5, ["type int;", "arrays (x, y) or (x, y, x_test, y_test)"]),
         ((X, Y, X), ["tuple with 3 parts", "arrays (x, y) or (x, y, x_test, y_test)"]),
-        ((1, 2), ["torch datasets"]),
+        ((1, 2), ["tuple with 2 parts", "a torch dataset or two (train, test)"]),
         ((X, Y.astype(float), X, Y), ["float64", "integer"]),
         ((X, Y[:, None], X, Y), ["(12, 1)", "one integer class"]),
         ((X, Y[:-1], X, Y), ["(12, 5)", "(11,)", "one label for each input"]),

@@ -94,7 +94,10 @@ def test_the_encoding_is_plain_json(frame):
         (expected, "expected rows with names of columns"),
         (rows.drop(columns="age"), "no column 'age'"),
         (rows.assign(age="old"), "column 'age' has a cell that is no number"),
-        (rows.assign(age=None), "column 'age'"),
+        (rows.assign(age=None), "column 'age', row 1 has no value, and the model learnt from rows without missing"),
+        (rows.assign(age=np.inf), "column 'age', row 1 is infinite"),
+        ({**rows.to_dict("list"), "age": [40]}, "'age': 1.*expected equally many"),
+        (pd.concat([rows, rows], axis=1), "two columns 'income'"),
     ):
         with pytest.raises(Misconfigured, match=words):
             encode_rows(stored, wrong)

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data import as_dataset, to_samples
+from support.shifted_images import ShiftedImages
 
 RNG = np.random.default_rng(5)
 Y = np.arange(12) % 3
@@ -288,6 +289,29 @@ def test_arrays_without_test_samples_lose_a_fifth():
     assert dataset.notes == ("test: none given, so 4 of 20 samples are held out, in the mix of their labels",)
     assert sorted([*dataset.train.inputs[:, 0], *dataset.test.inputs[:, 0]]) == x[:, 0].tolist()
     assert as_dataset((x, y), key=(3, 1)).digest() != dataset.digest()
+
+
+def test_a_torch_dataset_without_test_samples_loses_a_fifth():
+    """The samples that arrays would lose; items that draw random numbers are still read again."""
+    x, y = RNG.random((20, 1, 4, 4), dtype=np.float32), np.arange(20) % 2
+    listed, arrays = as_dataset(Listed(x, y)), as_dataset((x, y))
+    assert listed.digest() == arrays.digest()
+    assert listed.notes == arrays.notes
+    moved = as_dataset(ShiftedImages(x, y, moved=True))
+    assert moved.reader is not None
+    assert (len(moved.train), len(moved.test)) == (16, 4)
+
+
+def test_arrays_that_would_lose_something_are_refused():
+    x, y = np.arange(24.0).reshape(12, 2), np.arange(12) % 2
+    for given, words in (
+        ((np.ma.masked_greater(x, 9.0), y), r"x_train has masked values; .*filled"),
+        ((x.astype(np.longdouble), y), r"x_train has type .*; expected at most float64"),
+        ((x, np.array(["a", " "])[y]), "some labels are empty"),
+        ((np.float64(1.0), np.int64(1), x, y), r"inputs of shape \(\) and labels of shape \(\)"),
+    ):
+        with pytest.raises(Misconfigured, match=words):
+            as_dataset(given)
 
 
 def test_inputs_and_labels_of_different_numbers_are_refused():

@@ -1,5 +1,7 @@
 """No more of a reply is fetched into memory than an honest one can have."""
 
+import time
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.superlink.grid import http_grid
 
 from fedblade.engines.nodes import Request, SizeLimit
+from fedblade.flower._flwr_internals import limited_pulls
 from fedblade.flower._flwr_internals.limited_pulls import within_limit
 from fedblade.flower._grid_transport import GridTransport
 from support.flower_logging import logging_kept
@@ -22,7 +25,9 @@ def answered(tmp_path, monkeypatch):
     monkeypatch.setattr(http_grid, "pull_objects", within_limit(pull_objects))
     link = Link(tmp_path / "state.db", monkeypatch)
 
-    def answered(tensors, limit):
+    def answered(tensors, limit, *, pieces_come=True):
+        if not pieces_come:
+            monkeypatch.setattr(link.state, "store_object", lambda *_: True)
         transport = GridTransport(link)
         (sent,) = transport.send([Request("train", link.member, {})], 10.0)
         assert link.answer(tensors)
@@ -66,3 +71,12 @@ def test_a_reply_of_very_many_pieces_is_not_even_begun(answered):
     reply, fetched = answered(tensors, SizeLimit(1, 1000, facts=2))
     assert "more than" in reply.error
     assert fetched == 0
+
+
+def test_pieces_that_do_not_come_are_waited_for_as_long_as_a_slow_link_needs(answered, monkeypatch):
+    monkeypatch.setattr(limited_pulls, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(limited_pulls, "_SLOWEST_LINK", 10_000)
+    began = time.monotonic()
+    reply, _ = answered({"model": torch.zeros(3)}, SizeLimit(1, 1000, facts=2), pieces_come=False)
+    assert (reply.node, "unavailable" in reply.error) == (None, True)
+    assert 1.8 < time.monotonic() - began < 60

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("flwr")
 from fedblade.core.errors import Misconfigured
 from fedblade.flower import _own_parts
+from fedblade.flower._executor import check_app
 from fedblade.flower._flwr_internals.apps import app_bytes
 from fedblade.flower._node_errors import NodeError
 from fedblade.flower._own_parts import Approval, serve_own_parts
@@ -194,3 +195,10 @@ def test_digests_are_of_the_files_and_of_nothing_else(app, tmp_path):
     assert own_part_digests(app) == {"mine.py": digest_of((app.path / PARTS / "mine.py").read_bytes())}
     (app.path / "fedblade.toml").write_text((app.path / "fedblade.toml").read_text() + "\n")
     assert app_digest(app) != before
+
+
+def test_an_app_with_one_byte_more_than_the_pinned_one_is_refused(app):
+    fab = app_bytes(app.path)
+    check_app(fab, app_digest(app))
+    with pytest.raises(Misconfigured, match="only the app with the digest"):
+        check_app(fab + b" ", app_digest(app))

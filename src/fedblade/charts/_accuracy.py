@@ -11,12 +11,12 @@ from fedblade.core.words import short_listing
 from fedblade.results import Group, coverage_sentence, size_unit
 
 _PER_BYTE = (
-    "Test accuracy against the bytes sent so far, both ways. A line further left reaches the same accuracy with less "
+    "Test accuracy against the bytes sent so far, up and down. A line further left reaches the same accuracy with less "
     "traffic."
 )
 _PER_SECOND = (
-    "Test accuracy against the time of training and aggregation so far, on the machine that ran it. Comparable only "
-    "where nothing else was running on that machine."
+    "Test accuracy against the time of training and aggregation so far, on the machine of the run. Lines can be "
+    "compared only if nothing else was running on that machine."
 )
 
 

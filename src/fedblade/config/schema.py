@@ -98,7 +98,7 @@ class Federation(Section):
     num_clients: Positive = 20
     """How many clients there are."""
     clients_per_round: Positive = 10
-    """How many clients train in a round. It is lowered if there are fewer clients and nobody asked for so many."""
+    """How many clients train in a round. If it is not set and there are fewer clients, all train."""
     rounds: Positive = 40
     """How many rounds there are."""
     weighting: Literal["samples", "uniform", "batches"] = "samples"
@@ -119,7 +119,7 @@ def unseen_clients(share: float, clients: int) -> int:
 class Local(Section):
     """The work of a client in a round. If a phase of the method sets its epochs, they go before `epochs` and `steps`.
 
-    With `steps`, a client starts one epoch after another, each in a new order, and stops after so many steps.
+    With `steps`, a client starts one epoch after another, each in a new order, and stops after this many steps.
     """
 
     epochs: Positive = 1
@@ -190,9 +190,9 @@ class Stop(Section):
     """
 
     max_seconds: Annotated[float, Field(gt=0)] | Literal["none"] = "none"
-    """The run ends with the round in which its rounds, evaluation included, have taken so long, over all starts."""
+    """The run ends with the round in which its rounds, evaluation included, have taken this long, over all starts."""
     patience: Positive | Literal["none"] = "none"
-    """The run ends when so many evaluated rounds in a row have not raised the highest accuracy."""
+    """The run ends after this many evaluated rounds in a row without a higher accuracy."""
 
 
 class Checkpoint(Section):

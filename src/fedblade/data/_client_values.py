@@ -14,6 +14,7 @@ from fedblade.data._frames import read_frames
 from fedblade.data._hub_datasets import read_hub
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._user_arrays import NAMES, as_array
+from fedblade.data._user_datasets import is_torch_dataset
 
 _EXPECTED = (
     "(x, y), (x, y, x_test, y_test), a torch dataset, two torch datasets (train, test), a Hugging Face Dataset or "
@@ -85,22 +86,17 @@ def _client_value(value: object) -> ClientValue:
     read = value if isinstance(value, OwnSamples) else read_hub(value) or read_frames(value)
     if read is not None:
         return _checked(read)
-    if _is_torch_dataset(value):
+    if is_torch_dataset(value):
         return _checked_items(TorchSamples(value))
     parts: Sequence[Any] = value if isinstance(value, tuple | list) else ()
-    if len(parts) == 2 and all(map(_is_torch_dataset, parts)):
+    if len(parts) == 2 and all(map(is_torch_dataset, parts)):
         return _checked_items(TorchSamples(*parts))
-    if len(parts) not in (2, 4) or any(map(_is_torch_dataset, parts)):
+    if len(parts) not in (2, 4) or any(map(is_torch_dataset, parts)):
         form = f"{len(parts)} values" if parts else f"type {type(value).__name__}"
-        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.")
+        files = " Files of clients are read by dataset='clients' with dataset.path." if isinstance(value, str) else ""
+        raise Misconfigured(f"its data have {form}; expected {_EXPECTED}.{files}")
     x, y, *test = (as_array(name, part) for name, part in zip(NAMES, parts, strict=False))
     return _checked(OwnSamples(x, y, *(test or (None, None))))
-
-
-def _is_torch_dataset(value: object) -> bool:
-    """Whether a value has items and is neither an array nor a table nor a list."""
-    has_items = hasattr(value, "__len__") and hasattr(value, "__getitem__")
-    return has_items and not hasattr(value, "__array__") and not isinstance(value, list | tuple | str | bytes | Mapping)
 
 
 def _checked(samples: OwnSamples) -> OwnSamples:

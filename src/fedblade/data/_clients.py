@@ -5,17 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.words import short_listing
 from fedblade.data._client_agreement import check_arrays, check_datasets, check_items
 from fedblade.data._client_values import ClientValue, TorchSamples, client_values, naming
 from fedblade.data._dataset import Dataset, Part
-from fedblade.data._hold_out import held_out_positions, hold_out_test
+from fedblade.data._hold_out import hold_out_test
 from fedblade.data._own_samples import OwnSamples
 from fedblade.data._user import as_dataset
-from fedblade.data._user_datasets import read_items
+from fedblade.data._user_datasets import read_items, split_items
 from fedblade.data.own_files import dataset_of, encoded
 
 Sizes = tuple[list[int], list[int]]
@@ -135,8 +135,7 @@ def _join_items(clients: Mapping[str, TorchSamples], seed: int) -> tuple[Dataset
         train, test = samples.train, samples.test
         if test is None:
             with naming(name):
-                kept, held = held_out_positions(read_items(train).labels, (seed, k))
-            train, test = (Subset(samples.train, cast("Any", positions.tolist())) for positions in (kept, held))
+                train, test = split_items(train, (seed, k))
         trains.append(train)
         tests.append(test)
     whole = as_dataset((ConcatDataset(trains), ConcatDataset(tests)))

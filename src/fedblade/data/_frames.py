@@ -18,6 +18,15 @@ def is_frame(given: object) -> bool:
     return hasattr(given, "columns") and hasattr(given, "iloc")
 
 
+def column_names(frame: Any, what: str) -> list[str]:
+    """The names of a frame's columns as text, all different."""
+    names = [str(name) for name in frame.columns]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise Misconfigured(f"{what} has two columns '{twice[0]}'; expected different names. Rename one of them.")
+    return names
+
+
 def read_frames(given: object) -> OwnSamples | None:
     """The samples of (frame, y) or (frame, y, frame_test, y_test); None for anything else."""
     items: Sequence[Any] = given if isinstance(given, tuple | list) else ()
@@ -35,12 +44,8 @@ def read_frames(given: object) -> OwnSamples | None:
 
 
 def _table(frame: Any, what: str) -> Table:
-    names = [str(name) for name in frame.columns]
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise Misconfigured(f"{what} has two columns '{twice[0]}'; expected different names. Rename one of them.")
     columns = {}
-    for position, name in enumerate(names):
+    for position, name in enumerate(column_names(frame, what)):
         columns[name] = _column(frame.iloc[:, position], ColumnPlace(what, name, 0, in_frame=True))
         empty = missing_in(columns[name])
         if empty.any():

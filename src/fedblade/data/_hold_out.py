@@ -34,3 +34,8 @@ def hold_out_test(samples: OwnSamples, key: tuple[int, int] = (0, 0)) -> OwnSamp
         return samples
     train, test = held_out_positions(samples.y, key)
     return replace(samples, x=samples.x[train], y=samples.y[train], x_test=samples.x[test], y_test=samples.y[test])
+
+
+def held_out_note(tested: int, count: int) -> str:
+    """The line for the user about `count` samples of which so many are held out."""
+    return f"test: none given, so {tested:,} of {count:,} samples are held out, in the mix of their labels"

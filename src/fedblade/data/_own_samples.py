@@ -59,8 +59,9 @@ class OwnSamples:
         for kind, x, y in (("", self.x, self.y), ("test ", self.x_test, self.y_test)):
             if x is None or y is None:
                 continue
-            if getattr(x, "ndim", 1) == 0 or y.ndim == 0 or len(x) != len(y):
+            shape = (len(x),) if isinstance(x, Table) else x.shape
+            if () in (shape, y.shape) or len(x) != len(y):
                 raise Misconfigured(
-                    f"there are {kind}inputs of shape {getattr(x, 'shape', (len(x),))} and {kind}labels of shape "
-                    f"{y.shape}; expected one label for each input. Give one class for each sample."
+                    f"there are {kind}inputs of shape {shape} and {kind}labels of shape {y.shape}; expected one label "
+                    f"for each input. Give one class for each sample."
                 )

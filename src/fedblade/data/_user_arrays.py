@@ -14,6 +14,8 @@ from fedblade.data._user_labels import Numbering, number_labels
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 """The names of the arrays in an .npz file."""
 LABELS = NAMES[1::2]
+_WIDEST = 8
+"""Bytes of the widest numbers that torch has."""
 IN_NPZ = "arrays in an .npz file"
 """The `source` of a data set that was read from an .npz file."""
 
@@ -58,6 +60,10 @@ def as_array(name: str, given: Any) -> Array:
     if array.dtype.kind not in "biuf":
         advice = "Give labels as whole numbers or as names." if name in LABELS else "Give the inputs as numbers."
         raise Misconfigured(f"{name} has type {array.dtype}; expected integers or real numbers. {advice}")
+    if array.dtype.itemsize > _WIDEST:
+        raise Misconfigured(f"{name} has type {array.dtype}; expected at most float64. Convert it: astype('float64').")
+    if np.ma.is_masked(given):
+        raise Misconfigured(f"{name} has masked values; expected a value everywhere. Fill them: filled(…).")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 
 from fedblade.core.errors import Misconfigured, RunFailed
 from fedblade.data._dataset import Array
+from fedblade.data._hold_out import held_out_positions
 from fedblade.data._user_inputs import InputLayout
 
 T = TypeVar("T")
@@ -68,6 +70,18 @@ class RandomItems:
         return item
 
 
+def is_torch_dataset(value: object) -> bool:
+    """Whether a value has items and is neither an array nor a table nor a list."""
+    has_items = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return has_items and not hasattr(value, "__array__") and not isinstance(value, list | tuple | str | bytes | Mapping)
+
+
+def split_items(source: Any, key: tuple[int, int]) -> tuple["Subset[Any]", "Subset[Any]"]:
+    """The items to train on and, in the mix of the labels, a fifth to test on; `key` draws them."""
+    kept, held = held_out_positions(read_items(source).labels, key)
+    return Subset(source, kept.tolist()), Subset(source, held.tolist())
+
+
 def read_items(source: Any) -> Items:
     """Inputs and labels of a torch dataset. If reading draws random numbers, the index of an item seeds them."""
     with _preserved_generators():
@@ -84,7 +98,7 @@ def read_items(source: Any) -> Items:
             reason = str(error).partition("\n")[0]
             raise Misconfigured(
                 f"items of {type(source).__name__} are not (input, label) pairs of one shape: {reason}. "
-                f"Give two torch datasets or four arrays (x, y, x_test, y_test)."
+                f"Give arrays (x, y) or (x, y, x_test, y_test), such as numpy.array(x), or torch datasets of pairs."
             ) from error
         seconds = (time.perf_counter() - begin) / max(1, len(pairs))
         labels = np.asarray([y for _, y in pairs], dtype=np.int64)

@@ -101,6 +101,10 @@ def _number_names(given: Array, given_test: Array) -> Numbering:
             f"{given_test.dtype}; expected one name for each sample in both. Convert one of them."
         )
     values, samples = np.union1d(given, given_test), len(given) + len(given_test)
+    if any(not name.strip() for name in values):
+        raise Misconfigured(
+            "some labels are empty; expected the name of a class for each sample. Leave samples without a label out."
+        )
     if len(values) > max(2, samples // 2):
         raise Misconfigured(
             f"{samples} samples have {len(values)} different labels; expected several samples of a class. Give the "

@@ -15,7 +15,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.words import plural
 from fedblade.data._client_values import naming
 from fedblade.data._dataset import Array, Dataset
-from fedblade.data._hold_out import hold_out_test
+from fedblade.data._hold_out import held_out_note, hold_out_test
 from fedblade.data._own_samples import OwnSamples, ReadSettings
 from fedblade.data._read_csv import read_csv
 from fedblade.data._read_npz import read_npz
@@ -153,6 +153,5 @@ def dataset_of(
     if samples.class_names is not None and number is number_labels:
         number = partial(number_by_names, samples.class_names)
     dataset = arrays_dataset(cast("tuple[Array, ...]", (whole.x, whole.y, whole.x_test, whole.y_test)), number)
-    held = f"test: none given, so {len(dataset.test):,} of {count:,} samples are held out, in the mix of their labels"
-    notes = (*dataset.notes, *whole.notes, *(() if given else (held,)))
+    notes = (*dataset.notes, *whole.notes, *(() if given else (held_out_note(len(dataset.test), count),)))
     return replace(dataset, source=whole.source, encoding=whole.encoding, notes=notes)

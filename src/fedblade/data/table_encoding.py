@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._cells import ColumnPlace, check_missing, missing_in, number_as_name
+from fedblade.data._cells import ColumnPlace, finite, missing_in, number_as_name
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
 from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums
@@ -74,7 +74,11 @@ class TableEncoding:
             if cells is None:
                 raise Misconfigured(f"{file} have no column '{column.name}'; expected the columns of training. Add it.")
             place = ColumnPlace(file, column.name, first_row)
-            check_missing(cells, place, fills=self.fills)
+            if not self.fills and (missing := missing_in(cells)).any():
+                raise Misconfigured(
+                    f"{place.cell(int(missing.argmax()))} has no value, and the model learnt from rows without missing "
+                    f"values. Complete the cells."
+                )
             parts.append(column.inputs(_as_kind(cells, column, place)).astype(np.float32))
         return np.concatenate(parts, axis=1)
 
@@ -105,7 +109,7 @@ class TableEncoding:
 def _as_kind(cells: Array, column: NumberColumn | CategoryColumn, place: ColumnPlace | None = None) -> Array:
     """Cells as numbers or text, as training had them. Cells of which none has a value are both."""
     if isinstance(column, NumberColumn) == (cells.dtype == np.float64):
-        return cells
+        return cells if isinstance(column, CategoryColumn) else finite(cells, place or ColumnPlace("", column.name))
     if missing_in(cells).all():
         return (
             np.full(len(cells), np.nan) if isinstance(column, NumberColumn) else np.full(len(cells), "", dtype=object)
@@ -135,7 +139,11 @@ def encoding_of(sums: TableSums, *, fills: bool) -> tuple[TableEncoding, tuple[s
                 f"dataset.drop={name}"
             )
     if not columns:
-        raise Misconfigured(f"no column is left as an input ({'; '.join(notes)}). Add columns that differ by sample.")
+        texts = any(isinstance(column, CategorySums) for column in sums.columns.values())
+        hint = " Texts to be read are given as token ids: integers [n, length]." if texts else ""
+        raise Misconfigured(
+            f"no column is left as an input ({'; '.join(notes)}). Add columns that differ by sample.{hint}"
+        )
     return TableEncoding(tuple(columns), tuple(left_out), fills), tuple(notes)
 
 

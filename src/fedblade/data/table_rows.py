@@ -8,7 +8,7 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._cells import number_as_name
-from fedblade.data._frames import is_frame
+from fedblade.data._frames import column_names, is_frame
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
 from fedblade.data.own_files import ReadSettings, read_own_file
@@ -28,6 +28,11 @@ def encode_rows(encoding: TableEncoding, rows: Any) -> Array:
             )
         return encoding.encode(table, f"'{rows}'", first_row=2)
     given = _columns(rows)
+    lengths = {name: len(cells) for name, cells in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise Misconfigured(
+            f"the columns of the rows have {lengths} cells; expected equally many. Complete the columns."
+        )
     columns = {column.name: _cells(column, given[column.name]) for column in encoding.columns if column.name in given}
     return encoding.encode(Table(columns, encoding.fills))
 
@@ -35,7 +40,7 @@ def encode_rows(encoding: TableEncoding, rows: Any) -> Array:
 def _columns(rows: Any) -> Mapping[str, Sequence[Any]]:
     """Cells by name of the column."""
     if is_frame(rows):
-        return {str(name): rows[name].tolist() for name in rows.columns}
+        return {name: rows.iloc[:, position].tolist() for position, name in enumerate(column_names(rows, "the frame"))}
     if isinstance(rows, Mapping):
         single = not any(map(_has_cells, rows.values()))
         return {name: [cells] if single else list(cells) for name, cells in rows.items()}

@@ -46,8 +46,8 @@ _ALIGNMENT_FIELDS = (
         _ALIGNMENT,
         name="alignment_erased",
         label="Alignment: classes a client has lost",
-        reading="How well what the classifier receives (features, projected where the method has a projection) still "
-        "points at its vector of a class that was taken from the client. 1 means that it points there exactly.",
+        reading="For a class that was taken from the client: the mean cosine between what the classifier receives of "
+        "its test samples (features, or projected features) and the classifier's vector. 1 means the same direction.",
         variant="erased",
     ),
     replace(

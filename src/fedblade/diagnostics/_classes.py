@@ -24,21 +24,21 @@ _FIELDS = (
         "worst_class_accuracy",
         "The worst class over rounds",
         "accuracy, worst class (%)",
-        "Test accuracy of the class the model knows least, in each round. At 0 there is a class it never gets right.",
+        "Test accuracy of the class with the lowest accuracy, in each round. At 0 the model never gets a class right.",
     ),
     _percent_field(
         "worst_decile_accuracy",
         "The worst tenth of the clients",
         "accuracy, worst tenth of clients (%)",
-        "Mean accuracy of the tenth of the clients that fare worst. Higher is fairer. Estimated: what a client with "
-        "its mix of labels can expect of the accuracies by class.",
+        "Mean accuracy of the tenth of the clients with the lowest accuracies. Higher is fairer. Estimated from the "
+        "accuracies by class, weighted by the client's labels.",
     ),
     _percent_field(
         "client_accuracy_mean",
         "Mean accuracy over clients",
         "accuracy, mean over clients (%)",
-        "Every client counts the same, however many samples it has. Estimated: what a client with its mix of labels "
-        "can expect of the accuracies by class.",
+        "The mean over clients, each with the same weight. Estimated from the accuracies by class, weighted by the "
+        "client's labels.",
     ),
 )
 """The run computes the two accuracies over clients, from `class_accuracy` and the clients' labels."""

@@ -78,7 +78,9 @@ def finish_nc2(moments: Moments) -> dict[str, float]:
     }
 
 
-_SCATTER = "How much samples of one class scatter around their mean, {}. 0 means a class is one point; lower is tidier."
+_SCATTER = (
+    "How much samples of one class scatter around their mean, {}. Lower is closer together; 0 means a single point."
+)
 _EVEN_SPREAD = (
     "How far the class means are from the evenly spread arrangement; 0 means perfectly even, lower is better."
 )

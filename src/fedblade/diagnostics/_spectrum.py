@@ -144,7 +144,8 @@ _PROJECTED_FIELDS = (
         "Effective rank after the projection",
         "effective rank, projected",
         "The effective rank of the features as the classifier receives them, after the projection of methods that have "
-        "one. A projection may have fewer dimensions, so set methods with one only against each other.",
+        "one. A projection may have fewer dimensions, so compare methods with a projection only with each "
+        "other.",
         main=True,
     ),
     _rank_field(

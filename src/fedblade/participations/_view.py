@@ -46,9 +46,10 @@ class ParticipationView:
     def losses(self, clients: Sequence[int] | Ints) -> Floats:
         """The losses of the current global model on the training samples of these clients, in their order.
 
-        A client's loss is the mean cross-entropy of the logits, whatever loss the method trains with. The clients are
-        asked when this is called: each receives the model and passes over its samples once. A client that does not
-        answer has the loss NaN.
+        A client's loss is the mean cross-entropy of the logits, whatever loss the method trains with. Where the method
+        leaves parts of the model with the clients, these are the client's own parts. The clients are asked when this is
+        called: each receives the model and passes over its samples once. A client that does not answer has the loss
+        NaN.
         """
         asked = np.asarray(clients, dtype=np.int64)
         ascending, places = np.unique(asked, return_inverse=True)

@@ -36,10 +36,10 @@ def run(
 ) -> Result:
     """Train once. Keys are those of the configuration: `run("quickstart", method="fedblade", **{"local.epochs": 1})`.
 
-    `dataset` may also be a `fedblade.data.Dataset`, four arrays (x, y, x_test, y_test) or two torch datasets
-    (docs/how-to-own-data.md says how they are read), and `model` a torch module, which the run copies: a last linear
-    layer with one output per class becomes the head (docs/how-to-own-models.md). `Result.model.predict` takes inputs in
-    the form of the training data and gives labels of the training data.
+    `dataset` may also be arrays or data frames (x, y) or (x, y, x_test, y_test), torch datasets, a Hugging Face data
+    set or a `fedblade.data.Dataset` (docs/how-to-own-data.md says how they are read), and `model` a torch module, which
+    the run copies: a last linear layer with one output per class becomes the head (docs/how-to-own-models.md).
+    `Result.model.predict` takes inputs in the form of the training data and gives labels of the training data.
     Data that are divided already are `clients={"north": (x, y), "south": (x, y, x_test, y_test)}` instead of `dataset`.
     The `listener` is told of every step and gets notes on all assumptions; `callbacks` are further listeners, or
     functions of the round record that may end the run; with `progress="auto"` a terminal or a notebook shows the rounds

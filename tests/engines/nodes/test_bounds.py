@@ -149,6 +149,7 @@ MEASURES = {
     ),
     "endless numbers": (tensors("", lambda t: t * 0 + 1e308), "reaches 1e+308; the largest allowed is 1e+30"),
     "an endless loss": (tensors("/loss", lambda t: t * 0 + 1e308), "the largest allowed is 1e+30"),
+    "a loss that no model has": (tensors("/loss", lambda t: t * 0 + 9e29), "the largest believed is 1e+09"),
     "a loss below zero": (tensors("/loss", lambda t: -t), "below zero"),
     "nothing": (leaving_out("sums"), "it sends [] as sums; expected ['accuracy']"),
 }
