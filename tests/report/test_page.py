@@ -275,6 +275,7 @@ def test_accuracies_on_validation_samples_are_marked_and_said_to_be_no_test_accu
     assert "They are no test accuracies, and are ranked among themselves." in html
     assert "dirichlet alpha 0.1, without the validation samples, seed 1" in html
     assert "differ in data" not in html
+    assert '<p class="finding">fedavg (on=test) has a test accuracy of 40.00 %' in html
 
 
 def test_notes_beyond_the_second_are_folded_so_that_the_chart_stays_in_the_first_screen(make_run, tmp_path):

@@ -122,7 +122,11 @@ def _clients_text(run: RunRecord) -> str:
 
 
 def finding(rows: Sequence[ComparisonRow]) -> str:
-    """The headline result in one sentence, and whether the seeds settle it; empty where several rows have no order."""
+    """The headline result in one sentence, and whether the seeds settle it; empty where several rows have no order.
+
+    Accuracies on validation samples are for choosing settings: they are the result only where there are no others.
+    """
+    rows = [row for row in rows if not row.on_validation] or rows
     if len(rows) == 1:
         return _of_one(rows[0])
     first = [row for row in rows if row.rank == 1]
@@ -135,8 +139,9 @@ def finding(rows: Sequence[ComparisonRow]) -> str:
     gap, seeds = best.ranked_mean - next_best.ranked_mean, plural(len(best.seeds), "seed")
     instead = ", or after calibration at the end of the run" if any(row.calibrated for row in rows) else ""
     over = over_last_rounds(count for row in rows for count in row.evaluations)
+    kind = "validation " if best.on_validation else ""
     sentence = (
-        f"Highest mean accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
+        f"Highest mean {kind}accuracy over {over}{instead}: {best.label}, {percent(best.ranked_mean)} % over "
         f"{seeds}, {gap:.2f} points above {next_best.label}."
     )
     return f"{sentence} {_certainty(best, next_best)}"
@@ -160,9 +165,9 @@ def _of_one(row: ComparisonRow) -> str:
     if row.ranked_mean is None or row.final_mean is None:
         return ""
     over = "after calibration" if row.calibrated else f"over {over_last_rounds(row.evaluations)}"
-    so_far = "" if row.finished else " so far"
+    so_far, kind = "" if row.finished else " so far", "validation" if row.on_validation else "test"
     means = f", mean of {plural(len(row.seeds), 'seed')}" if len(row.seeds) > 1 else ", single run"
     return (
-        f"{row.label} has a test accuracy of {percent(row.ranked_mean)} % {over}, and {percent(row.final_mean)} % in "
+        f"{row.label} has a {kind} accuracy of {percent(row.ranked_mean)} % {over}, and {percent(row.final_mean)} % in "
         f"the last round{so_far}{means}."
     )
