@@ -8,7 +8,6 @@ from docs.site.notebooks import notebook_pages
 from docs.site.parts import KINDS, part_page
 from docs.site.settings import settings_page
 
-
 _FIRST = "---\nsearch: {boost: 4}\n---\n"
 """Whoever searches for a setting or a command finds its page before the pages that use it."""
 
