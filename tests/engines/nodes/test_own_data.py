@@ -309,3 +309,19 @@ def test_a_local_federation_shares_a_folder_of_clients(tmp_path):
     data = {"dataset": "clients", "dataset.path": str(folder), "clients_per_round": 2}
     config = config_of_clients("fedavg", **data)
     assert digest(Far(config, tmp_path).trained()) == digest(alone(config))
+
+
+def test_a_local_federation_shares_a_folder_of_tables(tmp_path):
+    """Each process reads the folder, holds the same samples out and encodes the columns by the same sums."""
+    folder = tmp_path / "wards"
+    folder.mkdir()
+    rng = np.random.default_rng(2)
+    for k, rows in enumerate((30, 20, 25)):
+        ages, towns = rng.integers(20, 90, rows), rng.choice(["Oslo", "Lima", "Łódź"], rows)
+        cells = [f"{age},{town},{'ill' if age > 50 else 'well'}" for age, town in zip(ages, towns, strict=True)]
+        (folder / f"{k}.csv").write_text("\n".join(("age,town,label", *cells, "")))
+    data = {"dataset": "clients", "dataset.path": str(folder), "clients_per_round": 2, "participation": "by_size"}
+    config = config_of_clients("fedavg", **data)
+    far, near = Far(config, tmp_path).trained(), alone(config)
+    assert digest(far) == digest(near)
+    assert [row["clients"] for row in far.history] == [row["clients"] for row in near.history]
