@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
 
 
+DOCUMENTS = ("README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "LICENSE", "NOTICE")
+
+
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build `wheel` or `sdist` from a folder with the setuptools of this environment; returns the file."""
     command = [sys.executable, "-c", BUILD, f"build_{kind}", target]
@@ -30,7 +33,7 @@ def tracked_copy(target: Path) -> Path:
     """The files of the repository, as a fresh clone has them."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
-        if name.startswith(("src/", "pyproject", "README", "LICENSE", "NOTICE")):
+        if name.startswith(("src/", "tests/test_", "pyproject", "MANIFEST", *DOCUMENTS)):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_bytes((ROOT / name).read_bytes())
     return target
@@ -47,7 +50,9 @@ def test_wheel_and_source_archive_run_the_demo_in_an_empty_environment(tmp_path)
     wheel, archive = build("wheel", source, tmp_path), build("sdist", source, tmp_path)
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "unpacked", filter="data")
-    again = build("wheel", next((tmp_path / "unpacked").iterdir()), tmp_path / "unpacked")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert {name for name in (*DOCUMENTS, "tests") if (unpacked / name).exists()} == set(DOCUMENTS)
+    again = build("wheel", unpacked, tmp_path / "unpacked")
     assert wheel_files(wheel) == wheel_files(again)
     assert {"fedblade/py.typed", "fedblade/data/digits.npz"} <= wheel_files(wheel)
 

@@ -21,7 +21,7 @@ def for_the_site(markdown: str, page: str) -> str:
     folder = ELSEWHERE.get(page, DOCS / page).parent
 
     def mended(found: re.Match[str]) -> str:
-        text, target = found.groups()
+        text, target = found[1].strip(), found[2]
         name, _, anchor = target.partition("#")
         path = Path(os.path.normpath(folder / name))
         if not name or ":" in name or not path.exists():
