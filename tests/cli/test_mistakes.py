@@ -127,7 +127,7 @@ LABELS = np.arange(60) % 3
         ({"y_test": LABELS[:30] - 5}, ["-5", "0 to 5"]),
         ({"y_train": np.arange(60) + 10**15}, ["63 different labels", "1000000000000059"]),
         ({"y_train": LABELS.astype(np.float32)}, ["float32", "integer"]),
-        ({"y_train": LABELS[:50]}, ["50 labels", "(60, 8)"]),
+        ({"y_train": LABELS[:50]}, ["labels of shape (50,)", "(60, 8)"]),
         ({"x_test": np.zeros((30, 9), dtype=np.float32)}, ["(8,)", "(9,)"]),
         ({"x_train": np.full((60, 8), np.nan, dtype=np.float32)}, ["NaN"]),
         ({"x_train": np.full((60, 8), "a")}, ["training inputs", "<U1"]),
