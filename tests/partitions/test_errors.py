@@ -40,7 +40,10 @@ KNOBS = [
     (lambda: Dirichlet(min_size_fallback=1), "min_size_fallback=1"),
     (lambda: Dirichlet(allow_empty=None), "allow_empty=None"),
     (lambda: DirichletClients(alpha=0), "alpha=0 is not usable. Give a finite concentration above 0"),
-    (lambda: DirichletClients(sizes="log"), "unknown sizes 'log'. Choose from: equal, lognormal."),
+    (
+        lambda: DirichletClients(sizes="log"),
+        "unknown sizes 'log'. Did you mean 'lognormal'? Choose from: equal, lognormal.",
+    ),
     (lambda: DirichletClients(deal="client"), "unknown deal 'client'. Did you mean 'clients'?"),
     (lambda: DirichletClients(sigma=0), "sigma=0 is not usable. Give a number above 0 and up to 50"),
     (lambda: DirichletGroups(alpha=0), "alpha=0 is not usable"),
