@@ -141,7 +141,7 @@ def fresh_modules(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
     for name in set(sys.modules) - set(before):
-        if name.partition(".")[0] in ("own_parts", "server_app", "client_app"):
+        if name in ("server_app", "client_app"):
             del sys.modules[name]
 
 

@@ -50,8 +50,6 @@ def node(tmp_path):
     serve_own_parts(folder)
     yield folder
     sys.meta_path[:] = before
-    for name in [each for each in sys.modules if each == PARTS or each.startswith(f"{PARTS}.")]:
-        del sys.modules[name]
 
 
 def allow(node, *digests):
