@@ -88,7 +88,7 @@ def ranked(methods: Sequence[Method]) -> list[ranks.Rank]:
 def rank_caption(methods: Sequence[Method]) -> str:
     """What the figure of ranks shows."""
     seeds = ", ".join(str(run.seed) for run in complete(methods)[0].runs)
-    return f"rank by accuracy, {ranks.SHARE} % of draws; seed {seeds}; 1 is the best"
+    return f"rank by accuracy, {ranks.SHARE} % of draws; seeds {seeds}; 1 is the best"
 
 
 def can_rank(methods: Sequence[Method]) -> bool:
