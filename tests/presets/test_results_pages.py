@@ -238,6 +238,7 @@ CLAIMS = {
         ("FedETF {} and", seeds_of("fedetf")),
         ("the paper's weight {}:", seeds_of("fedblade")),
         ("({:.1f} and 28.4 %)", STRONGEST[3]),
+        ("FedGELA is {:.1f} points ahead of FedAvg over", small("FedGELA") - small("FedAvg")),
         ("balanced weight {:.1f} %,", small("FedBlade, balanced")),
         ("%, FedETF {:.1f}, FedLC", small("FedETF")),
         ("FedLC {:.1f}, FedAvg", small("FedLC")),
