@@ -1,6 +1,9 @@
 """`fedblade list`: the parts of the library by kind, and the presets."""
 
 import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +22,7 @@ KINDS = (
     "regularisers",
     "settings",
 )
+_WIDTH = 100
 
 
 def list_(
@@ -43,13 +47,22 @@ def list_(
     if as_json:
         typer.echo(json.dumps(chosen, indent=2, ensure_ascii=False))
     elif kind == "settings":
-        from fedblade.cli._settings import settings_text
+        from fedblade.cli._list import settings_text
 
         typer.echo(settings_text(chosen))
     else:
         width = max((len(row["name"]) for row in chosen), default=0)
         for row in chosen:
             typer.echo(f"{row['name']:<{width}}  {row['summary']}")
+
+
+def settings_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Settings by section, and the knobs of parts by part: the key with its default, then type, meaning and aliases."""
+    blocks = []
+    for (section, part), group in groupby(rows, key=lambda row: (row["section"], row["part"])):
+        heading = f"knobs of {section} {part}" if part else f"[{section}]" if section else "outside any section"
+        blocks.append("\n".join((heading, *(_lines(row) for row in group))))
+    return "\n\n".join(blocks)
 
 
 def _has(row: dict[str, Any], word: str) -> bool:
@@ -82,3 +95,18 @@ def _parts(kind: str) -> list[dict[str, Any]]:
 
     parts: registry.Registry = getattr(registry, kind)
     return [{"name": entry.name, "summary": entry.summary, **entry.info} for entry in parts.entries()]
+
+
+def _lines(row: Mapping[str, Any]) -> str:
+    from fedblade.config.literals import literal
+
+    default = "" if row["default"] is None else f" = {literal(row['default'])}"
+    aliases = f" Also called {', '.join(row['aliases'])}." if row["aliases"] else ""
+    body = f"{row['meaning']}{aliases} ({row['type']})"
+    indent = "      "
+    return "\n".join(
+        (
+            f"  {row['name']}{default}",
+            *textwrap.wrap(body, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False),
+        )
+    )

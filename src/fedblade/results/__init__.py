@@ -21,7 +21,6 @@
   (`personal_models_sentence`, `coverage_sentence`).
 """
 
-from fedblade.results._advice import report_command, resume_command
 from fedblade.results._comparison import ComparisonRow, check_threshold, compare, comparison_rows, suggest_threshold
 from fedblade.results._comparison_table import (
     CALIBRATED_NOTE,
@@ -69,7 +68,17 @@ from fedblade.results._file_names import (
     run_folders,
 )
 from fedblade.results._folder_record import FolderRecord, file_digest, read_record
-from fedblade.results._format import MISSING, MOST_NAMED, duration, percent, size, size_unit
+from fedblade.results._format import (
+    MISSING,
+    MOST_NAMED,
+    duration,
+    percent,
+    report_command,
+    resume_command,
+    short_names,
+    size,
+    size_unit,
+)
 from fedblade.results._group_order import SKEW_LEVELS, setting_number
 from fedblade.results._groups import (
     Group,
@@ -81,7 +90,6 @@ from fedblade.results._groups import (
 )
 from fedblade.results._in_memory import record_in_memory
 from fedblade.results._json_files import Lines, read_lines, read_object
-from fedblade.results._method_names import short_names
 from fedblade.results._migrations import is_later_setting
 from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs

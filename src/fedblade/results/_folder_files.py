@@ -10,8 +10,7 @@ from fedblade.core.files import cannot_write, write_atomic
 from fedblade.results._file_names import DIAGNOSTICS, HISTORY, JOURNAL
 from fedblade.results._held_folder import HeldFolder
 from fedblade.results._journal import KEYS, Journal
-from fedblade.results._json_files import parse_object, read_lines
-from fedblade.results._line_files import add_line, as_line, json_text
+from fedblade.results._json_files import add_line, as_line, json_text, parse_object, read_lines
 from fedblade.results._recovery import has_lines, recover
 from fedblade.results._unreadable import broken_lines, left_out_sentence
 

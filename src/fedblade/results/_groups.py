@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from fedblade.core.nested import dotted
+from fedblade.results._format import short_names
 from fedblade.results._group_order import SortKey, sort_key
-from fedblade.results._method_names import short_names
 from fedblade.results._record import RunRecord
 
 # These settings do not change what a run computes, only its seed and how the run is stored.

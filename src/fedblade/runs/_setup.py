@@ -24,11 +24,10 @@ from fedblade.data import Dataset, apply_recipe, to_samples
 from fedblade.engines.base import Engine
 from fedblade.partitions import ClientTests
 from fedblade.runs._claims import Claims
-from fedblade.runs._cohorts import Cohorts, hold_unseen
+from fedblade.runs._cohorts import Cohorts, check_participation, hold_unseen
 from fedblade.runs._device import find_device
 from fedblade.runs._engine_choice import choose_engine
 from fedblade.runs._network import make_network
-from fedblade.runs._participation_checks import check_participation
 from fedblade.runs._rhythm import diagnostics_rhythm
 from fedblade.runs._split import (
     choose_evaluated_clients,

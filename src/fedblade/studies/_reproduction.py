@@ -15,7 +15,7 @@ from fedblade.presets.catalogue import GridPreset, load_grid
 from fedblade.presets.grid import Cell
 from fedblade.presets.published import IN_COLUMNS, Line, columns_of, lines_of, select
 from fedblade.runs import ReuseCheck, folder_name
-from fedblade.studies._cell_check import check_cell
+from fedblade.studies._measures import check_cell
 from fedblade.studies._planned_run import PlannedRun
 from fedblade.studies._table_columns import model_of_dataset
 
