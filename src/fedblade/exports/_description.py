@@ -24,7 +24,7 @@ def describe(network: TrainedNetwork, run: RunRecord, *, inside: bool) -> dict[s
         "version": 1,
         "input": {
             "name": "inputs",
-            "dtype": str(network.input_dtype).removeprefix("torch."),
+            "dtype": network.dtype_name,
             "shape": ["batch", *facts["input_shape"]],
             "shape_of_training_data": None if given is None else ["batch", *given],
         },

@@ -149,10 +149,6 @@ def _label(axes: Sequence["Axes"], panels: Sequence[Panel], columns: int, size: 
             ax.tick_params(labelleft=False)
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 def check_formats(formats: Sequence[str]) -> None:
     """Refuse formats that no figure can be written in."""
     unknown = [name for name in formats if name not in FORMATS]

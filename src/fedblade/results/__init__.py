@@ -11,9 +11,11 @@
   `distinguishing_keys`, `count_configurations`, `setting_number` and `SKEW_LEVELS` are about their settings.
 - Clients of a run on nodes: `contributions` says in how many rounds each was asked and added, and how long its updates
   were; `count_contributions` counts rounds alone, and `participation` does it in any run; `client_name` names one.
-- Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds.
+- Arrays of the diagnostics: `StoredArray` says how one is read, `snapshots` takes it over rounds, and `evenly` chooses
+  some of many rounds.
 - The comparison: `comparison_rows` and `compare` give a `ComparisonRow` per group, `comparison_table` makes a `Table`
-  for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it.
+  for a terminal, a page or a paper, `text_table`, `markdown`, `latex` and `comma_separated` write it;
+  `markdown_texts` and `csv_text` write rows of plain texts.
   `paired_difference` and `differences_to_best` say how far two groups are apart on the seeds that both have, with an
   interval.
 - Words for captions and tables: numbers (`percent`, `duration`, `size`, `size_unit`), the last rounds
@@ -45,6 +47,7 @@ from fedblade.results._diagnostic_arrays import (
     Vector,
     array_length,
     complete_list,
+    evenly,
     number_list,
     snapshots,
     square_matrix,
@@ -105,7 +108,16 @@ from fedblade.results._sentences import (
     personal_models_sentence,
     samples_of_personal_models,
 )
-from fedblade.results._table import Table, TableCell, TableColumn, latex_table, markdown_table, text_table
+from fedblade.results._table import (
+    Table,
+    TableCell,
+    TableColumn,
+    csv_text,
+    latex_table,
+    markdown_table,
+    markdown_texts,
+    text_table,
+)
 from fedblade.results._unreadable import numbered, unreadable_note
 
 __all__ = [
@@ -163,11 +175,13 @@ __all__ = [
     "count_configurations",
     "count_contributions",
     "coverage_sentence",
+    "csv_text",
     "described_fields",
     "differences_to_best",
     "differing_keys",
     "distinguishing_keys",
     "duration",
+    "evenly",
     "file_digest",
     "finite_number",
     "flat_settings",
@@ -180,6 +194,7 @@ __all__ = [
     "latex_table",
     "markdown",
     "markdown_table",
+    "markdown_texts",
     "number_list",
     "numbered",
     "over_last_rounds",

@@ -32,6 +32,21 @@ class Cohorts:
     dropout: float = 0.0
     everyone: bool = False
 
+    @staticmethod
+    def of(config: RunConfig, method: Method, eligible: IntArray, sizes: Callable[[], IntArray]) -> "Cohorts":
+        """The cohorts of a run of this configuration."""
+        federation = config.federation
+        return Cohorts(
+            config.participation,
+            Streams(config.general.seed),
+            eligible,
+            sizes,
+            min(federation.clients_per_round, len(eligible)),
+            federation.rounds,
+            federation.dropout,
+            everyone=method.participation == "all",
+        )
+
     def choose(self, round_: int, ask_losses: AskLosses | None = None) -> IntArray:
         """The clients of a round in ascending id."""
         if self.everyone:

@@ -61,7 +61,7 @@ def stop_facts(history: History) -> dict[str, Any]:
     return {STOPPED: facts | {"text": _sentence(facts)}}
 
 
-def way_on(stopped: Mapping[str, Any]) -> str:
+def how_to_go_on(stopped: Mapping[str, Any]) -> str:
     """How a run goes on that has ended before its last round."""
     if stopped["reason"] == _CALLBACK:
         return f"To go on with it, set other federation.rounds than {stopped['rounds']}."

@@ -27,8 +27,8 @@ def plan_comparison(
 ) -> list[PlannedRun]:
     """The runs of a comparison; all configurations and folders are checked before the first run starts.
 
-    `methods` are names, or functions that were registered.
-    Without `seeds`, that of the overrides counts, and otherwise those of the preset.
+    `methods` are names, or functions that were registered. Without `seeds`, that of the overrides counts, and otherwise
+    those of the preset.
     """
     refuse_grid(
         source,
@@ -85,9 +85,9 @@ def compare(
     """Train every method with every seed: `compare(methods=["fedavg", "fedblade"], seeds=[1, 2, 3], rounds=30)`.
 
     A method of your own is a function that you have registered (`fedblade.api.register_method`). All other arguments
-    are those of `fedblade.run`, `dataset` and `model` as objects included. Without `seeds`, those
-    of the preset are used. With `out` every run has a folder there: finished runs are skipped, and runs that were cut
-    short go on, so the same call can be repeated. Without `out` nothing stays on disk.
+    are those of `fedblade.run`, `dataset` and `model` as objects included. Without `seeds`, those of the preset are
+    used. With `out` every run has a folder there: finished runs are skipped, and runs that were cut short go on, so the
+    same call can be repeated. Without `out` nothing stays on disk.
 
     `jobs` is the number of runs that are trained at a time, each in a process of its own; "auto" takes as many as the
     cores allow. These processes do not have objects of this one, nor parts that this one has registered. A run that

@@ -137,7 +137,7 @@ def sweep_table(trials: Sequence[Trial], best: Mapping[str, Trial], on: str) -> 
     chosen = "; * chosen" if best else ""
     warning = " on the test set, so these are optimistic" if best and on == "test" else ""
     note = f"accuracy in % on the {on} set{spread}{chosen}{warning}"
-    return replace(Table.of_texts(["method", *numeric], rows, numeric), notes=(note,))
+    return Table.of_texts(["method", *numeric], rows, numeric, (note,))
 
 
 def value_text(trial: Trial, key: str) -> str:

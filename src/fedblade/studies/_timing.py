@@ -89,8 +89,8 @@ def measure_speed(config: RunConfig) -> Speed:
 def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Sequence[float]:
     """The cost of every counted thing, never negative, that comes closest to the seconds of all measurements.
 
-    Errors are relative. The last measurement is the largest and is met exactly. Where measurements hardly tell costs
-    apart, few costs are taken, and those of the last things.
+    Errors are relative. The last measurement is the largest and is met exactly. Where the measurements hardly tell one
+    cost from another, as few things as possible have a cost, and later ones go before earlier ones.
     """
     table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
     fits: list[tuple[float, NDArray[np.float64]]] = []

@@ -145,9 +145,8 @@ def _refuse_differences(everyone: Sequence[Sequence[Sequence[Any]]], hosts: Sequ
     """Refuse ranks that were asked for another run than rank 0. `everyone` has the differences of every rank."""
     found = []
     for rank, differences in enumerate(everyone):
-        shown = [f"{key} = {own!r} (rank 0: {theirs!r})" for key, own, theirs in differences[:_MOST_SHOWN]]
-        shown += [f"{len(differences) - _MOST_SHOWN} more"] * (len(differences) > _MOST_SHOWN)
-        found += [f"rank {rank} on {hosts[rank]} has {listing(shown)}"] if shown else []
+        named = [f"{key} = {own!r} (rank 0: {theirs!r})" for key, own, theirs in differences]
+        found += [f"rank {rank} on {hosts[rank]} has {listing(named, _MOST_SHOWN)}"] if named else []
     if found:
         raise Misconfigured(
             f"the ranks were asked for different runs: {'; '.join(found)}. Start all ranks with the same settings and "
