@@ -1,6 +1,6 @@
 """Cards as Markdown: one page per method, and an index."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fedblade.cards._card import Card, make_card
 from fedblade.cards._text import MODEL, moment, payload_text, presets_text, sizes_text, space_lines, wrapped
@@ -81,7 +81,13 @@ def _terms(card: Card) -> str:
 def _training(card: Card) -> str:
     who = "Every client trains in every round.\n\n" if card.participation == "all" else ""
     rows = [
-        (phase.model, ", ".join(phase.trains), phase.lasts, _codes(phase.terms), "; ".join(phase.remarks))
+        (
+            phase.model,
+            ", ".join(phase.trains),
+            phase.lasts,
+            " + ".join(f"`{name}`" for name in phase.terms),
+            "; ".join(phase.remarks),
+        )
         for phase in card.phases
     ]
     return who + markdown_texts(("model", "trains", "for", "on", "remarks"), rows)
@@ -143,10 +149,6 @@ def _extra(card: Card) -> str:
 def _state(card: Card) -> str:
     kept = {"server": card.kept.server, "client": card.kept.client}
     return "; ".join(f"{side}: {', '.join(names)}" for side, names in kept.items() if names) or "–"
-
-
-def _codes(names: Iterable[str]) -> str:
-    return " + ".join(f"`{name}`" for name in names)
 
 
 def _link(paper: str) -> str:

@@ -17,15 +17,7 @@ from fedblade.charts._arrays import (
 from fedblade.charts._model import PERCENT, Axis, Chart, group_panel
 from fedblade.charts._series import group_series
 from fedblade.core.words import listing
-from fedblade.results import (
-    MOST_NAMED,
-    Group,
-    Snapshots,
-    StoredArray,
-    Vector,
-    coverage_sentence,
-    snapshots,
-)
+from fedblade.results import MOST_NAMED, Group, Snapshots, StoredArray, Vector, coverage_sentence, snapshots
 
 _BY_CLASS = (
     "Test accuracy of every class after the last round, sorted from worst to best for each method by itself. A flat "

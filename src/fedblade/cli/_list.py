@@ -39,7 +39,7 @@ def list_(
 
         raise Misconfigured(f"there is no kind '{kind}' to list.{nearest(kind, KINDS)}")
     rows = {"presets": _presets, "engines": _engines, "settings": _settings}.get(kind, lambda: _parts(kind))()
-    chosen = [row for row in rows if _has(row, word)]
+    chosen = [row for row in rows if any(word.lower() in str(value).lower() for value in row.values())]
     if word and not chosen:
         from fedblade.core.errors import Misconfigured
 
@@ -63,11 +63,6 @@ def settings_text(rows: Sequence[Mapping[str, Any]]) -> str:
         heading = f"knobs of {section} {part}" if part else f"[{section}]" if section else "outside any section"
         blocks.append("\n".join((heading, *(_lines(row) for row in group))))
     return "\n\n".join(blocks)
-
-
-def _has(row: dict[str, Any], word: str) -> bool:
-    """Whether a word is in a row; upper and lower case are the same."""
-    return any(word.lower() in str(value).lower() for value in row.values())
 
 
 def _settings() -> list[dict[str, Any]]:

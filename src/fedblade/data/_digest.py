@@ -45,13 +45,10 @@ def _hash_all(root: Path, files: Sequence[Path]) -> str:
     total = hashlib.sha256()
     with bar("checking files", len(files)) as advance, ThreadPoolExecutor(cores()) as pool:
         for file, digest in zip(files, pool.map(hash_file, files), strict=True):
-            total.update(f"{_name_below(root, file)}\0{digest}\n".encode())
+            name = file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+            total.update(f"{name}\0{digest}\n".encode())
             advance(1)
     return total.hexdigest()
-
-
-def _name_below(root: Path, file: Path) -> str:
-    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
 
 
 def hash_file(file: Path) -> str:

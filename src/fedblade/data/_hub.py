@@ -39,7 +39,8 @@ def download(name: str, hub: Hub, target: Path) -> None:
     partial = target.with_name(f"{target.name}.partial")
     try:
         info = library.HfApi().dataset_info(hub.repository, files_metadata=True)
-        files = [file for file in info.siblings if _matches(file.rfilename, hub)]
+        wanted = [any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in hub.patterns) for file in info.siblings]
+        files = [file for file, is_wanted in zip(info.siblings, wanted, strict=True) if is_wanted]
         for file in files:
             library.hf_hub_download(
                 hub.repository, file.rfilename, repo_type="dataset", revision=info.sha, local_dir=partial
@@ -58,10 +59,6 @@ def download(name: str, hub: Hub, target: Path) -> None:
     for file in files:
         _check(partial / file.rfilename, file, hub)
     partial.rename(target)
-
-
-def _matches(file: str, hub: Hub) -> bool:
-    return any(fnmatch.fnmatch(file, pattern) for pattern in hub.patterns)
 
 
 def _check(path: Path, remote: Any, hub: Hub) -> None:

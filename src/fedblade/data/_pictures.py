@@ -55,7 +55,7 @@ class Picture:
 def common_size(pictures: Sequence[Picture]) -> int:
     """The side of square pictures of one size. Of many pictures some are looked at, from the first to the last."""
     seen = pictures[:: -(-len(pictures) // _LOOKED_AT)]
-    sizes = Counter(map(_size_text, seen))
+    sizes = Counter("{}×{}".format(*_size(picture)) for picture in seen)
     width, height = _size(pictures[0])
     if len(sizes) == 1 and width == height:
         return width
@@ -72,10 +72,6 @@ def _size(picture: Picture) -> tuple[int, int]:
     with _open(picture) as image:
         width, height = image.size
     return int(width), int(height)
-
-
-def _size_text(picture: Picture) -> str:
-    return "{}×{}".format(*_size(picture))
 
 
 def picture_shape(picture: Picture) -> tuple[tuple[int, int], str]:

@@ -6,13 +6,7 @@ from typing import Literal
 from fedblade.core.errors import Misconfigured
 from fedblade.core.registry import datasets
 from fedblade.data._dataset import Dataset
-from fedblade.data.own_files import (
-    ENDINGS,
-    ReadSettings,
-    dataset_of,
-    read_own_file,
-    with_test,
-)
+from fedblade.data.own_files import ENDINGS, ReadSettings, dataset_of, read_own_file, with_test
 
 
 @datasets.register()

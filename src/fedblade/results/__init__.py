@@ -34,13 +34,7 @@ from fedblade.results._comparison_table import (
     latex,
     markdown,
 )
-from fedblade.results._contributions import (
-    Contribution,
-    client_name,
-    contributions,
-    count_contributions,
-    participation,
-)
+from fedblade.results._contributions import Contribution, client_name, contributions, count_contributions, participation
 from fedblade.results._diagnostic_arrays import (
     Snapshots,
     StoredArray,
@@ -61,7 +55,6 @@ from fedblade.results._file_names import (
     DIAGNOSTICS,
     EVENTS,
     HISTORY,
-    JOURNAL,
     METRICS,
     MODEL,
     PARTITION,
@@ -92,7 +85,7 @@ from fedblade.results._groups import (
     group_runs,
 )
 from fedblade.results._in_memory import record_in_memory
-from fedblade.results._json_files import Lines, read_lines, read_object
+from fedblade.results._json_files import read_lines, read_object
 from fedblade.results._migrations import is_later_setting
 from fedblade.results._paired import PairedDifference, differences_to_best, paired_difference
 from fedblade.results._read import check_counts, read_runs
@@ -133,7 +126,6 @@ __all__ = [
     "EVENTS",
     "HISTORY",
     "IN_PROGRESS",
-    "JOURNAL",
     "MEAN_OVER_PERSONAL_MODELS",
     "METRICS",
     "MISSING",
@@ -149,7 +141,6 @@ __all__ = [
     "Contribution",
     "FolderRecord",
     "Group",
-    "Lines",
     "PairedDifference",
     "Partition",
     "Round",

@@ -8,12 +8,7 @@ from fedblade.core.method import Method, Stages
 from fedblade.core.state import ClientStore, ServerState
 from fedblade.core.tree import State
 from fedblade.runs._client_records import ClientRecord, client_facts, global_accuracies
-from fedblade.runs._evaluation import (
-    PersonalAccuracy,
-    measured_client,
-    personal_accuracies,
-    personal_test_indices,
-)
+from fedblade.runs._evaluation import PersonalAccuracy, measured_client, personal_accuracies, personal_test_indices
 from fedblade.runs._setup import Setup, plan_phases
 
 GAPA_EPOCHS = 10

@@ -7,8 +7,8 @@ from fedblade.studies._comparison import Comparison, compare, plan_comparison
 from fedblade.studies._estimate import Estimate, estimate_cost, find_data
 from fedblade.studies._jobs import Jobs, plan_jobs
 from fedblade.studies._outcome_table import outcome_files, outcome_table, planned_table
-from fedblade.studies._outcomes import Outcome, outcomes
-from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned, unfinished_runs
+from fedblade.studies._outcomes import outcomes
+from fedblade.studies._planned_run import PlannedRun, outdated_runs, refuse_outdated, run_planned
 from fedblade.studies._python_sweep import Sweep, SweepTrial, sweep
 from fedblade.studies._reproduction import Reproduction, plan_reproduction
 from fedblade.studies._side_by_side import run_side_by_side, train_runs
@@ -29,7 +29,6 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Jobs",
-    "Outcome",
     "PlannedRun",
     "Reproduction",
     "Sweep",
@@ -57,6 +56,5 @@ __all__ = [
     "sweep_table",
     "train_runs",
     "tuning_axes",
-    "unfinished_runs",
     "value_text",
 ]

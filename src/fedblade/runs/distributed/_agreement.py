@@ -126,7 +126,8 @@ def _differences(request: RunRequest, made: Mapping[str, Any]) -> tuple[list[tup
     """What this rank was asked for and rank 0 was not: keys with both values. And the device of this rank."""
     if request.is_readable:
         config = request.config()
-        own, theirs, device = dotted(_travelled(config.table())), dotted(made["table"]), config.general.device
+        as_received = json.loads(json.dumps(config.table()))  # lists in place of tuples, as in what rank 0 sent
+        own, theirs, device = dotted(as_received), dotted(made["table"]), config.general.device
     else:
         own, theirs = request.as_given(), made["given"]
         device = own.get(_DEVICE, made["table"][_DEVICE])
@@ -134,11 +135,6 @@ def _differences(request: RunRequest, made: Mapping[str, Any]) -> tuple[list[tup
     keys = [key for key in dict.fromkeys((*theirs, *own)) if key not in _OWN]
     pairs = [(key, own.get(key, _NOT_SET), theirs.get(key, _NOT_SET)) for key in keys]
     return [pair for pair in pairs if pair[1] != pair[2]], device
-
-
-def _travelled(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table as other ranks receive it."""
-    return dict(json.loads(json.dumps(table)))
 
 
 def _refuse_differences(everyone: Sequence[Sequence[Sequence[Any]]], hosts: Sequence[str]) -> None:
