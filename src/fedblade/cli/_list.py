@@ -30,9 +30,10 @@ def list_(
     word: Annotated[str, typer.Argument(metavar="[WORD]", help="List only what has this word in its line.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
 ) -> None:
-    """List the parts of one kind: methods, losses, heads, models, datasets, partitions, participations, and so on.
+    """List the parts of one kind, each with a sentence.
 
-    Further kinds are presets, metrics, engines, regularisers and settings: every key of a configuration.
+    The kinds are methods, losses, heads, models, datasets, partitions, participations, metrics, engines, regularisers,
+    presets and settings, which are the keys of a configuration.
     """
     if kind not in KINDS:
         from fedblade.core.errors import Misconfigured, nearest
