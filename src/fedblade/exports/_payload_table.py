@@ -48,9 +48,9 @@ def _rows(config: Mapping[str, Any]) -> list[tuple[str, str, str, str]] | None:
         method = complete_config(config).build_method()
     except FedbladeError:
         return None
-    rows = [_row(each, "each round") for each in method.sums]
+    rows = [_row(payload, "each round") for payload in method.sums]
     for exchange in method.exchanges:
-        rows += [_row(each, _WHEN[exchange.when]) for each in exchange.sums]
+        rows += [_row(payload, _WHEN[exchange.when]) for payload in exchange.sums]
     return rows
 
 

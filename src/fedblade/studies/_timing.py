@@ -94,10 +94,10 @@ def fit_costs(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> Se
     """
     table, times = np.array(counts, dtype=np.float64), np.maximum(seconds, 1e-9)
     fits: list[tuple[float, NDArray[np.float64]]] = []
-    things = range(table.shape[1])
-    for chosen in (list(some) for number in things for some in itertools.combinations(reversed(things), number + 1)):
-        costs = np.zeros(len(things))
-        costs[chosen] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
+    columns = range(table.shape[1])
+    for chosen in (subset for size in columns for subset in itertools.combinations(reversed(columns), size + 1)):
+        costs = np.zeros(len(columns))
+        costs[list(chosen)] = np.linalg.lstsq(table[:, chosen] / times[:, None], np.ones(len(times)), rcond=None)[0]
         if costs.min() >= 0 and table[-1] @ costs > 0:
             fits.append((float(np.square(table @ costs / times - 1).sum()), costs))
     smallest = min(error for error, _ in fits)
