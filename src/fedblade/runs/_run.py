@@ -60,10 +60,14 @@ def run(
     folder = None if out is None else agreed_folder(ranks, asked, checked)
     with run_listener(progress, listener, callbacks, speaks=ranks is None or ranks.is_rank_0) as told:
         job = RunJob(checked, folder, resume, restart, told, profile, dataset, given.model, ranks, keeps_partial=True)
-        result = job.execute()
-        for note in end_notes(result.summary):
-            told.on_note(note)
-        return result
+        return _with_end_note(job.execute(), told)
+
+
+def _with_end_note(result: Result, listener: RunListener) -> Result:
+    """The result, after the listener was told why the run has ended before its last round, if it has."""
+    for note in end_notes(result.summary):
+        listener.on_note(note)
+    return result
 
 
 def _former_listener(overrides: dict[str, Any]) -> RunListener:
