@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedblade.core.errors import Misconfigured
+from fedblade.core.extras import need
 from fedblade.data._digest import hash_file
-from fedblade.data._extras import need
 from fedblade.data._spec import Hub
 
 _allowed: ContextVar[bool] = ContextVar("downloads_allowed", default=False)
@@ -35,7 +35,7 @@ def download(name: str, hub: Hub, target: Path) -> None:
 
     An interrupted download continues where it stopped: complete files are kept in a folder beside `target`.
     """
-    library = need("huggingface_hub", "huggingface_hub", f"downloading dataset '{name}'")
+    library = need("huggingface_hub", "data", "huggingface_hub", f"downloading dataset '{name}'")
     partial = target.with_name(f"{target.name}.partial")
     try:
         info = library.HfApi().dataset_info(hub.repository, files_metadata=True)

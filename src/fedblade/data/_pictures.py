@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._extras import need
+from fedblade.core.extras import need
 from fedblade.data._source import Array, Block, Task
 
 ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
@@ -91,7 +91,7 @@ def formats_of(pictures: Iterable[Picture]) -> str:
 
 
 def _open(picture: Picture) -> Any:
-    pillow = need("PIL.Image", "pillow", "reading pictures")
+    pillow = need("PIL.Image", "data", "pillow", "reading pictures")
     try:
         return pillow.open(picture.data if isinstance(picture.data, Path) else io.BytesIO(picture.data))
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
@@ -117,7 +117,7 @@ def decode(picture: Picture, fit: Fit) -> Array:
 
 
 def _resize(image: Any, picture: Picture, fit: Fit) -> Any:
-    pillow = need("PIL.Image", "pillow", "reading pictures")
+    pillow = need("PIL.Image", "data", "pillow", "reading pictures")
     size, (width, height) = fit.size, image.size
     if fit.how == "as_is":
         return image

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedblade.core.errors import MissingExtra
+from fedblade.core.extras import need
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -11,11 +11,8 @@ if TYPE_CHECKING:
 
 def data_frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
     """A frame with a row for each mapping; a column has missing values where a row lacks its name."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtra("pandas", "pandas", "to_pandas()") from error
-    return pandas.DataFrame(list(rows))
+    frame: DataFrame = need("pandas", "pandas", "pandas", "to_pandas()").DataFrame(list(rows))
+    return frame
 
 
 def summary_row(summary: Mapping[str, Any]) -> dict[str, Any]:
