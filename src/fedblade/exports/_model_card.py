@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fedblade._version import __version__
 from fedblade.config.literals import literal
 from fedblade.core.nested import dotted
+from fedblade.exports._description import shareable, without_folders
 from fedblade.exports._network import TrainedNetwork
 from fedblade.exports._payload_table import payload_section
-from fedblade.exports._sharing import shareable, without_folders
 from fedblade.exports._spread import spread_over_clients, spread_over_seeds
 from fedblade.results import RunRecord, markdown_texts, over_last_rounds, percent
 
