@@ -126,12 +126,15 @@ def receive(
     task: ClientTask,
     state: State | None,
     lr: float,
+    phases: Sequence[Phase] | None = None,
 ) -> Received:
     """What one client has when its round begins, with its batches."""
     client = OneClient(problem)
-    return with_batches(client, receive_clients(client, server, [task], [state], lr), [task])
+    return with_batches(client, receive_clients(client, server, [task], [state], lr, phases), [task])
 
 
-def train_alone(problem: Problem, received: Received) -> tuple[LocalModel, Trace]:
+def train_alone(
+    problem: Problem, received: Received, phases: Sequence[Phase] | None = None
+) -> tuple[LocalModel, Trace]:
     """Run the local loop of one client on the batches that it received."""
-    return train(OneClient(problem), received)
+    return train(OneClient(problem), received, phases)
