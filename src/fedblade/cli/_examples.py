@@ -27,8 +27,11 @@ _EXAMPLES = {
     "report": ("fedblade report runs", "fedblade report runs/a runs/b --out both.html --figures figures"),
     "watch": ("fedblade watch runs/first", "fedblade watch runs --web"),
     "bench": ("fedblade bench", "fedblade bench --json"),
-    "export": ("fedblade export runs/first --format onnx",),
-    "predict": ("fedblade predict runs/first photo.png",),
+    "export": ("fedblade export runs/first --format onnx --out model.onnx",),
+    "predict": (
+        "fedblade predict runs/first photo.png",
+        "fedblade predict runs/first digits/*.png",
+    ),
     "doctor": ("fedblade doctor",),
 }
 

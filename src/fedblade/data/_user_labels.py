@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblade.core.errors import Misconfigured
-from fedblade.data._dataset import Array
+from fedblade.data._source import Array
 
 Labels = npt.NDArray[np.int64]
 _MANY = 50

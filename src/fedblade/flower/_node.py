@@ -28,14 +28,7 @@ from fedblade.flower._node_setup import (
     server_state,
 )
 from fedblade.flower._salted_digest import salted_digest
-from fedblade.runs import (
-    Setup,
-    compute_settings,
-    measured_client,
-    plan_phases,
-    revisions_of,
-    tuning_stages,
-)
+from fedblade.runs import Setup, compute_settings, measured_client, plan_phases, revisions_of, tuning_stages
 
 
 @dataclass(frozen=True)
