@@ -10,7 +10,7 @@ from torch import Tensor
 from fedblade.core.clients import Clients, Fields, Trace
 from fedblade.core.gradient import step_gradient
 from fedblade.core.local import train
-from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
+from fedblade.core.passes import PassData, PassModel, batch_of_one_model, chunks
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
@@ -28,11 +28,12 @@ from fedblade.core.work import Work
 class OneClient(Clients):
     """One client, whose tensors have no client axis: `map` calls the function once.
 
-    A `pass_batch` of another size changes nothing but rounding where the network takes no batch statistics.
+    `pass_batch` is the number of samples in a batch of a pass; 0 stands for what suits the inputs. Another number
+    changes nothing but rounding where the network takes no batch statistics.
     """
 
     axes: ClassVar[int] = 0
-    pass_batch: int = PASS_BATCH
+    pass_batch: int = 0
 
     def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
         """The function's value for the client."""
@@ -99,7 +100,8 @@ class OneClient(Clients):
         """Totals of the passes over the client's samples, with one forward pass per batch."""
         totals: dict[str, Tree] = {}
         (indices,) = data.indices
-        for positions in chunks(torch.arange(len(indices), device=indices.device), self.pass_batch) if passes else ():
+        size = self.pass_batch or batch_of_one_model(self.problem.network, data.samples)
+        for positions in chunks(torch.arange(len(indices), device=indices.device), size) if passes else ():
             for name, tree in self.run_batch(passes, models, *self._batch(data, positions)).items():
                 if name in totals:
                     # In place: a new tensor of many megabytes per batch costs more than the addition.

@@ -18,6 +18,10 @@ from fedblade.core.views import HeadOutput, StepView, Teacher
 
 PASS_BATCH = 128
 """Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
+SMALL_INPUTS_BATCH = 512
+"""Samples per batch where inputs are small: of a batch of 128 digits the calls take longer than the arithmetic."""
+_SMALL_INPUTS = 2**18
+"""Bytes of inputs that count as small. The outputs of a layer may have a hundred times as many."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,13 @@ class PassData:
         """The draws of all clients, one client after another, if there are any."""
         draws = [drawn for drawn in self.draws or () if drawn is not None]
         return torch.cat(draws) if draws else None
+
+
+def batch_of_one_model(network: Network, samples: Samples) -> int:
+    """Samples per batch of a pass with one model: more where inputs are small and no batch statistics are taken."""
+    sample_bytes = samples.inputs[:1].numel() * samples.dtype.itemsize
+    is_small = SMALL_INPUTS_BATCH * sample_bytes <= _SMALL_INPUTS
+    return SMALL_INPUTS_BATCH if is_small and not network.takes_batch_statistics else PASS_BATCH
 
 
 def chunks(indices: Tensor, size: int = PASS_BATCH) -> list[Tensor]:

@@ -20,7 +20,6 @@ from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.errors import Unsupported
 from fedblade.core.metric import Metric
 from fedblade.core.outcome import ClientsResult, adapt_clients, collect_clients, train_clients
-from fedblade.core.passes import PASS_BATCH
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem
@@ -66,7 +65,7 @@ class StackedEngine:
             slots=SlotTrainer() if repeats and on_gpu and can_replay(problem) else None,
             recordings=Recordings() if repeats and not on_gpu else None,
         )
-        pass_batch = GPU_BATCH if on_gpu and not problem.network.takes_batch_statistics else PASS_BATCH
+        pass_batch = GPU_BATCH if on_gpu and not problem.network.takes_batch_statistics else 0
         self._global_model = OneOfMany(problem, pass_batch, many=self._clients)
 
     def check_conformance(self, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
