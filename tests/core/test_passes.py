@@ -37,7 +37,8 @@ def test_passes_add_up_over_batches_in_float64():
 
 def sizes_of_batches(network, shape, number):
     """The number of samples in each batch of a pass over `number` samples of this shape."""
-    samples = SimpleNamespace(inputs=torch.zeros(1, *shape), dtype=torch.float32)
+    inputs = torch.zeros(1, *shape)
+    samples = SimpleNamespace(inputs=inputs, labels=inputs[:, 0], dtype=torch.float32)
     return [len(part) for part in chunks(torch.arange(number), batch_of_one_model(network, samples))]
 
 

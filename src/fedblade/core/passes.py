@@ -18,8 +18,10 @@ from fedblade.core.views import HeadOutput, StepView, Teacher
 
 PASS_BATCH = 128
 """Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
+GPU_BATCH = 1024
+"""Samples per batch on a GPU: smaller batches would leave it idle."""
 SMALL_INPUTS_BATCH = 512
-"""Samples per batch where inputs are small: of a batch of 128 digits the calls take longer than the arithmetic."""
+"""Samples per batch on a CPU where inputs are small: with 128 digits the calls take longer than the arithmetic."""
 _SMALL_INPUTS = 2**18
 """Bytes of inputs that count as small. The outputs of a layer may have a hundred times as many."""
 
@@ -59,11 +61,20 @@ class PassModel:
 
 @dataclass(frozen=True)
 class PassData:
-    """The samples of a pass: those at a client's `indices`, augmented by the client's `draws` if there are any."""
+    """The samples of a pass: those at a client's `indices`, augmented by the client's `draws` if there are any.
+
+    `anchor_features [samples, dim]` are those of the received model, if they are known already; all clients then have
+    the same indices.
+    """
 
     samples: Samples
     indices: Sequence[Tensor]
     draws: Sequence[Tensor | None] | None = None
+    anchor_features: Tensor | None = None
+
+    def anchor_features_at(self, positions: Tensor) -> Tensor | None:
+        """Known features of the received model at these positions of a client's indices, [*positions, dim]."""
+        return None if self.anchor_features is None else self.anchor_features[positions]
 
     @cached_property
     def starts(self) -> list[int]:
@@ -82,11 +93,24 @@ class PassData:
         return torch.cat(draws) if draws else None
 
 
+@dataclass(frozen=True)
+class PassBatch:
+    """A batch of each client: inputs, labels, which samples are real, and what is known of the received model."""
+
+    inputs: Tensor
+    labels: Tensor
+    mask: Tensor | None = None
+    anchor_features: Tensor | None = None
+
+
 def batch_of_one_model(network: Network, samples: Samples) -> int:
-    """Samples per batch of a pass with one model: more where inputs are small and no batch statistics are taken."""
+    """Samples per batch of a pass with one model. With batch statistics there is no choice."""
+    if network.takes_batch_statistics:
+        return PASS_BATCH
+    if samples.labels.is_cuda:
+        return GPU_BATCH
     sample_bytes = samples.inputs[:1].numel() * samples.dtype.itemsize
-    is_small = SMALL_INPUTS_BATCH * sample_bytes <= _SMALL_INPUTS
-    return SMALL_INPUTS_BATCH if is_small and not network.takes_batch_statistics else PASS_BATCH
+    return SMALL_INPUTS_BATCH if SMALL_INPUTS_BATCH * sample_bytes <= _SMALL_INPUTS else PASS_BATCH
 
 
 def chunks(indices: Tensor, size: int = PASS_BATCH) -> list[Tensor]:
