@@ -14,6 +14,8 @@ def normalise(vectors: Tensor, dim: int = -1) -> Tensor:
     """
     length = torch.linalg.vector_norm(vectors, dim=dim, keepdim=True)
     scaled = vectors / length.clamp_min(FLOOR)
+    if not torch.is_grad_enabled():
+        return scaled
     return torch.where(length > FLOOR, scaled, scaled.detach())
 
 
