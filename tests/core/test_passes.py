@@ -1,8 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from fedblade.core.one_client import OneClient
-from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
+from fedblade.core.passes import PassData, PassModel, batch_of_one_model, chunks
 from fedblade.core.sums import DataPass
 from fedblade.payloads import CLASS_FEATURES
 from support.small_federation import BATCH_NORM, build, tasks
@@ -22,15 +24,30 @@ def test_passes_add_up_over_batches_in_float64():
     setup = build(dtype="float32")
     samples, network, start = setup.problem.samples, setup.problem.network, setup.start
     indices = torch.arange(len(samples))
-    assert len(indices) > PASS_BATCH
     model = PassModel(start.params, start.buffers, start.fixed, counts=torch.zeros(5))
-    total = OneClient(setup.problem).run_passes([CLASS_FEATURES], model, PassData(samples, [indices]))["class_features"]
+    client = OneClient(setup.problem, pass_batch=len(indices) // 3)
+    total = client.run_passes([CLASS_FEATURES], model, PassData(samples, [indices]))["class_features"]
     features = network.features(start.params, start.buffers, samples.batch(indices)[0], training=False).double()
     assert total["sum"].dtype == torch.float64
     for label in range(5):
         mine = features[samples.labels == label]
         assert total["count"][label] == len(mine)
         torch.testing.assert_close(total["sum"][label], mine.sum(0), rtol=0, atol=1e-4)
+
+
+def sizes_of_batches(network, shape, number):
+    """The number of samples in each batch of a pass over `number` samples of this shape."""
+    inputs = torch.zeros(1, *shape)
+    samples = SimpleNamespace(inputs=inputs, labels=inputs[:, 0], dtype=torch.float32)
+    return [len(part) for part in chunks(torch.arange(number), batch_of_one_model(network, samples))]
+
+
+def test_small_inputs_pass_in_larger_batches_unless_the_batch_is_part_of_the_result():
+    network = build(**BATCH_NORM).problem.network
+    assert sizes_of_batches(network, (1, 8, 8), 600) == [512, 88]
+    assert sizes_of_batches(network, (3, 32, 32), 600) == [128, 128, 128, 128, 88]
+    of_batch = SimpleNamespace(takes_batch_statistics=True)
+    assert sizes_of_batches(of_batch, (1, 8, 8), 600) == [128, 128, 128, 128, 88]
 
 
 def test_a_pass_uses_running_statistics_and_leaves_them():

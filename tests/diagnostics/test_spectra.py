@@ -2,6 +2,7 @@
 
 import gc
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -73,6 +74,24 @@ def test_sums_that_change_in_place_have_a_new_spectrum():
         leaf.mul_(4)
     moments.total.mul_(2)
     torch.testing.assert_close(eigenvalues(moments, "covariance"), 4 * before)
+
+
+def test_metrics_share_a_covariance_until_a_sum_changes():
+    moments = moments_of(draw(20, 5))
+    first = moments.covariance()
+    assert Moments.from_tree(moments.tree()).covariance() is first
+    other = replace(moments, total=moments.total + 1)
+    assert not torch.allclose(other.covariance(), first)
+    torch.testing.assert_close(moments.covariance(), first, rtol=0, atol=0)
+    moments.count.mul_(2)
+    assert not torch.allclose(moments.covariance(), first)
+
+
+def test_sums_made_in_inference_mode_have_the_same_spectrum():
+    features = draw(20, 5)
+    with torch.inference_mode():
+        found = eigenvalues(moments_of(features), "correlation")
+    assert torch.equal(found, eigenvalues(moments_of(features), "correlation"))
 
 
 def test_spectra_are_forgotten_with_their_moments():

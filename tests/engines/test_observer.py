@@ -1,11 +1,15 @@
 """What diagnostics see of trained clients: alike for every engine, and as a plain loop over clients finds it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from fedblade.core import received_features
 from fedblade.core.client_diagnostics import DiagnosticRequest, DiagnosticSums
-from fedblade.core.one_client import receive
+from fedblade.core.one_client import OneClient, receive
 from fedblade.core.one_client import train_alone as train
+from fedblade.core.received_features import ReceivedFeatures
 from fedblade.core.registry import engines
 from fedblade.core.state import MemoryStore
 from fedblade.core.sums import DataPass, Sum
@@ -13,6 +17,7 @@ from fedblade.core.views import Teacher
 from support.conformance import LR
 from support.small_federation import BATCH_NORM, CNN, build, images, tasks
 
+FEATURES = received_features._features
 METHODS = ("fedavg", "fedblade", "fedrep", "fedbn", "scaffold", "feddr_plus", "local_ce")
 
 
@@ -92,6 +97,52 @@ def test_a_plain_loop_over_clients_finds_the_same():
     torch.testing.assert_close(totals["seen"]["measured"], sum(means))
     torch.testing.assert_close(totals["seen"]["drift"], sum(drifts).double())
     torch.testing.assert_close(totals["first"]["total"] / totals["first"]["count"], means[0])
+
+
+@pytest.mark.parametrize("name", ["sequential", "stacked"])
+def test_the_received_model_passes_the_samples_once_for_all_clients(name, monkeypatch):
+    setup, computed = build("fedavg", dtype="float64", **BATCH_NORM), []
+    monkeypatch.setattr(received_features, "_features", lambda *args: computed.append(args[3]) or FEATURES(*args))
+    observed(setup, name)
+    assert torch.equal(torch.cat(computed), setup.test_order)
+
+
+def test_engines_see_the_same_where_clients_received_different_bodies():
+    setup, totals = build("fedbn", dtype="float64", **BATCH_NORM), []
+    for name in ("stacked", "sequential"):
+        engine, store = engines.get(name).make(setup.problem), MemoryStore()
+        for round_ in range(2):
+            again = iter([setup.planner.task(round_, int(client)) for client in setup.cohorts[0]])
+            server = setup.start.replace(round=round_)
+            result = engine.train(server, again, store, LR, lambda client: None, diagnostics(setup))
+        totals.append(result.observed.totals()["seen"])
+    for key, leaf in totals[0].items():
+        torch.testing.assert_close(leaf, totals[1][key], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("moved_by", [0.0, 1e-7])
+def test_features_of_another_received_model_are_computed_anew(moved_by):
+    setup = build("fedavg", dtype="float64", **BATCH_NORM)
+    client, kept = OneClient(setup.problem), ReceivedFeatures()
+    received = receive(setup.problem, setup.start, tasks(setup)[0], None, LR)
+    other = replace(received, anchor={name: leaf + moved_by for name, leaf in received.anchor.items()})
+    first, second = (kept.at(client, each, setup.test, setup.test_order) for each in (received, other))
+    assert (second is first) == (moved_by == 0)
+    for each, found in ((received, first), (other, second)):
+        inputs, _ = setup.test.batch(setup.test_order)
+        expected = setup.problem.network.features(each.anchor, each.buffers, inputs, training=False)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_features_that_would_fill_the_memory_are_not_kept(monkeypatch):
+    setup = build("fedavg", dtype="float64", **BATCH_NORM)
+    wanted = observed(setup, "stacked").totals()
+    monkeypatch.setattr(received_features, "_MOST_BYTES", 1)
+    client, received = OneClient(setup.problem), receive(setup.problem, setup.start, tasks(setup)[0], None, LR)
+    assert ReceivedFeatures().at(client, received, setup.test, setup.test_order) is None
+    for name, tree in observed(setup, "stacked").totals().items():
+        for key, leaf in tree.items():
+            torch.testing.assert_close(leaf, wanted[name][key], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sequential", "stacked"])

@@ -26,6 +26,8 @@ def test_what_is_not_a_list_of_floats_is_rounded_entry_by_entry():
     given = {"a": [[1.23456789, None, float("nan")], (float("inf"), 2, "x")], "b": 0.123456789, "c": [], "d": [3, 4]}
     expected = {"a": [[1.23457, None, None], [None, 2, "x"]], "b": 0.123457, "c": [], "d": [3, 4]}
     assert rounded(given) == expected
+    assert rounded([[1.23456789, float("nan")], [], [None]]) == [[1.23457, None], [], [None]]
+    assert rounded([[], []]) == [[], []]
     assert [type(entry) for entry in rounded([3, 4.0])] == [int, float]
 
 

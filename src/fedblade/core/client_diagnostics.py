@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedblade.core.end import Ended
 from fedblade.core.passes import PassData, PassModel, measured_passes
+from fedblade.core.received_features import ReceivedFeatures
 from fedblade.core.samples import Samples
 from fedblade.core.sums import Sum, Sums
 from fedblade.core.tree import Tree
@@ -18,13 +19,15 @@ from fedblade.core.tree import Tree
 class DiagnosticRequest:
     """What diagnostics ask of the cohort: sums of every client, and sums of the client with the lowest id.
 
-    Passes that are `measured` go over the samples at `indices` with the client's trained model.
+    Passes that are `measured` go over the samples at `indices` with the client's trained model. A request belongs to
+    one round: `received` keeps the features of the model that the clients of the round received.
     """
 
     every: tuple[Sum, ...]
     first: tuple[Sum, ...]
     samples: Samples
     indices: Tensor
+    received: ReceivedFeatures = field(default_factory=ReceivedFeatures, init=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,11 @@ def _sums(ended: Ended, diagnostics: DiagnosticRequest, sums: tuple[Sum, ...]) -
     received = ended.received
     models = PassModel.of_clients(received, ended.model)
     models = replace(models, anchor=received.anchor, anchor_buffers=received.buffers)
-    data = PassData(diagnostics.samples, [diagnostics.indices] * len(ended.tasks))
     measured = measured_passes(sums)
+    before = None
+    if any(data_pass.anchored for data_pass in measured):
+        before = diagnostics.received.at(ended.clients, received, diagnostics.samples, diagnostics.indices)
+    indices = [diagnostics.indices] * len(ended.tasks)
+    data = PassData(diagnostics.samples, indices, anchor_features=before)
     totals = ended.passes(sums) | (ended.clients.run_passes(measured, models, data) if measured else {})
     return ended.sums(sums, totals)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedblade.core.passes import PassData, PassModel, pass_view
+from fedblade.core.passes import PassBatch, PassData, PassModel, pass_view
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
@@ -89,6 +89,10 @@ class Clients(ABC):
         """One of the clients, as a group of its own."""
 
     @abstractmethod
+    def is_common(self, leaf: Tensor) -> bool:
+        """Whether all clients have the same tensor."""
+
+    @abstractmethod
     def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
         """The gradient of a step as a function of the batch: `step_gradient`, which an engine may have recorded."""
 
@@ -102,20 +106,22 @@ class Clients(ABC):
     def run_passes(self, passes: Sequence[DataPass], models: PassModel, data: PassData) -> dict[str, Tree]:
         """Totals of the passes over each client's samples, in float64; buffers are not touched."""
 
-    def run_batch(
-        self, passes: Sequence[DataPass], models: PassModel, inputs: Tensor, labels: Tensor, mask: Tensor | None
-    ) -> dict[str, Tree]:
+    def run_batch(self, passes: Sequence[DataPass], models: PassModel, batch: PassBatch) -> dict[str, Tree]:
         """What the passes give for one batch of each client. Of passes with the same name one is run."""
+        inputs, mask = batch.inputs, batch.mask
         once = {data_pass.name: data_pass for data_pass in passes}
         names = ("params", "fixed", "client", "counts")
-        fields: Fields = {name: getattr(models, name) for name in names} | {"labels": labels}
+        fields: Fields = {name: getattr(models, name) for name in names} | {"labels": batch.labels}
         fields["anchor"] = models.anchor or models.params
         fields |= {} if mask is None else {"mask": mask}
         fields["features"], _ = self.features(models.params, models.fixed, models.buffers, inputs, mask, training=False)
         if models.anchor and any(data_pass.anchored for data_pass in passes):
-            fields["anchor_features"], _ = self.features(
-                models.anchor, models.fixed, models.anchor_buffers, inputs, mask, training=False
-            )
+            before = batch.anchor_features
+            if before is None:
+                before, _ = self.features(
+                    models.anchor, models.fixed, models.anchor_buffers, inputs, mask, training=False
+                )
+            fields["anchor_features"] = before
 
         def one(client: Fields) -> dict[str, Tree]:
             view = pass_view(self.problem.network, models, client)

@@ -42,6 +42,10 @@ class Network:
         """All parameters of the body: `params` and the frozen ones, which are among the fixed tensors."""
         return {name: fixed[name] for name in self.frozen} | params if self.frozen else params
 
+    def body_tensors(self, params: Tree, fixed: Tree, buffers: Tree) -> Tree:
+        """All tensors that features depend on: the parameters of the body and its statistics."""
+        return {name: leaf for name, leaf in self.complete(params, fixed).items() if name.startswith(BODY)} | buffers
+
     def features(self, params: Tree, buffers: Tree, inputs: Tensor, *, training: bool) -> Tensor:
         """Features [batch, dim] with `complete` parameters. Training updates statistics in `buffers` in place."""
         return self._forward(params, buffers, inputs, training=training)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedblade.core.clients import Clients, Fields, Trace
 from fedblade.core.gradient import step_gradient
 from fedblade.core.local import train
-from fedblade.core.passes import PASS_BATCH, PassData, PassModel, chunks
+from fedblade.core.passes import PassBatch, PassData, PassModel, batch_of_one_model, chunks
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch, ClientTask
 from fedblade.core.problem import LocalModel, Problem, Received
@@ -28,11 +28,12 @@ from fedblade.core.work import Work
 class OneClient(Clients):
     """One client, whose tensors have no client axis: `map` calls the function once.
 
-    A `pass_batch` of another size changes nothing but rounding where the network takes no batch statistics.
+    `pass_batch` is the number of samples in a batch of a pass; 0 stands for what suits the inputs. Another number
+    changes nothing but rounding where the network takes no batch statistics.
     """
 
     axes: ClassVar[int] = 0
-    pass_batch: int = PASS_BATCH
+    pass_batch: int = 0
 
     def map(self, function: Callable[[Fields], Any], fields: Fields) -> Any:
         """The function's value for the client."""
@@ -84,6 +85,10 @@ class OneClient(Clients):
         """The client itself."""
         return received, model
 
+    def is_common(self, leaf: Tensor) -> bool:  # noqa: ARG002
+        """True: there is one client."""
+        return True
+
     def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
         """The gradient of a step as a function of the batch."""
         return lambda batch: step_gradient(self, received, work, batch, model)
@@ -99,8 +104,9 @@ class OneClient(Clients):
         """Totals of the passes over the client's samples, with one forward pass per batch."""
         totals: dict[str, Tree] = {}
         (indices,) = data.indices
-        for positions in chunks(torch.arange(len(indices), device=indices.device), self.pass_batch) if passes else ():
-            for name, tree in self.run_batch(passes, models, *self._batch(data, positions)).items():
+        size = self.pass_batch or batch_of_one_model(self.problem.network, data.samples)
+        for positions in chunks(torch.arange(len(indices), device=indices.device), size) if passes else ():
+            for name, tree in self.run_batch(passes, models, self._batch(data, positions)).items():
                 if name in totals:
                     # In place: a new tensor of many megabytes per batch costs more than the addition.
                     tree_map(Tensor.add_, totals[name], tree)
@@ -108,8 +114,8 @@ class OneClient(Clients):
                     totals[name] = tree_map(lambda leaf: leaf.to(torch.float64, copy=True), tree)
         return totals
 
-    def _batch(self, data: PassData, positions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs, labels and mask of the samples at these positions of the data.
+    def _batch(self, data: PassData, positions: Tensor) -> PassBatch:
+        """The samples at these positions of the data.
 
         Batch statistics need two values: a sample alone is doubled, and the copy is masked.
         """
@@ -117,7 +123,8 @@ class OneClient(Clients):
         if len(positions) == 1 and self.problem.network.skips_singletons:
             positions, mask = positions.repeat(2), torch.tensor([1.0, 0.0]).to(samples.scale)
         draws = None if data.draws is None or data.draws[0] is None else data.draws[0][positions]
-        return *self.read(samples, data.indices[0][positions], draws), mask
+        inputs, labels = self.read(samples, data.indices[0][positions], draws)
+        return PassBatch(inputs, labels, mask, data.anchor_features_at(positions))
 
 
 def receive(

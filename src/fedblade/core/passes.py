@@ -18,6 +18,12 @@ from fedblade.core.views import HeadOutput, StepView, Teacher
 
 PASS_BATCH = 128
 """Samples per batch of a pass. With batch statistics it is part of the result, so it is not a setting."""
+GPU_BATCH = 1024
+"""Samples per batch on a GPU: smaller batches would leave it idle."""
+SMALL_INPUTS_BATCH = 512
+"""Samples per batch on a CPU where inputs are small: with 128 digits the calls take longer than the arithmetic."""
+_SMALL_INPUTS = 2**18
+"""Bytes of inputs that count as small. The outputs of a layer may have a hundred times as many."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,20 @@ class PassModel:
 
 @dataclass(frozen=True)
 class PassData:
-    """The samples of a pass: those at a client's `indices`, augmented by the client's `draws` if there are any."""
+    """The samples of a pass: those at a client's `indices`, augmented by the client's `draws` if there are any.
+
+    `anchor_features [samples, dim]` are those of the received model, if they are known already; all clients then have
+    the same indices.
+    """
 
     samples: Samples
     indices: Sequence[Tensor]
     draws: Sequence[Tensor | None] | None = None
+    anchor_features: Tensor | None = None
+
+    def anchor_features_at(self, positions: Tensor) -> Tensor | None:
+        """Known features of the received model at these positions of a client's indices, [*positions, dim]."""
+        return None if self.anchor_features is None else self.anchor_features[positions]
 
     @cached_property
     def starts(self) -> list[int]:
@@ -76,6 +91,26 @@ class PassData:
         """The draws of all clients, one client after another, if there are any."""
         draws = [drawn for drawn in self.draws or () if drawn is not None]
         return torch.cat(draws) if draws else None
+
+
+@dataclass(frozen=True)
+class PassBatch:
+    """A batch of each client: inputs, labels, which samples are real, and what is known of the received model."""
+
+    inputs: Tensor
+    labels: Tensor
+    mask: Tensor | None = None
+    anchor_features: Tensor | None = None
+
+
+def batch_of_one_model(network: Network, samples: Samples) -> int:
+    """Samples per batch of a pass with one model. With batch statistics there is no choice."""
+    if network.takes_batch_statistics:
+        return PASS_BATCH
+    if samples.labels.is_cuda:
+        return GPU_BATCH
+    sample_bytes = samples.inputs[:1].numel() * samples.dtype.itemsize
+    return SMALL_INPUTS_BATCH if SMALL_INPUTS_BATCH * sample_bytes <= _SMALL_INPUTS else PASS_BATCH
 
 
 def chunks(indices: Tensor, size: int = PASS_BATCH) -> list[Tensor]:

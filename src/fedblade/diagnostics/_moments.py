@@ -9,11 +9,14 @@ deviations on in shuffled data, where a share 1/batch of the variance is lost, a
 where most of the variance can be lost.
 """
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from operator import is_not
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -25,6 +28,18 @@ from fedblade.heads import normalise
 Space = Literal["feature", "projected", "direction"]
 UNRESOLVED = 1e-13
 """Batch means are taken as equal if their variance is below this share of their mean square: it is only rounding."""
+
+
+class _Known(NamedTuple):
+    """A covariance, and what it was computed from beside the scatter: the other sums, and the state of all."""
+
+    others: tuple[Tensor, ...]
+    versions: list[int]
+    covariance: Tensor
+
+
+_COVARIANCES: MutableMapping[Tensor, _Known] = WeakTensorKeyDictionary()
+"""Covariances by the tensor `Moments.scatter`, as long as it lives."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +67,10 @@ class Moments:
         if mask is not None:
             check_row_entries("mask", mask, features)
         real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask != 0
-        z = torch.where(real[:, None], features.detach().to(torch.float64), 0.0)
-        mean, centred = _centre(z, real, torch.finfo(features.dtype).eps)
+        z = features.detach().to(torch.float64)
+        if mask is not None:
+            z = torch.where(real[:, None], z, 0.0)
+        mean, centred = _centre(z, None if mask is None else real, torch.finfo(features.dtype).eps)
         class_count, class_total, class_unit = sums_by_class(labels, num_classes, real, z, normalise(z))
         count = real.sum().to(torch.float64)
         return Moments(
@@ -80,7 +97,20 @@ class Moments:
         return Moments(**{name: leaf + added[name] for name, leaf in self.tree().items()})
 
     def covariance(self) -> Tensor:
-        """Σ = (1/n)·Σ(z - z̄)(z - z̄)ᵀ [dim, dim]; NaN without samples."""
+        """Σ = (1/n)·Σ(z - z̄)(z - z̄)ᵀ [dim, dim]; NaN without samples.
+
+        Many metrics need it: it is the same tensor until the sums change, and must not be changed.
+        """
+        sums = (self.count, self.total, self.outer, self.scatter)
+        if any(leaf.is_inference() for leaf in sums):
+            return self._covariance()
+        others, versions = sums[:-1], [leaf._version for leaf in sums]
+        known = _COVARIANCES.get(self.scatter)
+        if known is None or known.versions != versions or any(map(is_not, known.others, others)):
+            known = _COVARIANCES[self.scatter] = _Known(others, versions, self._covariance())
+        return known.covariance
+
+    def _covariance(self) -> Tensor:
         mean, covariance = self.total / self.count, self.outer / self.count
         square = covariance.diagonal().clone()
         # In place, because matrices of wide features have many megabytes.
@@ -106,16 +136,23 @@ class Moments:
         return covariance * torch.outer(scale, scale)
 
 
-def _centre(z: Tensor, real: Tensor, resolution: float) -> tuple[Tensor, Tensor]:
-    """Mean of the real rows, and the rows minus this mean; a constant feature becomes exactly 0.
+def _centre(z: Tensor, real: Tensor | None, resolution: float) -> tuple[Tensor, Tensor]:
+    """Mean of the real rows (None: all), and the rows minus this mean; a constant feature becomes exactly 0.
 
     So does a feature that varies only in the last digit of its original dtype, whose `resolution` is given.
     """
-    keep, count = real[:, None], real.sum().clamp(min=1)
-    first = torch.where(keep & (keep.cumsum(0) == 1), z, 0.0).sum(0)
-    shifted = torch.where(keep, z - first, 0.0)
+    if real is None:
+        count: int | Tensor = max(1, len(z))
+        first = z[:1].sum(0)
+        shifted = z - first
+    else:
+        count = real.sum().clamp(min=1)
+        first = torch.where((real & (real.cumsum(0) == 1))[:, None], z, 0.0).sum(0)
+        shifted = torch.where(real[:, None], z - first, 0.0)
     step = shifted.sum(0) / count
-    mean, centred = first + step, torch.where(keep, shifted - step, 0.0)
+    mean, centred = first + step, shifted - step
+    if real is not None:
+        centred = torch.where(real[:, None], centred, 0.0)
     constant = centred.square().sum(0) <= count * (resolution * mean).square()
     return mean, torch.where(constant, 0.0, centred)
 

@@ -20,8 +20,8 @@ from fedblade.diagnostics._moments import Moments, Space, moments_pass
 Matrix = Literal["covariance", "correlation"]
 SIGNIFICANT = -2.0
 """Eigenvalues whose natural logarithm is above this count as significant."""
-_CACHE: MutableMapping[Tensor, dict[Matrix, tuple[Tensor, Tensor]]] = WeakTensorKeyDictionary()
-"""Matrices and their eigenvalues, which several metrics need, by the tensor `Moments.scatter` as long as it lives."""
+_CACHE: MutableMapping[Tensor, dict[Matrix, Tensor]] = WeakTensorKeyDictionary()
+"""Eigenvalues, which several metrics need, by the covariance as long as it lives."""
 
 
 def spectrum(features: Tensor, matrix: Matrix = "covariance") -> Tensor:
@@ -48,11 +48,11 @@ def eigenvalues(moments: Moments, matrix: Matrix) -> Tensor:
     """
     if matrix not in ("covariance", "correlation"):
         raise Misconfigured(f"unknown matrix {matrix!r}.{nearest(matrix, ('covariance', 'correlation'))}")
-    square = moments.covariance() if matrix == "covariance" else moments.correlation()
-    cached = _CACHE.setdefault(moments.scatter, {})
-    if matrix not in cached or not torch.equal(cached[matrix][0], square):
-        cached[matrix] = (square, _descending(square))
-    return cached[matrix][1]
+    covariance = moments.covariance()
+    cached = _CACHE.setdefault(covariance, {})
+    if matrix not in cached:
+        cached[matrix] = _descending(covariance if matrix == "covariance" else moments.correlation())
+    return cached[matrix]
 
 
 def _descending(square: Tensor) -> Tensor:

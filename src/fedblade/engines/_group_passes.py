@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedblade.core.clients import Clients
-from fedblade.core.passes import PassData, PassModel
+from fedblade.core.passes import PassBatch, PassData, PassModel
 from fedblade.core.samples import Samples
 from fedblade.core.sums import DataPass
 from fedblade.core.tree import Tree
@@ -93,7 +93,7 @@ def _run_inputs(
     """Every pass over tensors of `_inputs`; `models` has the prediction and the round."""
     models = _pick_clients(replace(models, **inputs["models"]), inputs["clients"])
     values, labels = clients.read(samples, inputs["indices"], inputs["draws"])
-    return clients.run_batch(passes, models, values, labels, inputs["mask"])
+    return clients.run_batch(passes, models, PassBatch(values, labels, inputs["mask"], inputs["anchor_features"]))
 
 
 def _inputs(models: PassModel, data: PassData, batch: ChunkBatch) -> dict[str, Any]:
@@ -107,8 +107,17 @@ def _inputs(models: PassModel, data: PassData, batch: ChunkBatch) -> dict[str, A
         "clients": None if clients == list(range(len(models.counts))) else torch.tensor(clients).to(device),
         "indices": data.all_indices[positions],
         "draws": None if data.all_draws is None else data.all_draws[positions],
+        "anchor_features": _anchor_features(data, batch),
         "mask": None if batch.is_full else (torch.arange(batch.width) < sizes).to(device),
     }
+
+
+def _anchor_features(data: PassData, batch: ChunkBatch) -> Tensor | None:
+    """Known features of the received model at the samples of every slot, [slots, width, dim]."""
+    if data.anchor_features is None:
+        return None
+    positions = torch.from_numpy(batch.positions([0] * len(data.indices)))
+    return data.anchor_features[positions.to(data.anchor_features.device)]
 
 
 def _pick_clients(models: PassModel, clients: Tensor | None) -> PassModel:

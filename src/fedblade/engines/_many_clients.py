@@ -140,6 +140,10 @@ class ManyClients(Clients):
         client = slice(position, position + 1)
         return received.part(client), model.part(client)
 
+    def is_common(self, leaf: Tensor) -> bool:
+        """Whether the client axis repeats one tensor, or has one client."""
+        return is_repeated(leaf) or len(leaf) == 1
+
     def gradients(self, received: Received, work: Work, model: LocalModel) -> Callable[[Batch], StepGradient]:
         """The gradient of a step of every client as a function of the batch, recorded where that can be."""
         steps = Steps(self, received, work, model)

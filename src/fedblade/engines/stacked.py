@@ -20,7 +20,6 @@ from fedblade.core.client_diagnostics import DiagnosticRequest
 from fedblade.core.errors import Unsupported
 from fedblade.core.metric import Metric
 from fedblade.core.outcome import ClientsResult, adapt_clients, collect_clients, train_clients
-from fedblade.core.passes import PASS_BATCH
 from fedblade.core.phase import Phase
 from fedblade.core.plan import ClientTask
 from fedblade.core.problem import Problem
@@ -45,8 +44,6 @@ T = TypeVar("T")
 
 GROUP_SIZE = 32
 """The largest number of clients that are trained side by side, and whose models are in memory at a time."""
-GPU_BATCH = 1024
-"""Samples per batch of a pass with the global model on a GPU: smaller batches would leave it idle."""
 
 
 class StackedEngine:
@@ -66,8 +63,7 @@ class StackedEngine:
             slots=SlotTrainer() if repeats and on_gpu and can_replay(problem) else None,
             recordings=Recordings() if repeats and not on_gpu else None,
         )
-        pass_batch = GPU_BATCH if on_gpu and not problem.network.takes_batch_statistics else PASS_BATCH
-        self._global_model = OneOfMany(problem, pass_batch, many=self._clients)
+        self._global_model = OneOfMany(problem, many=self._clients)
 
     def check_conformance(self, server: ServerState, task: ClientTask, metrics: Sequence[Metric]) -> None:
         """Raise `Unsupported` if the method cannot run side by side. The check uses samples of `task`."""

@@ -13,7 +13,9 @@ def normalise(vectors: Tensor, dim: int = -1) -> Tensor:
     1e12.
     """
     length = torch.linalg.vector_norm(vectors, dim=dim, keepdim=True)
-    scaled = vectors / length.clamp_min(FLOOR)
+    scaled: Tensor = vectors / length.clamp_min(FLOOR)
+    if not torch.is_grad_enabled():
+        return scaled
     return torch.where(length > FLOOR, scaled, scaled.detach())
 
 

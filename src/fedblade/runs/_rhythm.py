@@ -67,7 +67,11 @@ def diagnostics_rhythm(
 
 
 def _passes_of(sums: Sequence[Sum], samples: float, test: int) -> float:
-    """Samples that a client passes for these sums. One pass serves all; an anchored one is made with two models."""
+    """Samples that a client passes for these sums. One pass serves all.
+
+    An anchored one counts as two, although the received model passes its samples once for all clients: faster code must
+    not change in which rounds a configuration measures.
+    """
     measured = [data_pass for declared in sums for data_pass in declared.measured]
     models = (2 if any(data_pass.anchored for data_pass in measured) else 1) if measured else 0
     return models * test + (samples if any(declared.passes for declared in sums) else 0.0)

@@ -1,6 +1,7 @@
 """Rounds the numbers in lists to the digits that are stored."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
+_OF_NUMBERS = {float, type(None)}
 _DIGITS = 6
 """Significant digits of numbers in lists."""
 _EXACT_POWERS = 22
@@ -26,11 +28,14 @@ def rounded(value: Any) -> Any:
 
 
 def _rounded_list(values: Sequence[Any]) -> list[Any]:
-    """A list of floats and None is rounded at once, every other list entry by entry."""
+    """A list of floats and None, or a table of them, is rounded at once, every other list entry by entry."""
     kinds = set(map(type, values))
     if kinds <= {int}:
         return list(values)
-    if not kinds <= {float, type(None)}:
+    if kinds == {list} and set(map(type, flat := list(chain.from_iterable(values)))) <= _OF_NUMBERS:
+        entries = iter(_rounded_list(flat))
+        return [list(islice(entries, len(row))) for row in values]
+    if not kinds <= _OF_NUMBERS:
         return [rounded(entry) for entry in values]
     numbers = _rounded_array(np.array(values, dtype=np.float64))
     plain: list[Any] = numbers.tolist()
