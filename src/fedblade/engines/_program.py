@@ -7,6 +7,7 @@ make one program for every number: each such number is a linear function of the 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -56,10 +57,15 @@ class Call:
     is_list: bool = False
     check: bool | None = None
 
-    @property
-    def read(self) -> set[Register]:
+    @cached_property
+    def read(self) -> frozenset[Register]:
         """The registers that the operation reads."""
-        return set(registers_in((self.args, self.named)))
+        return frozenset(registers_in((self.args, self.named)))
+
+    @cached_property
+    def touched(self) -> frozenset[Register]:
+        """The registers that the operation reads or makes."""
+        return self.read | {result for result in self.results if result is not None}
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class Program:
 
 def _lines(program: Program, names: Mapping[Callable[..., Any], str], space: dict[str, Any]) -> Iterator[str]:
     """The calls as lines of Python; values that Python cannot write down are put into `space`."""
-    last = {register: number for number, call in enumerate(program.calls) for register in _touched(call)}
+    last = {register: number for number, call in enumerate(program.calls) for register in call.touched}
     for number, call in enumerate(program.calls):
         parts = [_text(part, space) for part in call.args]
         parts += [f"{name}={_text(part, space)}" for name, part in call.named]
@@ -115,14 +121,10 @@ def _lines(program: Program, names: Mapping[Callable[..., Any], str], space: dic
             yield f"{made}{',' if call.is_list else ''} = {text}"
         else:
             yield text
-        done = [register for register in _touched(call) if last[register] == number]
+        done = [register for register in call.touched if last[register] == number]
         dead = sorted(register.name for register in done if register not in program.outputs)
         if results := [name for name in dead if name.startswith("r")]:
             yield f"{' = '.join(results)} = None"
-
-
-def _touched(call: Call) -> set[Register]:
-    return call.read | {result for result in call.results if result is not None}
 
 
 def registers_in(value: Any) -> Iterator[Register]:

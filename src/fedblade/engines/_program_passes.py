@@ -55,9 +55,8 @@ def without_repetitions(program: Program) -> Program:
         call = _renamed(original, known)
         writes.update(memory.owner(leaf) for leaf in call.written)
         if memory.is_view(call) or memory.is_fixed(original):
-            state = (
-                () if memory.is_view(call) else tuple((leaf, writes[memory.owner(leaf)]) for leaf in sorted(call.read))
-            )
+            read = frozenset[Register]() if memory.is_view(call) else call.read
+            state = frozenset((leaf, writes[memory.owner(leaf)]) for leaf in read)
             key = (call.function, _exact((call.args, call.named)), state)
             before = first.setdefault(key, call)
             if before is not call and _pairs(before, call):

@@ -200,12 +200,12 @@ class _Kind:
             self.is_refused = True
             return
         clients = len(batch.indices)
-        self.untested[clients] = _Recorded.of(program, of_steps, len(copies))
-        for others, known in self.programs.items() if self.general is None else ():
-            joined = generalised(program, clients, known, others)
-            if joined is not None:
-                self.general = self.untested[clients] = _Recorded.of(joined, of_steps, len(copies))
-                break
+        known = self.programs.items() if self.general is None else ()
+        joined = (generalised(program, clients, other, others) for others, other in known)
+        general = next((every for every in joined if every is not None), None)
+        recorded = _Recorded.of(program if general is None else general, of_steps, len(copies))
+        self.untested[clients] = recorded
+        self.general = self.general if general is None else recorded
         self.programs[clients] = program
 
 
