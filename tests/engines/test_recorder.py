@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedblade.engines._program import Changed, generalised
+from fedblade.engines._program import Changed, generalised, inputs_of
 from fedblade.engines._recorder import Unrecordable, record
 
 
@@ -15,7 +15,7 @@ def numbers(*shape, seed=0):
 def recorded(function, *inputs):
     """The program of a function of tensors as a function; it is recorded on copies."""
     copies = [leaf.clone() for leaf in inputs]
-    code = record(lambda: function(*copies), copies).code(len(inputs))
+    code = record(lambda: function(*copies), copies).code(inputs_of(len(inputs)))
     return lambda *given: code(0, given)
 
 
@@ -122,7 +122,7 @@ def test_programs_of_two_numbers_of_clients_make_one_for_every_number():
     program = generalised(of_clients(folded, 5), 5, of_clients(folded, 3), 3)
     for clients in (2, 4, 7):
         x = numbers(clients, 3)
-        assert torch.equal(program.code(1)(clients, [x])[0], folded(x)[0])
+        assert torch.equal(program.code(inputs_of(1))(clients, [x])[0], folded(x)[0])
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """Recorded steps: the bits of ordinary steps for every method, and steps that cannot be recorded."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 
+from fedblade.core.problem import LocalModel
 from fedblade.core.registry import engines, methods
 from fedblade.core.state import MemoryStore, flatten
 from fedblade.core.terms import Term, TermValue
 from fedblade.engines import _recordings
+from fedblade.engines._recorded_step import Steps
 from fedblade.losses import CrossEntropy
 from fedblade.methods.fedavg import fedavg
 from support.conformance import LR
@@ -177,3 +180,13 @@ def test_a_short_run_records_nothing(monkeypatch):
     _, engine = two_rounds(build("fedavg", images(30, 10), epochs=1), recorded=True)
     assert kinds_of(engine)
     assert not any(kind.programs for kind in kinds_of(engine))
+
+
+@pytest.mark.parametrize(("in_state", "still"), [(False, 2), (True, 0)])
+def test_a_state_that_is_the_model_in_training_is_not_still(in_state, still):
+    weight = torch.ones(2, 3)
+    kept = weight.detach() if in_state else weight.clone()
+    parts = {name: {} for name in ("anchor", "buffers", "fixed", "server")}
+    received = SimpleNamespace(counts=torch.ones(2, 4), client={"draft": {"weight": kept}}, **parts)
+    steps = Steps(None, received, None, LocalModel({"weight": weight}, {}, {}))
+    assert steps.tensors()[1] == still

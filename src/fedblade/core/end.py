@@ -52,11 +52,12 @@ class Ended:
     def passes(self, sums: Sequence[Sum]) -> dict[str, Tree]:
         """Totals of the passes that the sums need over each client's training data; augmented passes run apart."""
         samples, models = self.clients.problem.samples, PassModel.of_clients(self.received, self.model)
-        indices = [task.indices for task in self.tasks]
         totals: dict[str, Tree] = {}
         for augmented in (False, True):
             passes = [data_pass for data_pass in passes_of(sums) if data_pass.augmented == augmented]
             if passes:
+                # Drawn here only: most methods need no pass.
+                indices = [task.indices for task in self.tasks]
                 draws = [task.pass_draws for task in self.tasks] if augmented else None
                 totals |= self.clients.run_passes(passes, models, PassData(samples, indices, draws))
         return totals

@@ -158,7 +158,8 @@ def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate
         return StepGradient(gradient, added.values, added.logs)
     cut = features.detach().requires_grad_()
     added = evaluate([term for term in terms if term not in balanced], cut)
-    at_features, *direct = _grad(added.total, [cut, *leaves.values()], keep=True)
+    at_features, *direct = _grad_or_none(added.total, [cut, *leaves.values()], keep=True)
+    at_features = torch.zeros_like(cut) if at_features is None else at_features
     supervised = _grad(added.supervised, [cut])[0]
     for term in balanced:
         alone = evaluate([replace(term, weight=1.0, balance=None)], cut)
@@ -168,7 +169,7 @@ def differentiate(terms: Sequence[AnyTerm], features: Tensor, evaluate: Evaluate
         _record(added.values, term.name, alone.total.detach())
         _log(added.logs, {**alone.logs, "lambda_eff": strength})
     through = _grad(features, list(leaves.values()), at_features)
-    gradient = {name: a + b for name, a, b in zip(leaves, direct, through, strict=True)}
+    gradient = {name: b if a is None else a + b for name, a, b in zip(leaves, direct, through, strict=True)}
     return StepGradient(gradient, added.values, added.logs)
 
 
@@ -221,14 +222,19 @@ def _record(table: dict[str, Tensor], name: str, value: Tensor) -> None:
     table[key] = value
 
 
-def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None, *, keep: bool = False) -> list[Tensor]:
+def _grad(value: Tensor, leaves: list[Tensor], upstream: Tensor | None = None) -> list[Tensor]:
     """Gradient for each leaf of the sum over clients; a leaf that the value does not reach has gradient zero.
 
     `upstream` is the gradient that arrives at the value. It enters as a factor, which gives the same bits. Handed to
     `torch.autograd.grad`, it would make torch import its symbolic shapes: half a second of every start.
     """
-    value = (value if upstream is None else value * upstream).sum()
-    if not value.requires_grad or not leaves:
-        return [torch.zeros_like(leaf) for leaf in leaves]
-    parts = torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=keep)
+    parts = _grad_or_none(value if upstream is None else value * upstream, leaves)
     return [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, parts, strict=True)]
+
+
+def _grad_or_none(value: Tensor, leaves: list[Tensor], *, keep: bool = False) -> list[Tensor | None]:
+    """Gradient for each leaf of the sum over clients; None for a leaf that the value does not reach."""
+    value = value.sum()
+    if not value.requires_grad or not leaves:
+        return [None for _ in leaves]
+    return list(torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=keep))

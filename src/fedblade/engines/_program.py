@@ -7,21 +7,29 @@ make one program for every number: each such number is a linear function of the 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+Code: TypeAlias = Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]
 
 
 class Changed(Exception):
     """A yes or no that Python read while recording is another one now."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Register:
     """The name of a tensor of a program: an input `i…`, a constant `c…` or a result `r…`."""
 
     name: str
+
+
+def inputs_of(number: int) -> list[Register]:
+    """The registers of the inputs of a recorded function."""
+    return [Register(f"i{position}") for position in range(number)]
 
 
 @dataclass(frozen=True)
@@ -36,21 +44,28 @@ class Linear:
 class Call:
     """One operation: its arguments, and the registers of its results, None where there is none or it is known already.
 
-    `check` is what Python read of the one result, which it must be again.
+    `written` are the arguments that it changes. `memory` has for each result the argument whose memory it is a view of,
+    None where the memory is new. `check` is what Python read of the one result, which it must be again.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     named: tuple[tuple[str, Any], ...]
     results: tuple[Register | None, ...]
-    in_place: bool = False
+    written: tuple[Register, ...] = ()
+    memory: tuple[Register | None, ...] = ()
     is_list: bool = False
     check: bool | None = None
 
-    @property
-    def read(self) -> set[Register]:
+    @cached_property
+    def read(self) -> frozenset[Register]:
         """The registers that the operation reads."""
-        return set(registers_in((self.args, self.named)))
+        return frozenset(registers_in((self.args, self.named)))
+
+    @cached_property
+    def touched(self) -> frozenset[Register]:
+        """The registers that the operation reads or makes."""
+        return self.read | {result for result in self.results if result is not None}
 
 
 @dataclass(frozen=True)
@@ -69,32 +84,32 @@ class Program:
         """The program without calls whose results nobody reads."""
         needed, kept = set(self.outputs), list[Call]()
         for call in reversed(self.calls):
-            if call.in_place or call.check is not None or any(result in needed for result in call.results):
+            if call.written or call.check is not None or any(result in needed for result in call.results):
                 needed |= call.read
                 kept.append(call)
         constants = {register: leaf for register, leaf in self.constants.items() if register in needed}
         return replace(self, calls=tuple(reversed(kept)), constants=constants)
 
-    def code(self, num_inputs: int) -> Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]:
+    def code(self, inputs: Sequence[Register]) -> Code:
         """A function of the number of clients and the inputs. Tensors that are no longer needed are freed at once."""
         space: dict[str, Any] = {register.name: leaf for register, leaf in self.constants.items()}
         space["Changed"] = Changed
         names = {function: f"f{number}" for number, function in enumerate({call.function for call in self.calls})}
         space |= {name: function for function, name in names.items()}
-        inputs = "".join(f"i{number}, " for number in range(num_inputs))
-        lines = [*([f"{inputs}= inputs"] if num_inputs else []), *_lines(self, names, space)]
+        unpacked = "".join(f"{register.name}, " for register in inputs)
+        lines = [*([f"{unpacked}= inputs"] if inputs else []), *_lines(self, names, space)]
         lines.append(f"return ({''.join(f'{register.name}, ' for register in self.outputs)})")
         # Names as default values are local, which is how Python finds them fastest.
         local = "".join(f", {name}={name}" for name in space)
         source = f"def run(n, inputs{local}):\n    " + "\n    ".join(lines)
         exec(compile(source, "<recorded step>", "exec"), space)  # noqa: S102 - the source has names of torch and numbers only
-        run: Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]] = space["run"]
+        run: Code = space["run"]
         return run
 
 
 def _lines(program: Program, names: Mapping[Callable[..., Any], str], space: dict[str, Any]) -> Iterator[str]:
     """The calls as lines of Python; values that Python cannot write down are put into `space`."""
-    last = {register: number for number, call in enumerate(program.calls) for register in _touched(call)}
+    last = {register: number for number, call in enumerate(program.calls) for register in call.touched}
     for number, call in enumerate(program.calls):
         parts = [_text(part, space) for part in call.args]
         parts += [f"{name}={_text(part, space)}" for name, part in call.named]
@@ -106,14 +121,10 @@ def _lines(program: Program, names: Mapping[Callable[..., Any], str], space: dic
             yield f"{made}{',' if call.is_list else ''} = {text}"
         else:
             yield text
-        done = [register for register in _touched(call) if last[register] == number]
+        done = [register for register in call.touched if last[register] == number]
         dead = sorted(register.name for register in done if register not in program.outputs)
         if results := [name for name in dead if name.startswith("r")]:
             yield f"{' = '.join(results)} = None"
-
-
-def _touched(call: Call) -> set[Register]:
-    return call.read | {result for result in call.results if result is not None}
 
 
 def registers_in(value: Any) -> Iterator[Register]:

@@ -28,30 +28,38 @@ class Steps:
         """The step as it is written."""
         return step_gradient(self.clients, self.received, self.work, batch, self.model)
 
-    def tensors(self) -> tuple[list[Tensor], tuple[Any, ...]]:
-        """All tensors, and what a program depends on but the number of clients."""
+    def tensors(self) -> tuple[list[Tensor], int, tuple[Any, ...]]:
+        """All tensors, how many of them no step changes, and what a program depends on but the number of clients.
+
+        The tensors that no step changes are the first.
+        """
         leaves, key = list[Tensor](), list[Any]()
-        _collect(self._of_clients(), leaves, key, 1)
+        _collect(self._received(), leaves, key, 1)
         _collect(self.received.server, leaves, key, 0)
-        return leaves, tuple(key)
+        still = len(leaves)
+        _collect(self._model(), leaves, key, 1)
+        trained = {leaf.untyped_storage().data_ptr() for leaf in leaves[still:]}
+        # A model in a client's state may be the one that trains.
+        if any(leaf.untyped_storage().data_ptr() in trained for leaf in leaves[:still] if leaf.numel()):
+            still = 0
+        return leaves, still, (still, *key)
 
     def of(self, leaves: Iterator[Tensor]) -> "Steps":
         """The same steps of other tensors. Nothing in them can read the round and the learning rate."""
-        clients, server = (_with_leaves(table, leaves) for table in (self._of_clients(), self.received.server))
+        tables = (self._received(), self.received.server, self._model())
+        clients, server, model = (_with_leaves(table, leaves) for table in tables)
         trained = self.work.trained
-        params = {name: leaf.detach().requires_grad_(name in trained) for name, leaf in clients["params"].items()}
-        parts = {name: clients[name] for name in ("counts", "anchor", "buffers", "fixed", "client")}
-        received = replace(self.received, round=HIDDEN_ROUND, lr=HIDDEN_ROUND, server=server, **parts)
-        return replace(self, received=received, model=LocalModel(params, clients["statistics"], clients["momentum"]))
+        params = {name: leaf.detach().requires_grad_(name in trained) for name, leaf in model["params"].items()}
+        received = replace(self.received, round=HIDDEN_ROUND, lr=HIDDEN_ROUND, server=server, **clients)
+        return replace(self, received=received, model=LocalModel(params, model["buffers"], model["momentum"]))
 
-    def _of_clients(self) -> dict[str, Any]:
-        """All tensors with a client axis."""
-        received, model = self.received, self.model
-        return {
-            "counts": received.counts, "anchor": received.anchor, "buffers": received.buffers,
-            "fixed": received.fixed, "client": received.client, "params": model.params,
-            "statistics": model.buffers, "momentum": model.momentum,
-        }  # fmt: skip
+    def _received(self) -> dict[str, Any]:
+        """The tensors with a client axis that clients received."""
+        return {name: getattr(self.received, name) for name in ("counts", "anchor", "buffers", "fixed", "client")}
+
+    def _model(self) -> dict[str, Any]:
+        """The tensors of the models, which steps change."""
+        return {name: getattr(self.model, name) for name in ("params", "buffers", "momentum")}
 
 
 def batch_tensors(batch: Batch) -> tuple[list[Tensor], tuple[Any, ...]]:

@@ -96,22 +96,28 @@ class _Recorder(TorchDispatchMode):
             func = _ATEN.clone.default if func is _ATEN.lift_fresh.default else func
             parts, named = self._template(args), tuple((name, self._template(part)) for name, part in kwargs.items())
             result = func(*args, **kwargs)
-            if any(registers_in((parts, named))) or isinstance(result, Tensor):
-                self._append(func, parts, named, result)
+            if not func._schema.is_mutable and args and _is_same(result, args[0]):
+                self._registers[result] = self.register(args[0])
+            elif any(registers_in((parts, named))) or isinstance(result, Tensor):
+                self._append(func, parts, named, result, [*_tensors(args), *_tensors(tuple(kwargs.values()))])
         except Unrecordable as error:
             self.refused = error
             raise
         return result
 
-    def _append(self, func: Any, parts: tuple[Any, ...], named: tuple[tuple[str, Any], ...], result: Any) -> None:
+    def _append(
+        self, func: Any, parts: tuple[Any, ...], named: tuple[tuple[str, Any], ...], result: Any, given: list[Tensor]
+    ) -> None:
         if func is _ATEN._local_scalar_dense.default:
             if not isinstance(result, bool):
                 raise Unrecordable("Python reads a number")
             self.calls.append(Call(Tensor.item, parts, named, (), check=result))
             return
-        in_place, is_list = func._schema.is_mutable, isinstance(result, tuple | list)
-        results = tuple(self._new(leaf, func) for leaf in (result if is_list else (result,)))
-        self.calls.append(Call(func._op, parts, named, results, in_place, is_list))
+        is_list = isinstance(result, tuple | list)
+        made = result if is_list else (result,)
+        results = tuple(self._new(leaf, func) for leaf in made)
+        memory = tuple(self._viewed(leaf, given) for leaf in made)
+        self.calls.append(Call(func._op, parts, named, results, _written(func, parts, named), memory, is_list))
 
     def _new(self, leaf: Any, func: Any) -> Register | None:
         """The register of a result; None for no result, and for a tensor that has a register."""
@@ -123,11 +129,56 @@ class _Recorder(TorchDispatchMode):
         self._results += 1
         return register
 
+    def _viewed(self, leaf: Any, given: list[Tensor]) -> Register | None:
+        """The argument whose memory a result is a view of."""
+        if not isinstance(leaf, Tensor):
+            return None
+        return next((self.register(arg) for arg in given if _share_memory(arg, leaf)), None)
+
     def _template(self, value: Any) -> Any:
         """Arguments with registers in place of tensors."""
         if isinstance(value, Tensor):
             return self.register(value)
         return tuple(map(self._template, value)) if isinstance(value, tuple | list) else value
+
+
+def _is_same(result: Any, arg: Any) -> bool:
+    """Whether a result is a view that is its argument again."""
+    return (
+        isinstance(result, Tensor)
+        and isinstance(arg, Tensor)
+        and _share_memory(arg, result)
+        and _layout(arg) == _layout(result)
+    )
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    shared: bool = torch._C._is_alias_of(one, other)  # type: ignore[attr-defined]
+    return shared
+
+
+def _layout(leaf: Tensor) -> tuple[Any, ...]:
+    """How a tensor reads its memory."""
+    return leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.is_conj(), leaf.is_neg()
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """The tensors among arguments."""
+    if isinstance(value, tuple | list):
+        return [leaf for part in value for leaf in _tensors(part)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def _written(func: Any, parts: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> tuple[Register, ...]:
+    """The arguments that an operation changes."""
+    writes = {
+        argument.name: number
+        for number, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
+    changed = [parts[number] for number in writes.values() if number < len(parts)]
+    changed += [part for name, part in named if name in writes]
+    return tuple(registers_in(tuple(changed)))
 
 
 def _refuse(func: Any, args: tuple[Any, ...]) -> None:

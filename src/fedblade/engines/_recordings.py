@@ -13,7 +13,8 @@ from torch import Tensor
 from fedblade.core.phase import Phase
 from fedblade.core.plan import Batch
 from fedblade.core.terms import StepGradient
-from fedblade.engines._program import Changed, Program, generalised
+from fedblade.engines._program import Changed, Code, Program, generalised, inputs_of
+from fedblade.engines._program_passes import ahead, without_repetitions
 from fedblade.engines._recorded_step import Steps, batch_of, batch_tensors
 from fedblade.engines._recorder import record
 
@@ -44,50 +45,74 @@ class Recordings:
 
     def gradients(self, steps: Steps) -> Callable[[Batch], StepGradient]:
         """The gradient of each of these steps, by a program if there is one of a step of the same kind."""
-        phase, (leaves, key) = steps.work.phase, steps.tensors()
+        phase, (leaves, still, key) = steps.work.phase, steps.tensors()
         # The phase is kept, so that no other one gets its id.
         _, of_batch = self._kinds.setdefault((id(phase), key), (phase, {}))
+        of_steps = _Leaves(steps, leaves, still)
 
         def gradient(batch: Batch) -> StepGradient:
             own, batch_key = batch_tensors(batch)
             kind = of_batch.get(batch_key) or of_batch.setdefault(batch_key, _Kind(self._room))
-            return kind.gradient(steps, batch, [*leaves, *own])
+            return kind.gradient(of_steps, batch, own)
 
         return gradient
 
 
 @dataclass(frozen=True)
-class _Recorded:
-    """A program that can be run."""
+class _Leaves:
+    """The tensors of some steps, of which the first `still` are never changed, and what programs made before them."""
 
-    code: Callable[[int, Sequence[Tensor]], tuple[Tensor, ...]]
+    steps: Steps
+    leaves: Sequence[Tensor]
+    still: int
+    made: dict["_Recorded", tuple[Tensor, ...]] = field(default_factory=dict)
+
+    def copy(self) -> "_Leaves":
+        """Copies of the tensors."""
+        return _Leaves(self.steps, [_copy(leaf) for leaf in self.leaves], self.still)
+
+
+@dataclass(frozen=True, eq=False)
+class _Recorded:
+    """A program that can be run: what it computes once before the steps, and what in every step."""
+
+    ahead: Code
+    code: Code
     changed: tuple[int, ...]
 
     @staticmethod
-    def of(program: Program, num_inputs: int) -> "_Recorded":
+    def of(program: Program, of_steps: _Leaves, num_inputs: int) -> "_Recorded":
         """The program with inputs to put back, if it checks anything."""
         checks = any(call.check is not None for call in program.calls)
-        return _Recorded(program.code(num_inputs), program.changed if checks else ())
+        inputs = inputs_of(num_inputs)
+        own = inputs[: len(of_steps.leaves)]
+        first, rest = ahead(without_repetitions(program), own, own[: of_steps.still])
+        codes = first.code(own), rest.code([*first.outputs, *inputs])
+        return _Recorded(*codes, program.changed if checks else ())
 
     @torch.no_grad()
-    def run(self, clients: int, leaves: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
+    def run(self, clients: int, of_steps: _Leaves, own: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
         """The outputs; None, with the inputs as they were, if a yes or no is another one than in the recording."""
+        made = of_steps.made.get(self)
+        if made is None:
+            made = of_steps.made[self] = self.ahead(clients, of_steps.leaves)
+        leaves = [*of_steps.leaves, *own]
         before = [leaves[number].clone() for number in self.changed]
         try:
-            return self.code(clients, leaves)
+            return self.code(clients, [*made, *leaves])
         except Changed:
             for number, leaf in zip(self.changed, before, strict=True):
                 leaves[number].copy_(leaf)
             return None
 
-    def gives(self, clients: int, leaves: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    def gives(self, clients: int, of_steps: _Leaves, own: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
         """Whether the outputs, and the inputs afterwards, are the expected ones bit for bit."""
         try:
-            outputs = self.run(clients, leaves)
+            outputs = self.run(clients, of_steps, own)
         except Exception:
             # Such as sizes that do not fit: the program of another number of clients is a guess.
             return False
-        return outputs is not None and _same_bits([*outputs, *leaves], expected)
+        return outputs is not None and _same_bits([*outputs, *of_steps.leaves, *own], expected)
 
 
 @dataclass
@@ -108,19 +133,19 @@ class _Kind:
     untested: dict[int, _Recorded | None] = field(default_factory=dict)
     trusted: dict[int, _Recorded] = field(default_factory=dict)
 
-    def gradient(self, steps: Steps, batch: Batch, leaves: Sequence[Tensor]) -> StepGradient:
+    def gradient(self, of_steps: _Leaves, batch: Batch, own: Sequence[Tensor]) -> StepGradient:
         """The gradient of a step of this kind."""
         clients = len(batch.indices)
         recorded = self.trusted.get(clients)
         if recorded is not None:
-            outputs = recorded.run(clients, leaves)
+            outputs = recorded.run(clients, of_steps, own)
             if outputs is not None:
                 return self._named(outputs)
             self._forget()
         self.steps += 1
         if self.is_refused or self.steps < LEAST_STEPS:
-            return steps.gradient(batch)
-        return self._learn(steps, batch, leaves)
+            return of_steps.steps.gradient(batch)
+        return self._learn(of_steps, batch, own)
 
     def _named(self, outputs: Sequence[Tensor]) -> StepGradient:
         remaining = iter(outputs)
@@ -135,20 +160,20 @@ class _Kind:
         for table in (self.programs, self.untested, self.trusted):
             table.clear()
 
-    def _learn(self, steps: Steps, batch: Batch, leaves: Sequence[Tensor]) -> StepGradient:
+    def _learn(self, of_steps: _Leaves, batch: Batch, own: Sequence[Tensor]) -> StepGradient:
         """An ordinary step, and beside it, on copies, one that is recorded or compared."""
-        clients = len(batch.indices)
+        clients, steps, leaves = len(batch.indices), of_steps.steps, [*of_steps.leaves, *own]
         recorded = self.untested.get(clients, self.general)
         is_large = sum(leaf.nbytes for leaf in leaves) > MOST_BYTES
         if is_large or (recorded is None and not self.room.programs):
             self.is_refused = is_large
             return steps.gradient(batch)
-        copies = [_copy(leaf) for leaf in leaves]
+        copies, own_copies = of_steps.copy(), [_copy(leaf) for leaf in own]
         if recorded is None:
-            self._record(steps, batch, copies)
+            self._record(copies, batch, own_copies)
             return steps.gradient(batch)
         result = steps.gradient(batch)
-        if recorded.gives(clients, copies, [*_outputs(result), *leaves]):
+        if recorded.gives(clients, copies, own_copies, [*_outputs(result), *leaves]):
             self.trusted[clients] = recorded
         elif recorded is self.general:
             # This number of clients gets a program of its own.
@@ -157,12 +182,13 @@ class _Kind:
             self._forget()
         return result
 
-    def _record(self, steps: Steps, batch: Batch, copies: Sequence[Tensor]) -> None:
+    def _record(self, of_steps: _Leaves, batch: Batch, own: Sequence[Tensor]) -> None:
         """Record the step. Where two programs make one for any number of clients, no other is needed."""
+        copies = [*of_steps.leaves, *own]
 
         def work() -> list[Tensor]:
             leaves = iter(copies)
-            result = steps.of(leaves).gradient(batch_of(batch, leaves))
+            result = of_steps.steps.of(leaves).gradient(batch_of(batch, leaves))
             self.names = (tuple(result.gradient), tuple(result.values), tuple(result.logs))
             return [leaf.detach() for leaf in _outputs(result)]
 
@@ -174,12 +200,12 @@ class _Kind:
             self.is_refused = True
             return
         clients = len(batch.indices)
-        self.untested[clients] = _Recorded.of(program, len(copies))
-        for others, known in self.programs.items() if self.general is None else ():
-            joined = generalised(program, clients, known, others)
-            if joined is not None:
-                self.general = self.untested[clients] = _Recorded.of(joined, len(copies))
-                break
+        known = self.programs.items() if self.general is None else ()
+        joined = (generalised(program, clients, other, others) for others, other in known)
+        general = next((every for every in joined if every is not None), None)
+        recorded = _Recorded.of(program if general is None else general, of_steps, len(copies))
+        self.untested[clients] = recorded
+        self.general = self.general if general is None else recorded
         self.programs[clients] = program
 
 
