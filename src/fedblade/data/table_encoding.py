@@ -10,7 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data._cells import ColumnPlace, finite, missing_in, number_as_name
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
-from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums
+from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums, check_same_columns
 
 _CONSTANT = 1e-13
 """A column whose variance is a smaller share of its squared mean is constant, or loses its digits."""
@@ -82,15 +82,27 @@ class TableEncoding:
             parts.append(column.inputs(_as_kind(cells, column, place)).astype(np.float32))
         return np.concatenate(parts, axis=1)
 
-    def unknown(self, table: Table) -> tuple[str, ...]:
-        """Lines for the user about texts of test samples that are no categories."""
+    def unknown(self, table: Table, where: str = "in the test samples alone") -> tuple[str, ...]:
+        """Lines for the user about texts of a table that are no categories; `where` says which texts these are."""
         return tuple(
-            f"column '{column.name}' has {len(values):,} {'text' if len(values) == 1 else 'texts'} in the test samples "
-            f"alone; such a text is no category, and its inputs are 0"
+            f"column '{column.name}' has {len(values):,} {'text' if len(values) == 1 else 'texts'} {where}; such a "
+            f"text is no category, and its inputs are 0"
             for column in self.columns
             if isinstance(column, CategoryColumn)
             and (values := column.unknown(_as_kind(table.columns[column.name], column)))
         )
+
+    def check_columns(self, table: Table) -> None:
+        """Refuse a table with other columns than the tables of the encoding, or with numbers in place of text."""
+        names = (*(column.name for column in self.columns), *self.left_out)
+        check_same_columns(names, tuple(table.columns), "the agreement")
+        for column in self.columns:
+            cells = table.columns[column.name]
+            if isinstance(column, CategoryColumn) and cells.dtype == np.float64 and not missing_in(cells).all():
+                raise Misconfigured(
+                    f"column '{column.name}' holds numbers in this table and text in the agreement; expected one kind. "
+                    f"Correct the cells."
+                )
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists, such as for the file of a model."""

@@ -83,14 +83,14 @@ def _column_from_json(given: Mapping[str, Any]) -> NumberSums | CategorySums:
     return CategorySums(**{**given, "values": None if values is None else tuple(values)})
 
 
-def check_same_columns(expected: tuple[str, ...], given: tuple[str, ...]) -> None:
-    """Refuse tables with different columns; the order of the columns does not matter."""
+def check_same_columns(expected: tuple[str, ...], given: tuple[str, ...], other: str = "the one before") -> None:
+    """Refuse a table with other columns than expected; their order does not matter. `other` has the expected ones."""
     lacking, surplus = sorted({*expected} - {*given}), sorted({*given} - {*expected})
     if lacking or surplus:
         name, which = (lacking[0], "no column") if lacking else (surplus[0], "a column")
         raise Misconfigured(
-            f"the table has {which} '{name}', and the one before has {'one' if lacking else 'none'}; expected the same "
-            f"columns in all tables. Add the column where it is missing, or remove it from the other tables."
+            f"the table has {which} '{name}', and {other} has {'one' if lacking else 'none'}; expected the same columns "
+            f"in all tables. Add the column where it is missing, or remove it from the other tables."
         )
 
 

@@ -9,7 +9,6 @@ import tomli_w
 from fedblade.config.overrides import apply_overrides
 from fedblade.config.run_config import RunConfig
 from fedblade.config.schema import NAMED
-from fedblade.config.validation import plain
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_atomic
 from fedblade.flower._server import check_deployable
@@ -116,7 +115,7 @@ def make_app(folder: Path, source: str | None, overrides: Mapping[str, Any]) -> 
     }
     files: dict[str, str | bytes] = {
         "pyproject.toml": _PYPROJECT.format(**facts),
-        CONFIG: tomli_w.dumps(tables | {TABLE: plain(deployment)}),
+        CONFIG: tomli_w.dumps(tables | {TABLE: deployment.table()}),
         "server_app.py": _SERVER,
         "client_app.py": _CLIENT,
         "README.md": _README.format(**facts),
