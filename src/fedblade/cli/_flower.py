@@ -10,6 +10,7 @@ import typer
 from fedblade.cli import _options as opt
 from fedblade.cli._flower_admissions import admit, revoke
 from fedblade.cli._flower_machines import digest, join, node, serve
+from fedblade.cli._flower_tables import agree, sums
 from fedblade.cli._stop import resumable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ flower = typer.Typer(
     help="Deploy a run with Flower, or try it in a local federation on this machine.",
     no_args_is_help=True,
 )
-for command in (serve, join, node, digest, admit, revoke):
+for command in (sums, agree, serve, join, node, digest, admit, revoke):
     flower.command()(command)
 App = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the app, made by `fedblade flower init`.")]
 

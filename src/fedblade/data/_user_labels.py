@@ -77,8 +77,7 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
         notes += _note_on_test_labels(np.setdiff1d(test, train))
     if classes.values is None:
         return Numbering(train, test, classes.count, notes=notes)
-    numbers = (np.searchsorted(values, part).astype(np.int64) for part in (train, test))
-    return Numbering(*numbers, classes.count, classes.values, notes)
+    return Numbering(_places(values, train), _places(values, test), classes.count, classes.values, notes)
 
 
 def classes_of(values: Array, samples: int) -> Classes:
@@ -137,8 +136,12 @@ def number_by_values(values: tuple[int, ...] | tuple[str, ...], given: Array, gi
             f"labels are {_values_as_text(unknown)} in some samples; expected {_values_as_text(known)}. Correct the "
             f"labels, or leave these samples out."
         )
-    numbers = (np.searchsorted(known, part).astype(np.int64) for part in (train, test))
-    return Numbering(*numbers, len(known), values)
+    return Numbering(_places(known, train), _places(known, test), len(known), values)
+
+
+def _places(values: Array, labels: Array) -> Labels:
+    """The number of each label: its place among the ascending values."""
+    return np.searchsorted(values, labels).astype(np.int64)
 
 
 def of_one_kind(given: Array, given_test: Array) -> tuple[Array, Array]:

@@ -127,7 +127,7 @@ def _encode_as_agreed(samples: OwnSamples, encoding: TableEncoding) -> OwnSample
     for part in (samples.x, samples.x_test):
         if isinstance(part, Table):
             encoding.check_columns(part)
-    unknown = ()
+    unknown: tuple[str, ...] = ()
     if isinstance(samples.x, Table):
         unknown = encoding.unknown(samples.x, "in the training samples that the agreement does not have")
     return _encode(replace(samples, notes=(*samples.notes, *unknown)), encoding)

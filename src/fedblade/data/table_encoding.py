@@ -10,7 +10,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.data._cells import ColumnPlace, finite, missing_in, number_as_name
 from fedblade.data._source import Array
 from fedblade.data._table import QuotesData, Table
-from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums, check_same_columns
+from fedblade.data.table_sums import CategorySums, NumberSums, TableSums, check_few, check_same_columns
 
 _CONSTANT = 1e-13
 """A column whose variance is a smaller share of its squared mean is constant, or loses its digits."""
@@ -172,9 +172,5 @@ def _category(name: str, sums: CategorySums) -> CategoryColumn | str:
     """The encoding of a column of text, or why it is left out."""
     if sums.all_different if sums.values is None else 1 < len(sums.values) == sums.count:
         return "has another text in every row, so it is an identifier,"
-    if sums.values is None:
-        raise Misconfigured(
-            f"column '{name}' has more than {MOST_CATEGORIES} different texts; expected few, because every text "
-            f"becomes an input. Group rare ones, or leave the column out: dataset.drop={name}."
-        )
-    return "is the same in every training row" if len(sums.values) == 1 else CategoryColumn(name, sums.values)
+    values = check_few(name, sums)
+    return "is the same in every training row" if len(values) == 1 else CategoryColumn(name, values)

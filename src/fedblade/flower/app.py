@@ -61,7 +61,7 @@ class Deployment(Section):
 def read_app(folder: Path) -> tuple[RunConfig, Deployment]:
     """The checked configuration of the app in a folder."""
     app = find_app(folder)
-    return check_tables(app, parse_config(app, config_text(app)))
+    return check_config(app, parse_config(app, config_text(app)))
 
 
 def config_text(app: AppFolder) -> str:
@@ -81,7 +81,7 @@ def parse_config(app: AppFolder, text: str) -> dict[str, Any]:
         raise Misconfigured(f"'{app.path / CONFIG}' is not valid TOML: {error}. Correct the file.") from error
 
 
-def check_tables(app: AppFolder, tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
+def check_config(app: AppFolder, tables: dict[str, Any]) -> tuple[RunConfig, Deployment]:
     """The checked configuration of the app; tables that name the app's own parts import them from its folder."""
     with _importable(app.path):
         return split_tables(tables)
@@ -128,7 +128,7 @@ def _check_agreement(deployment: Deployment, config: RunConfig) -> None:
     if deployment.data != "nodes":
         raise Misconfigured(
             f"{TABLE}.{KEY} is for nodes with data of their own, and {TABLE}.data is '{deployment.data}'. Set "
-            f"{TABLE}.data = \"nodes\", or remove the table [{TABLE}.{KEY}]."
+            f'{TABLE}.data = "nodes", or remove the table [{TABLE}.{KEY}].'
         )
     if agreement.classes is not None and len(agreement.classes) != deployment.num_classes:
         raise Misconfigured(
