@@ -47,22 +47,25 @@ def with_agreement(text: str, path: object, keys: Mapping[str, Any], agreement: 
 
 
 def _with_key(text: str, key: str, line: str) -> str:
-    """The text with a line of the section `flower` replaced, or added below its header."""
-    dotted = re.compile(rf"^[ \t]*{TABLE}[ \t]*\.[ \t]*{key}[ \t]*=[^#\n]*", re.MULTILINE)
-    if dotted.search(text):
-        return dotted.sub(lambda _: f"{TABLE}.{line} ".rstrip(), text, count=1)
+    """The text with the value of a key of `flower` replaced, or with a line for the key below the section's header."""
+    value = line.partition("=")[2].strip()
+    dotted = rf"{TABLE}[ \t]*\.[ \t]*{key}"
+    if (new := _with_value(text, dotted, value)) is not None:
+        return new
     header = _HEADER.search(text)
     if header is None:
         return text
     following = _ANY_HEADER.search(text, header.end())
     end = len(text) if following is None else following.start()
     section = text[header.end() : end]
-    present = re.compile(rf"^[ \t]*{key}[ \t]*=[^#\n]*(?P<comment>#.*)?$", re.MULTILINE)
-    if present.search(section):
-        section = present.sub(lambda found: f"{line} {found['comment'] or ''}".rstrip(), section, count=1)
-    else:
-        section = f"\n{line}{section}"
-    return text[: header.end()] + section + text[end:]
+    return text[: header.end()] + (_with_value(section, key, value) or f"\n{line}{section}") + text[end:]
+
+
+def _with_value(text: str, key: str, value: str) -> str | None:
+    """The text with another value in the line of a key; None if there is no such line."""
+    line = re.compile(rf"^(?P<before>[ \t]*{key}[ \t]*=[ \t]*)[^#\n]*?(?P<after>[ \t]*(?:#.*)?)$", re.MULTILINE)
+    new, count = line.subn(lambda found: f"{found['before']}{value}{found['after']}", text, count=1)
+    return new if count else None
 
 
 def _as_text(keys: Mapping[str, Any]) -> str:
