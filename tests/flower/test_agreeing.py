@@ -12,6 +12,7 @@ from fedblade.flower.agreement import Agreement
 from fedblade.flower.app import read_app, split_tables
 from fedblade.flower.app_folder import find_app
 from fedblade.flower.new_app import make_app
+from fedblade.flower.node_folder import NodeFolder
 from fedblade.flower.sums_file import sums_of, write_sums_file
 from support.table_wards import FILL, HEADER, OUTCOMES, rows_of, write_csv
 
@@ -233,3 +234,17 @@ def test_an_agreement_is_read_as_it_was_written(app, told):
     found = agree(app, [told(0), told(1)]).agreement
     assert Agreement.of(found.table()) == found
     assert hash(found) == hash(Agreement.of(found.table()))
+
+
+def test_a_node_has_the_agreement_of_the_app_that_it_has_pinned(app, told, tmp_path):
+    pytest.importorskip("flwr")
+    from fedblade.flower._flwr_internals.apps import app_bytes
+    from fedblade.flower._own_parts import Approval
+
+    folder = NodeFolder(tmp_path / "node")
+    assert Approval(app_bytes(app.path), folder, []).agreement is None
+    first = app_bytes(app.path)
+    found = agree(app, [told(0), told(1)]).agreement
+    pinned = app_bytes(app.path)
+    assert pinned != first
+    assert Approval(pinned, folder, []).agreement == found

@@ -53,13 +53,14 @@ def sums(
         raise Misconfigured(f"--missing {missing} is neither 'refuse' nor 'fill'.")
     settings = ReadSettings.of(label, "fill" if missing == "fill" else "refuse", drop, categories)
     told = sums_of(str(file), client, seed, settings)
+    if out is not None:
+        write_sums_file(out, told)
     typer.echo(_what_leaves(told))
     if out is None:
         typer.echo("Nothing was written or sent. --out FILE.json writes this into a file for the coordinator.")
-        return
-    write_sums_file(out, told)
-    typer.echo("Nothing was sent. The file is text: read it, then give it to the coordinator.")
-    typer.echo(str(out))
+    else:
+        typer.echo("Nothing was sent. The file is text: read it, then give it to the coordinator.")
+        typer.echo(str(out))
 
 
 def agree(
