@@ -133,7 +133,7 @@ def number_by_values(values: tuple[int, ...] | tuple[str, ...], given: Array, gi
     unknown = np.setdiff1d(np.concatenate([train, test]), known)
     if len(unknown):
         raise QuotesData(
-            f"labels are {_values_as_text(unknown)} in some samples; expected {_values_as_text(known)}. Correct the "
+            f"some samples have the label {_values_as_text(unknown)}; expected {_values_as_text(known)}. Correct the "
             f"labels, or leave these samples out."
         )
     return Numbering(_places(known, train), _places(known, test), len(known), values)

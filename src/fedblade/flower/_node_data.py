@@ -28,6 +28,7 @@ _NO_AGREEMENT = (
     "and a node does not know those of all nodes. Let every hospital give `fedblade flower sums` of its file, and the "
     "coordinator `fedblade flower agree` with these sums; then pin the app anew"
 )
+_AGREED = " These options of `fedblade flower sums` were agreed on; other ones need a new agreement."
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def own_dataset(
     run = _RunData(num_classes, agreement)
     if is_client_data(source):
         with _hiding_data(source):
-            return dataset_of(_read(source, run), run.number, key, run.encoding)
+            return dataset_of(_read(source, run, DATA), run.number, key, run.encoding)
     with _hiding_error_texts(source):
         return _as_dataset(_call(source), run, key)
 
@@ -77,8 +78,8 @@ def server_test_set(source: str, num_classes: int, agreement: Agreement | None) 
     """The server's test set, as both parts of a data set; a file without a test part is one as a whole."""
     if is_client_data(source):
         run = _RunData(num_classes, agreement)
-        with _hiding_data(source):
-            samples = _read(source, run)
+        with as_options(_AGREED):
+            samples = _read(source, run, "flower.test")
             if samples.x_test is None:
                 first = np.arange(min(1, len(samples.y)))
                 samples = replace(samples, x=samples.x[first], y=samples.y[first], x_test=samples.x, y_test=samples.y)
@@ -88,16 +89,16 @@ def server_test_set(source: str, num_classes: int, agreement: Agreement | None) 
     return replace(dataset, train=dataset.test, reader=None)
 
 
-def _read(source: str, run: _RunData) -> OwnSamples:
-    """The samples of a file or folder, of the kind that the nodes have agreed on."""
+def _read(source: str, run: _RunData, key: str) -> OwnSamples:
+    """The samples of a file or folder that a key of a configuration names, of the kind that the nodes agreed on."""
     agreement = run.agreement
     samples = read_parts(parts_of(source), None if agreement is None else agreement.settings)
     if run.encoding is None and not isinstance(samples.x, np.ndarray):
         raise Misconfigured(
-            f"{DATA} = '{source}' holds a table: it is encoded by means, deviations and categories, {_NO_AGREEMENT}."
+            f"{key} = '{source}' holds a table: it is encoded by means, deviations and categories, {_NO_AGREEMENT}."
         )
     if run.encoding is not None and isinstance(samples.x, np.ndarray):
-        raise Misconfigured(f"{DATA} = '{source}' holds arrays, and the nodes have agreed on a table. Give a table.")
+        raise Misconfigured(f"{key} = '{source}' holds arrays, and the nodes have agreed on a table. Give a table.")
     return samples
 
 
@@ -105,7 +106,7 @@ def _read(source: str, run: _RunData) -> OwnSamples:
 def _hiding_data(source: str) -> Iterator[None]:
     """Keep an error that repeats values of a file on the node."""
     try:
-        with as_options(" These options of `fedblade flower sums` were agreed on; other ones need a new agreement."):
+        with as_options(_AGREED):
             yield
     except QuotesData as error:
         raise Misconfigured(f"{DATA} = '{source}' cannot be used as it is. The node's log says why.") from error

@@ -93,9 +93,10 @@ and on the coordinator's machine, with the public key that the node has made:
 
 If nodes have their own data, set `data = "nodes"` (`flower.data`) and `num_classes`, the number of classes of all nodes
 together, under `[flower]` in `fedblade.toml`, and give `join` the option `--data`; `fedblade flower up` is only for
-`data = "shares"`. If the data are tables, or labels are names, every node's owner first gives the sums of its table
-(`fedblade flower sums FILE --client 0 --out FILE.json`), and `fedblade flower agree . FILE.json…` writes the agreement of
-all into `fedblade.toml`, before the digest is pinned. A node runs only the app whose digest it has pinned. Files in `{parts}` do not travel: a node needs
+`data = "shares"`. If the data are tables, or labels are names, every node's owner first gives sums of its file
+(`fedblade flower sums FILE --client 0 --seed N --out FILE.json`), and `fedblade flower agree . FILE.json…` writes the
+agreement of all into `fedblade.toml`, before the digest is pinned. A node runs only the app whose digest it has pinned.
+Files in `{parts}` do not travel: a node needs
 its own copies in its folder `{parts}`, and their digests in the list `allow` of `node.toml`.
 """
 

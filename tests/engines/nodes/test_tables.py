@@ -116,6 +116,16 @@ def test_the_server_s_test_set_may_be_a_table(wards, tmp_path):
     assert all(request.kind in ("hello", "train") for request in run.transport.asked)
 
 
+def test_mistakes_in_the_server_s_own_file_are_told_in_full(wards, tmp_path):
+    agreement, count = agreed(tmp_path, wards)
+    test = write_csv(tmp_path / "test.csv", [(*row[:-1], "lost") for row in rows_of(2)])
+    with pytest.raises(Misconfigured, match="some samples have the label lost; expected dead, ill, well"):
+        apart(tmp_path, wards, agreement, count, test=str(test)).setup()
+    np.savez(tmp_path / "test.npz", x=np.zeros((6, 5)), y=np.array(["ill", "well"] * 3))
+    with pytest.raises(Misconfigured, match=r"flower.test = '.*' holds arrays, and the nodes have agreed on a table"):
+        apart(tmp_path, wards, agreement, count, test=str(tmp_path / "test.npz")).setup()
+
+
 def test_a_client_without_sums_may_take_part(wards, tmp_path, caplog):
     agreement, count = agreed(tmp_path, wards[:2])
     rows = [(*row[:2], "Kyiv" if row[2] == "Oslo" else row[2], *row[3:]) for row in rows_of(2)]
@@ -164,7 +174,7 @@ def test_the_node_s_own_log_has_the_words(wards, tmp_path, caplog):
     write_csv(wards[1], [(*row[:-1], "gone") for row in rows_of(1)])
     with pytest.raises(RunFailed) as failed:
         apart(tmp_path, wards, agreement, count).setup()
-    assert "labels are gone in some samples; expected dead, ill, well" in caplog.text
+    assert "some samples have the label gone; expected dead, ill, well" in caplog.text
     assert "gone" not in str(failed.value)
 
 
