@@ -54,6 +54,7 @@ def test_a_file_is_not_overwritten(ward, tmp_path):
         (lambda rows: rows, ReadSettings("outcome"), "row 5 has no value .*--drop town.*--missing fill"),
         (lambda rows: [(f"{i % 150}", *row[1:]) for i, row in enumerate(rows * 10)], FILL, ""),
         (lambda rows: [(f"p{i % 150}", *row[1:]) for i, row in enumerate(rows * 10)], FILL, "'id' has more than 100"),
+        (lambda rows: [(f"p{max(i, 2)}", *row[1:]) for i, row in enumerate(rows)], FILL, "nearly all different"),
         (lambda rows: [(*row[:-1], f"Person {i}") for i, row in enumerate(rows)], FILL, "30 samples have 30 diff"),
         (lambda rows: [(*row[:-1], str(100 + i)) for i, row in enumerate(rows)], FILL, "30 different labels up to 129"),
         (lambda rows: [("a\x1bb", *row[1:]) for row in rows[:20]] + rows[20:], FILL, "texts of 1 to 1000 printable"),

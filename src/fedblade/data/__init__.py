@@ -10,7 +10,7 @@ from fedblade.data._spec import VARIABLE, cache_root
 from fedblade.data._status import find_spec, status
 from fedblade.data._user import as_dataset
 from fedblade.data._user_arrays import IN_NPZ, NAMES
-from fedblade.data._user_labels import Numbering, as_labels, number_by_values
+from fedblade.data._user_labels import Numbering, as_labels
 
 __all__ = [
     "INPUT_ENDINGS",
@@ -33,7 +33,6 @@ __all__ = [
     "find_spec",
     "given_files",
     "load",
-    "number_by_values",
     "read_given",
     "status",
     "to_samples",

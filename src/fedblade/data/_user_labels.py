@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._source import Array
-from fedblade.data._table import QuotesData
 
 Labels = npt.NDArray[np.int64]
 _MANY = 50
@@ -77,7 +76,7 @@ def number_labels(given: Array, given_test: Array) -> Numbering:
         notes += _note_on_test_labels(np.setdiff1d(test, train))
     if classes.values is None:
         return Numbering(train, test, classes.count, notes=notes)
-    return Numbering(_places(values, train), _places(values, test), classes.count, classes.values, notes)
+    return Numbering(places_of(values, train), places_of(values, test), classes.count, classes.values, notes)
 
 
 def classes_of(values: Array, samples: int) -> Classes:
@@ -93,7 +92,7 @@ def classes_of(values: Array, samples: int) -> Classes:
             f"samples without a label out, or renumber the labels from 0."
         )
     check_are_classes(values, samples)
-    numbered = f"labels: {_values_as_text(values)} are numbered 0 to {len(values) - 1} in"
+    numbered = f"labels: {values_as_text(values)} are numbered 0 to {len(values) - 1} in"
     if values.dtype.kind == "U":
         note = f"{numbered} sorted order for training; predict gives the names"
         return Classes(len(values), tuple(map(str, values)), (note,))
@@ -122,24 +121,7 @@ def check_are_classes(values: Array, samples: int) -> None:
         )
 
 
-def number_by_values(values: tuple[int, ...] | tuple[str, ...], given: Array, given_test: Array) -> Numbering:
-    """Labels that are among the labels of all classes, ascending; some classes may have no samples here."""
-    train, test = of_one_kind(given, given_test)
-    known = np.array(values)
-    if known.dtype.kind == "U" and train.dtype.kind != "U":
-        raise Misconfigured(f"labels are numbers; expected the names {_values_as_text(known)}. Write the names.")
-    if known.dtype.kind != "U" and train.dtype.kind == "U":
-        raise Misconfigured(f"labels are names; expected the numbers {_values_as_text(known)}. Write the numbers.")
-    unknown = np.setdiff1d(np.concatenate([train, test]), known)
-    if len(unknown):
-        raise QuotesData(
-            f"some samples have the label {_values_as_text(unknown)}; expected {_values_as_text(known)}. Correct the "
-            f"labels, or leave these samples out."
-        )
-    return Numbering(_places(known, train), _places(known, test), len(known), values)
-
-
-def _places(values: Array, labels: Array) -> Labels:
+def places_of(values: Array, labels: Array) -> Labels:
     """The number of each label: its place among the ascending values."""
     return np.searchsorted(values, labels).astype(np.int64)
 
@@ -173,19 +155,19 @@ def number_by_names(names: tuple[str, ...], given: Array, given_test: Array) -> 
 
 
 def _note_on_test_labels(values: Array) -> tuple[str, ...]:
-    return (f"labels: {_values_as_text(values)} occur only in the test samples",) if len(values) else ()
+    return (f"labels: {values_as_text(values)} occur only in the test samples",) if len(values) else ()
 
 
 def _note_on_gaps(highest: int, missing: Labels) -> tuple[str, ...]:
     if len(missing) == 0:
         return ()
     return (
-        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {_values_as_text(missing)} have no "
+        f"labels: 0 to {highest} are taken as {highest + 1} classes, of which {values_as_text(missing)} have no "
         f"samples; renumber the labels if these are no classes",
     )
 
 
-def _values_as_text(values: Array) -> str:
+def values_as_text(values: Array) -> str:
     """The values, or the first and the last of many."""
     shown: Sequence[object] = values.tolist()
     if len(shown) > _SHOWN:

@@ -1,7 +1,7 @@
 """What a client tells before a run, so that the tables and the labels of clients on different machines are read alike.
 
-A column of text whose values all differ gives no values: they may be names of people. `client_sums` is as strict with
-labels.
+Names of people do not leave: a column whose texts all differ gives none of them, and one whose texts nearly all differ
+is refused. So are labels of which nearly every row has its own.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,22 @@ import numpy as np
 
 from fedblade.core.errors import Misconfigured
 from fedblade.data._own_samples import OwnSamples
-from fedblade.data._table import Table
-from fedblade.data._user_labels import Classes, check_are_classes, classes_of, of_one_kind
+from fedblade.data._source import Array
+from fedblade.data._table import QuotesData, Table
+from fedblade.data._user_labels import (
+    Classes,
+    Numbering,
+    check_are_classes,
+    classes_of,
+    of_one_kind,
+    places_of,
+    values_as_text,
+)
 from fedblade.data.own_files import hold_out_test
 from fedblade.data.table_sums import CategorySums, TableSums, check_few, table_sums
 
+_FEW = 10
+"""So few different texts may be told, however often they occur."""
 Labels = tuple[int, ...] | tuple[str, ...]
 
 
@@ -55,21 +66,46 @@ def client_sums(samples: OwnSamples, key: tuple[int, int]) -> ClientSums:
 
 
 def _without_names(sums: TableSums) -> TableSums:
-    """The sums without the values of columns of text whose values all differ; refuses too many values otherwise."""
-    for name, column in sums.columns.items():
-        if isinstance(column, CategorySums) and not column.all_different:
-            check_few(name, column)
+    """The sums without the texts of columns whose texts all differ; refuses columns whose texts nearly all differ."""
     return TableSums(
         {
-            name: replace(column, values=None)
-            if isinstance(column, CategorySums) and column.all_different and column.count
-            else column
+            name: _without_texts(name, column) if isinstance(column, CategorySums) else column
             for name, column in sums.columns.items()
         }
     )
+
+
+def _without_texts(name: str, sums: CategorySums) -> CategorySums:
+    if sums.all_different:
+        return replace(sums, values=None) if sums.count else sums
+    different = len(check_few(name, sums))
+    if different > max(_FEW, sums.count // 2):
+        raise Misconfigured(
+            f"column '{name}' has {different} different texts in {sums.count} rows; expected most of them several "
+            f"times, because texts that are nearly all different may be names of people, which do not leave. Leave the "
+            f"column out: dataset.drop={name}."
+        )
+    return sums
 
 
 def classes_of_clients(clients: Sequence[ClientSums]) -> Classes:
     """The classes of all clients together, numbered as in a run of one machine that has their samples."""
     values = np.unique(np.concatenate([np.array(client.labels) for client in clients]))
     return classes_of(values, sum(client.rows + client.test_rows for client in clients))
+
+
+def number_by_values(values: Labels, given: Array, given_test: Array) -> Numbering:
+    """Labels that are among the labels of all classes, ascending; some classes may have no samples here."""
+    train, test = of_one_kind(given, given_test)
+    known = np.array(values)
+    if known.dtype.kind == "U" and train.dtype.kind != "U":
+        raise Misconfigured(f"labels are numbers; expected the names {values_as_text(known)}. Write the names.")
+    if known.dtype.kind != "U" and train.dtype.kind == "U":
+        raise Misconfigured(f"labels are names; expected the numbers {values_as_text(known)}. Write the numbers.")
+    unknown = np.setdiff1d(np.concatenate([train, test]), known)
+    if len(unknown):
+        raise QuotesData(
+            f"some samples have the label {values_as_text(unknown)}; expected {values_as_text(known)}. Correct the "
+            f"labels, or leave these samples out."
+        )
+    return Numbering(places_of(known, train), places_of(known, test), len(known), values)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedblade.core.errors import FedbladeError, Misconfigured
-from fedblade.data import Array, Dataset, Numbering, as_dataset, as_labels, number_by_values
+from fedblade.data import Array, Dataset, Numbering, as_dataset, as_labels
 from fedblade.data.client_parts import is_client_data, parts_of, read_parts
+from fedblade.data.client_sums import number_by_values
 from fedblade.data.own_files import ENDINGS, OwnSamples, QuotesData, dataset_of
 from fedblade.data.table_encoding import TableEncoding
 from fedblade.flower._sums_options import as_options
