@@ -99,6 +99,7 @@ def test_from_tables_to_an_app(cli, tmp_path):
         (("agree", "nowhere", "a.json"), "'nowhere' holds no Flower app"),
         (("agree", "app", "gone.json"), "'gone.json' does not exist. Give the files that"),
         (("agree", "app", "north.csv"), "no valid JSON"),
+        (("agree", "app", "gone.json", "gone.json"), "'gone.json' is given twice"),
         (("agree", "app"), "FILE.json"),
     ],
 )

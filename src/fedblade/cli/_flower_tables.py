@@ -1,5 +1,6 @@
 """`fedblade flower sums` and `agree`: how hospitals with tables agree on their encoding before a run."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,7 +72,7 @@ def agree(
 ) -> None:
     """Make an agreement of the sums of all hospitals, and write it into the app: how every node encodes its table.
 
-    It is the table [flower.agreement] of fedblade.toml, with mean and deviation of every column of numbers, the
+    It is the table flower.agreement of fedblade.toml, with mean and deviation of every column of numbers, the
     categories of every column of text, and the names of the classes. Nodes take it from the app that they have pinned.
 
     Example: fedblade flower agree app north.json south.json west.json
@@ -89,7 +90,7 @@ def agree(
         return
     typer.echo(
         f"written into {folder / CONFIG}, so the app has another digest. Every hospital reads the file and pins the "
-        f"new digest: fedblade flower digest {app.quoted}"
+        f"new digest: fedblade flower digest {shlex.quote(str(folder))}"
     )
 
 

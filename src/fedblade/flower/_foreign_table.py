@@ -9,7 +9,7 @@ from fedblade.core.errors import Misconfigured
 from fedblade.core.untrusted_text import short_repr
 
 LARGEST_COUNT = 2**40
-_LONGEST_TEXT = 1000
+LONGEST_TEXT = 1000
 _REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that show the text around them in another order."""
 _LARGEST_LABEL = 2**63 - 1
@@ -37,7 +37,7 @@ class ForeignTable:
     def raw(self, key: str) -> Any:
         """A field as it is; it must be there."""
         if key not in self._given:
-            raise self.refusal(f"has no '{key}'", "it")
+            raise Misconfigured(f"{self.where} has no '{key}'. {self.advice}")
         return self._given[key]
 
     def wrong(self, key: str, expected: str) -> Misconfigured:
@@ -69,7 +69,7 @@ class ForeignTable:
         """A text without characters that act on a terminal."""
         value = self.raw(key)
         if not is_plain_text(value):
-            raise self.wrong(key, f"a text of 1 to {_LONGEST_TEXT} printable characters")
+            raise self.wrong(key, f"a text of 1 to {LONGEST_TEXT} printable characters")
         return str(value)
 
     def texts(self, key: str, most: int) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class ForeignTable:
         values = self._list(key, most)
         wrong = next((value for value in values if not is_plain_text(value)), None)
         if wrong is not None or len(set(map(str, values))) < len(values):
-            raise self.wrong(key, f"different texts of 1 to {_LONGEST_TEXT} printable characters")
+            raise self.wrong(key, f"different texts of 1 to {LONGEST_TEXT} printable characters")
         return tuple(values)
 
     def ascending_texts(self, key: str, most: int) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class ForeignTable:
 
 def is_plain_text(value: object) -> bool:
     """Whether a value is a text of a bearable length, without characters that act on a terminal or hide others."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_TEXT:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
         return False
     return not any(
         letter in _REORDERING or (unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\t\n\r")

@@ -61,6 +61,9 @@ def agree(app: AppFolder, paths: Sequence[Path]) -> Agreed:
 def _files(paths: Sequence[Path], config: RunConfig) -> dict[Path, SumsFile]:
     """The files by path in the order of the clients' numbers, each of which fits the app."""
     num_clients, seed = config.federation.num_clients, config.split_seed
+    twice = next((path for i, path in enumerate(paths) if path in paths[:i]), None)
+    if twice is not None:
+        raise Misconfigured(f"'{twice}' is given twice; expected one file for each client. Name it once.")
     files = dict(sorted(((path, read_sums_file(path)) for path in paths), key=lambda item: item[1].client))
     owners: dict[int, Path] = {}
     for path, file in files.items():

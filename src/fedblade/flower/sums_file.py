@@ -12,11 +12,12 @@ from typing import Any
 
 from fedblade.core.errors import Misconfigured
 from fedblade.core.files import write_once
+from fedblade.core.untrusted_text import short_repr
 from fedblade.data.client_parts import parts_of, read_parts
 from fedblade.data.client_sums import ClientSums, client_sums
 from fedblade.data.own_files import ReadSettings
 from fedblade.data.table_sums import MOST_CATEGORIES, CategorySums, NumberSums, TableSums
-from fedblade.flower._foreign_table import LARGEST_COUNT, ForeignTable
+from fedblade.flower._foreign_table import LARGEST_COUNT, LONGEST_TEXT, ForeignTable, is_plain_text
 from fedblade.flower._sums_options import as_options
 from fedblade.flower.agreement import MOST_CLASSES, MOST_COLUMNS, read_settings, settings_table
 
@@ -140,8 +141,11 @@ def _columns(table: ForeignTable, rows: int) -> dict[str, NumberSums | CategoryS
     given = table.raw("columns")
     if not isinstance(given, Mapping) or not 0 < len(given) <= MOST_COLUMNS:
         raise table.wrong("columns", f"1 to {MOST_COLUMNS:,} columns by name")
-    names = ForeignTable({"names": list(given)}, f"{table.where}, columns,", _ADVICE, ("names",))
-    return {name: _column(table, name, given[name], rows) for name in names.texts("names", MOST_COLUMNS)}
+    for name in given:
+        if not is_plain_text(name):
+            expected = f"names of 1 to {LONGEST_TEXT} printable characters. Rename the column"
+            raise table.refusal(f"has a column {short_repr(name)}", expected)
+    return {name: _column(table, name, column, rows) for name, column in given.items()}
 
 
 def _column(table: ForeignTable, name: str, given: object, rows: int) -> NumberSums | CategorySums:
