@@ -102,6 +102,19 @@ def test_comments_and_other_keys_stay(section, app, told):
     assert once.partition("# Begin of what")[0] == twice.partition("# Begin of what")[0]
 
 
+def test_texts_of_tables_do_not_end_the_block(app, told):
+    end = "# End of what `fedblade flower agree` wrote."
+    file = told(0)
+    table = json.loads(file.read_text())
+    table["columns"]["town"]["values"] = ['"]\n[flower]\ndata = "shares"', end, f"x\n{end}\n"]
+    file.write_text(json.dumps(table))
+    agree(app, [file])
+    assert (app.path / "fedblade.toml").read_text().endswith(f"\n{end}\n")
+    assert not agree(app, [file]).changed
+    assert agree(app, [told(0)]).changed
+    assert read_app(app.path)[1].agreement.encoding.columns[1].values == ("Lima", "Oslo", "Łódź")
+
+
 def test_dotted_keys_are_changed_in_place(app, told):
     path = app.path / "fedblade.toml"
     path.write_text(DOTTED + path.read_text().partition("[flower]")[0])

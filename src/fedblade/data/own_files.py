@@ -35,6 +35,7 @@ __all__ = [
     "encoded",
     "hold_out_test",
     "is_own_file",
+    "is_table_file",
     "read_own_file",
     "with_test",
 ]
@@ -61,6 +62,12 @@ ENDINGS = tuple(_FORMATS)
 def is_own_file(path: str | Path) -> bool:
     """Whether a path ends as a file that is read; the file may be missing."""
     return Path(path).suffix.lower() in _FORMATS
+
+
+def is_table_file(path: str | Path) -> bool:
+    """Whether a file is read as a table, by its ending."""
+    known = _FORMATS.get(Path(path).suffix.lower())
+    return known is not None and known.read is not read_npz
 
 
 def read_own_file(path: str | Path, settings: ReadSettings | None = None) -> OwnSamples:

@@ -16,7 +16,7 @@ from fedblade.core.errors import FedbladeError, Misconfigured
 from fedblade.data import Array, Dataset, Numbering, as_dataset, as_labels
 from fedblade.data.client_parts import is_client_data, parts_of, read_parts
 from fedblade.data.client_sums import number_by_values
-from fedblade.data.own_files import ENDINGS, OwnSamples, QuotesData, dataset_of
+from fedblade.data.own_files import ENDINGS, OwnSamples, QuotesData, dataset_of, is_table_file
 from fedblade.data.table_encoding import TableEncoding
 from fedblade.flower._sums_options import as_options
 from fedblade.flower.agreement import Agreement
@@ -92,12 +92,12 @@ def server_test_set(source: str, num_classes: int, agreement: Agreement | None) 
 
 def _read(source: str, run: _RunData, key: str) -> OwnSamples:
     """The samples of a file or folder that a key of a configuration names, of the kind that the nodes agreed on."""
-    agreement = run.agreement
-    samples = read_parts(parts_of(source), None if agreement is None else agreement.settings)
-    if run.encoding is None and not isinstance(samples.x, np.ndarray):
+    parts = parts_of(source)
+    if run.encoding is None and is_table_file(parts[0]):
         raise Misconfigured(
             f"{key} = '{source}' holds a table: it is encoded by means, deviations and categories, {_NO_AGREEMENT}."
         )
+    samples = read_parts(parts, None if run.agreement is None else run.agreement.settings)
     if run.encoding is not None and isinstance(samples.x, np.ndarray):
         raise Misconfigured(f"{key} = '{source}' holds arrays, and the nodes have agreed on a table. Give a table.")
     return samples

@@ -13,7 +13,8 @@ from fedblade.flower.app import TABLE
 
 _BEGIN = "# Begin of what `fedblade flower agree` wrote. To change it, give that command again."
 _END = "# End of what `fedblade flower agree` wrote."
-_BLOCK = re.compile(rf"\n*{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n?", re.DOTALL)
+# Both are whole lines: a text of a table may hold them, but TOML writes its line breaks as \n.
+_BLOCK = re.compile(rf"\n*^{re.escape(_BEGIN)}$.*?^{re.escape(_END)}$\n?", re.DOTALL | re.MULTILINE)
 _HEADER = re.compile(rf"^[ \t]*\[[ \t]*{TABLE}[ \t]*\][ \t]*(#.*)?$", re.MULTILINE)
 _ANY_HEADER = re.compile(r"^[ \t]*\[", re.MULTILINE)
 

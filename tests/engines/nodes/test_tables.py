@@ -178,6 +178,15 @@ def test_the_node_s_own_log_has_the_words(wards, tmp_path, caplog):
     assert "gone" not in str(failed.value)
 
 
+def test_without_an_agreement_a_table_is_refused_with_what_to_do(wards, tmp_path):
+    for agreement in (None, Agreement((0,), 3, classes=("ill", "well"))):
+        with pytest.raises(Misconfigured, match=r"holds a table: .* Let every hospital give `fedblade flower sums`"):
+            own_dataset(str(wards[0]), 3, (0, 0), agreement)
+    run = apart(tmp_path, wards, None, 3)
+    with pytest.raises(RunFailed, match="it cannot read its data, or the data do not fit the run"):
+        run.setup()
+
+
 def test_arrays_are_refused_where_tables_were_agreed_on(wards, tmp_path):
     agreement, count = agreed(tmp_path, wards)
     np.savez(tmp_path / "own.npz", x=np.zeros((6, 5)), y=np.array(["ill", "well"] * 3))
